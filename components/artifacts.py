@@ -1,0 +1,168 @@
+"""Directories that are whole or absent.
+
+A stage writes its output into a directory beside the final one, forces it to disk, writes `manifest.json` last and
+then renames the whole. So a directory is complete if and only if its manifest exists, whatever killed the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from components.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+SCHEMA = 1
+
+
+@dataclass
+class Draft:
+    """A directory being written: put files under `path`, numbers worth keeping into `facts`."""
+
+    path: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a complete directory holds.
+
+    `files` maps a relative path to its size in bytes and its SHA-256; `facts` are the stage's own (row and token
+    counts, configuration, the digests of what it was made from).
+    """
+
+    kind: str
+    schema: int
+    files: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the names and contents of all files; the same content has the same digest anywhere."""
+        listing = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(self.files.items()))
+        return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_tree(path: Path) -> str:
+    """SHA-256 over the relative names and contents of every file under `path` (or of one file)."""
+    if path.is_file():
+        return digest_file(path)
+    if not path.is_dir():
+        raise ArtifactError(f"{path}: does not exist")
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    listing = "".join(f"{file.relative_to(path).as_posix()}\0{digest_file(file)}\n" for file in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    Raises:
+        ArtifactError: the disk is full or the path cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise ArtifactError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
+
+
+@contextmanager
+def writing(path: Path, *, kind: str, keep: bool = False) -> Iterator[Draft]:
+    """Write the directory `path` as a whole: `with writing(path, kind="encoder") as draft: ...`.
+
+    With `keep`, the draft starts with the files of a complete earlier directory (hard links, so nothing is copied):
+    append-only outputs add theirs and leave the old ones alone. A linked file must be replaced, never written into.
+    If the block raises, nothing of the draft remains and the earlier directory stays as it was.
+
+    Raises:
+        ArtifactError: the disk is full or the directory cannot be written.
+    """
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        if keep and (path / MANIFEST).is_file():
+            shutil.copytree(path, aside, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
+        else:
+            aside.mkdir()
+        draft = Draft(aside)
+        yield draft
+        files = {
+            file.relative_to(aside).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
+            for file in sorted(aside.rglob("*"))
+            if file.is_file()
+        }
+        for name in files:
+            _sync(aside / name)
+        manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
+        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        _sync(aside / MANIFEST)
+        _sync(aside)
+        # A rename cannot replace a directory that has files: the old one steps aside first.
+        old = path.with_name(f".{path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            path.rename(old)
+        aside.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another place"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:
+    """The manifest of a complete directory; with `verify`, every file is read and compared with its digest.
+
+    Raises:
+        ArtifactError: no manifest, another kind, a newer schema, a missing, surplus or altered file.
+    """
+    path = Path(path)
+    try:
+        raw = json.loads((path / MANIFEST).read_text())
+        manifest = Manifest(kind=raw["kind"], schema=raw["schema"], files=raw["files"], facts=raw["facts"])
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: not a complete output (no {MANIFEST}); run the stage that makes it") from error
+    except (json.JSONDecodeError, KeyError) as error:
+        raise ArtifactError(f"{path / MANIFEST}: damaged ({error}); run the stage again") from error
+    if manifest.schema > SCHEMA:
+        raise ArtifactError(f"{path}: written by a newer version (schema {manifest.schema}, this one knows {SCHEMA})")
+    if kind is not None and manifest.kind != kind:
+        raise ArtifactError(f"{path}: holds {manifest.kind!r}, expected {kind!r}")
+    for name, entry in manifest.files.items():
+        file = path / name
+        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+            raise ArtifactError(f"{file}: missing or of another size than its manifest says; run the stage again")
+        if verify and digest_file(file) != entry["sha256"]:
+            raise ArtifactError(f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again")
+    return manifest
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,320 @@
+"""params.yaml as typed, frozen objects.
+
+One model per section; unknown keys and wrong types are errors. `load_params` checks the whole file before any stage
+starts and reports everything that is wrong in one `ConfigError`, by key, with the allowed values or the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from components.errors import ConfigError
+
+Start = Literal["scratch", "pretrained", "adapted"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A part of params.yaml: immutable, and closed to keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class RunSettings(Section):
+    """What one run of the pipeline covers."""
+
+    out: str
+    families: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(min_length=1)
+    starts: list[Start] = ["scratch", "pretrained", "adapted"]
+    seed: int = 0
+
+
+class ClusterSettings(Section):
+    """Where training runs. None of it changes what is learned, so no stage depends on it."""
+
+    launcher: Literal["ray", "local"] = "ray"
+    workers: Positive | Literal["auto"] = "auto"
+    address: str = "local"
+    storage: str = ".headstart/checkpoints"
+
+
+class CorpusSource(Section):
+    """Raw text of one corpus: a folder of txt, jsonl, csv, tsv or parquet files, plain, .gz or .zst."""
+
+    path: str
+    text: str = "text"
+    id: str | None = None
+    language: str = "en"
+
+
+class TaskSource(Section):
+    """The labelled data of one downstream task: three files in one folder, and the names of their columns."""
+
+    path: str
+    kind: str = "classification"
+    train: str = "train.jsonl"
+    dev: str | None = "dev.jsonl"
+    test: str = "test.jsonl"
+    text: str = "text"
+    label: str = "label"
+    slice: str | None = None
+    id: str | None = None
+    header: bool = True
+    language: str = "en"
+    #: Labels a class in each training set; `all` takes the whole train split. Nested: 20 holds the 5.
+    budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
+    #: Share of train set apart for dev when `dev` is null.
+    dev_share: Fraction = 0.1
+    #: Texts that stand in train and in dev or test: refuse the data, drop them from train, or only report them.
+    overlap: Literal["refuse", "drop", "report"] = "drop"
+
+
+class DataSettings(Section):
+    """Where the raw data lies; all of it below data/, which data.dvc versions."""
+
+    general: CorpusSource
+    domain: CorpusSource
+    tasks: dict[str, TaskSource] = Field(min_length=1)
+
+
+class NearDuplicates(Section):
+    """MinHash over word n-grams; documents at least `threshold` alike (Jaccard, estimated) count as one."""
+
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
+    permutations: Positive = 64
+    ngram: Positive = 5
+
+
+class IngestSettings(Section):
+    """Cleaning, dropping and sharding of raw text."""
+
+    strip_markup: bool = True
+    min_characters: int = 1
+    near_duplicates: NearDuplicates | None = NearDuplicates()
+    #: Share of documents set apart, by a hash of their text, to measure perplexity.
+    heldout: Fraction = 0.01
+    shard_megabytes: Positive = 32
+
+
+class WordPieceSettings(Section):
+    vocabulary: Positive = 8000
+    lowercase: bool = True
+    min_frequency: Positive = 2
+
+
+class WordSettings(Section):
+    vocabulary: Positive = 30000
+    lowercase: bool = True
+    min_frequency: Positive = 3
+
+
+class CharSettings(Section):
+    min_frequency: Positive = 2
+    max_vocabulary: Positive = 2000
+
+
+class TokenizerSettings(Section):
+    """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
+
+    segmenter: Literal["auto", "none", "thai"] = "auto"
+    sample_megabytes: Positive = 64
+    wordpiece: WordPieceSettings = WordPieceSettings()
+    word: WordSettings = WordSettings()
+    char: CharSettings = CharSettings()
+
+
+class Training(Section):
+    """Settings that the one training loop understands; the same for pretraining, adaptation and fine-tuning.
+
+    `rate` is the peak learning rate; `warmup` and `decay` are shares of all steps; `clip` is the gradient norm.
+    """
+
+    rate: Annotated[float, Field(gt=0)]
+    schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
+    warmup: Fraction = 0.1
+    final_rate: Fraction = 0.05
+    optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
+    betas: tuple[Fraction, Fraction] = (0.9, 0.99)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    clip: float = 0.5
+    batch_size: Positive
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    #: Wall-clock seconds between two checkpoints; changes nothing in what is learned.
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+    average: Literal["none", "ema", "asgd"] = "none"
+
+
+class LanguageModelTraining(Training):
+    """`tokens` is the training budget in input tokens (characters for a character model)."""
+
+    tokens: Positive
+    window: Positive = 64
+
+
+class PretrainSettings(Section):
+    """One family's pretraining: its tokenizer, its size (`model`: keys of the family's own config class) and the loop."""
+
+    tokenizer: Literal["wordpiece", "word", "char"]
+    preset: str | None = None
+    model: dict[str, Any] = {}
+    training: LanguageModelTraining
+
+
+class AdaptSettings(Section):
+    """Going on with the domain's text. `vocabulary`: keep the general one, or re-map to the domain's own."""
+
+    vocabulary: Literal["keep", "domain"] = "domain"
+    training: LanguageModelTraining
+
+
+class FinetuneSettings(Section):
+    """How the labels are learned (SYSTEMS.md section 2), one block a family."""
+
+    method: Literal["features", "finetune"] = "finetune"
+    #: Which hidden states the head reads.
+    layers: Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"] = "last"
+    pooling: Literal["concat", "summary", "mean", "max", "auto"] = "auto"
+    head_hidden: int = 0
+    head_dropout: Fraction = 0.1
+    #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).
+    discriminative: Annotated[float, Field(ge=1)] = 2.6
+    #: Epochs after which the next lower group begins to learn; 0 unfreezes everything at once.
+    unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
+    #: Steps of the head alone on cached features before anything else learns (0: none).
+    head_steps: Annotated[int, Field(ge=0)] = 0
+    epochs: Annotated[float, Field(gt=0)] = 8
+    min_steps: Annotated[int, Field(ge=0)] = 0
+    patience: Positive | None = None
+    max_length: Positive = 128
+    dropout: Annotated[float, Field(ge=0)] = 1.0
+    training: Training
+
+
+class EvaluateSettings(Section):
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    resamples: Positive = 1000
+    calibration_bins: Positive = 15
+
+
+class PromotionRule(Section):
+    """When a challenger takes the champion's place. Scores are shares between 0 and 1."""
+
+    metric: Literal["accuracy", "macro_f1"] = "macro_f1"
+    #: The challenger must be better by at least this ...
+    least_gain: Annotated[float, Field(ge=0)] = 0.0
+    #: ... with this confidence (one-sided, paired bootstrap over test rows).
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    resamples: Positive = 2000
+    #: No slice with at least `slice_rows` rows may lose more than this.
+    largest_slice_loss: Annotated[float, Field(ge=0)] = 0.05
+    slice_rows: Positive = 50
+    #: Milliseconds for one text at the 50th percentile; null for no bound.
+    latency_ms: Annotated[float, Field(gt=0)] | None = 50
+
+
+class RegistrySettings(Section):
+    """MLflow: `MLFLOW_TRACKING_URI` wins over `tracking`, as everywhere."""
+
+    tracking: str = "sqlite:///mlflow.db"
+    artifacts: str | None = None
+    experiment: str = "headstart"
+    prefix: str = "headstart"
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    run: RunSettings
+    cluster: ClusterSettings = ClusterSettings()
+    data: DataSettings
+    ingest: IngestSettings = IngestSettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    pretrain: dict[str, PretrainSettings]
+    adapt: dict[str, AdaptSettings]
+    finetune: dict[str, FinetuneSettings]
+    evaluate: EvaluateSettings = EvaluateSettings()
+    registry: RegistrySettings = RegistrySettings()
+    promote: PromotionRule = PromotionRule()
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Params:
+        problems = [
+            *_unknown("run.tasks", self.run.tasks, self.data.tasks),
+            *(
+                problem
+                for section in ("pretrain", "adapt", "finetune")
+                for problem in _unknown(f"run.families ({section})", self.run.families, getattr(self, section))
+            ),
+        ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def _unknown(key: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    return [f"{key}: unknown name {name!r}{nearest(name, known)}" for name in names if name not in known]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, or lists every key that is unknown, missing or of a wrong value.
+    """
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: does not exist; run from the project's folder or name it with --params") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors()]
+        raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems)) from error
+
+
+def _describe(problem: Any) -> str:
+    where = [part for part in problem["loc"] if part != "function-after[_names_agree(), Params]"]
+    key = ".".join(str(part) for part in where)
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{key}: missing"
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
+    return f"{key}: {message} (found {problem['input']!r})" if key else message.replace("\n", "\n  ")
+
+
+def _fields(path: list[Any]) -> list[str]:
+    """The keys that a section may hold, found by walking the model's fields (dict levels take any name)."""
+    model: Any = Params
+    for part in path:
+        if isinstance(model, type) and issubclass(model, Section):
+            if part not in model.model_fields:
+                return []
+            model = model.model_fields[part].annotation
+        else:
+            arguments = get_args(model)
+            model = arguments[-1] if arguments else None
+        sections = [item for item in get_args(model) if isinstance(item, type) and issubclass(item, Section)]
+        if sections and not (isinstance(model, type)) and "dict" not in str(model):
+            model = sections[0]
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []

@@ -1,0 +1,31 @@
+"""Errors that a user can act on.
+
+Everything a user can cause is a `HeadstartError`: the command line prints its message alone, without a
+traceback, and ends with exit code 2. Anything else that escapes is a defect of Headstart and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class HeadstartError(Exception):
+    """A problem with one clear message: where it is (file and line, or key), what is wrong, what to do."""
+
+
+class ConfigError(HeadstartError):
+    """params.yaml (or a flag) is wrong; lists every problem found, by key."""
+
+
+class DataError(HeadstartError):
+    """An input file is missing, damaged or does not hold what it should."""
+
+
+class ArtifactError(HeadstartError):
+    """A stage's output is incomplete, altered, or does not fit the one it is combined with."""
+
+
+class TrainingError(HeadstartError):
+    """Training cannot go on: a loss that is not finite, no space for a checkpoint, too few workers."""
+
+
+class RegistryError(HeadstartError):
+    """The model registry cannot be reached or does not hold what was asked for."""

@@ -1,0 +1,120 @@
+"""What every family of language models offers, and nothing a family may do in its own way.
+
+A family is a file that ends in `FAMILY = ModelFamily(...)`. The training loop, the adaptation, the downstream heads and
+the registry know a model only through `LanguageModel`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+Batch = dict[str, Tensor]
+Carry = tuple[Tensor, ...]
+
+
+class ModelConfig(BaseModel):
+    """Sizes of one model; every family extends it. `vocabulary` is the number of pieces, padding included."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vocabulary: int
+
+
+@dataclass
+class Losses:
+    """What one batch says.
+
+    Attributes:
+        loss: scalar to minimise, the mean over this batch's targets (objectives added up).
+        sums: name -> (sum of the negative log-likelihood in nats, number of targets), one entry an objective, detached.
+            `"tokens"` is the language-model objective that perplexity is computed from.
+        carry: recurrent state or memory for the next window, detached; () for none. Dimension 0 of every tensor is the
+            batch row, so that rows can be shared out among workers and gathered again.
+    """
+
+    loss: Tensor
+    sums: dict[str, tuple[Tensor, Tensor]]
+    carry: Carry = ()
+
+
+class LanguageModel(nn.Module, ABC):
+    """An encoder with its pretraining objective."""
+
+    config: ModelConfig
+
+    @abstractmethod
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The pretraining objective on one batch made by the family's sampler."""
+
+    @abstractmethod
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Embedding output and every layer's output for whole texts.
+
+        Args:
+            tokens: (B, T) int64, already with the special pieces that the family expects, padded with id 0.
+            lengths: (B,) int64, number of real tokens in each row.
+
+        Returns:
+            L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.
+        """
+
+    @abstractmethod
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """One vector a text from a layer (B, T, D) -> (B, D): the first token (BERT), the last state (causal models),
+        the last forward state joined to the first backward state (FLAIR)."""
+
+    @abstractmethod
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        """The encoder's parameters from the embeddings (first) to the last layer, for discriminative rates and
+        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group."""
+
+    @abstractmethod
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        """Change to a new vocabulary: new row i takes old row `rows[i]`, or the mean of all old rows where it is -1.
+        Embedding, output layer and its bias follow; `config.vocabulary` becomes `len(rows)`."""
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        """Start the output layer's bias at the log unigram frequencies (V,), so that training does not spend its first
+        minutes on finding them. Families without an output bias leave this as it is."""
+
+    @abstractmethod
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
+
+
+ConfigT = TypeVar("ConfigT", bound=ModelConfig)
+
+
+@dataclass(frozen=True)
+class ModelFamily(Generic[ConfigT]):
+    """One line of the FAMILIES table.
+
+    Attributes:
+        config: the family's config class.
+        build: config -> model with fresh weights drawn from torch's global generator.
+        sampler: name of the batch sampler in `components.training.samplers.SAMPLERS`.
+        tokenizers: kinds of tokenizer that fit, the default one first.
+        presets: published sizes, as keyword arguments of `config` without `vocabulary`.
+    """
+
+    name: str
+    config: type[ConfigT]
+    build: Callable[[ConfigT], LanguageModel]
+    sampler: str
+    tokenizers: tuple[str, ...]
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def hashed_generator(*counters: int, device: str = "cpu") -> torch.Generator:
+    """A random generator that is a function of its counters alone (seed, epoch, step, rank ...): contract 6."""
+    import hashlib
+
+    digest = hashlib.blake2b(",".join(map(str, counters)).encode(), digest_size=8).digest()
+    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little") >> 1)
