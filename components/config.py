@@ -124,6 +124,10 @@ class CharSettings(Section):
 class TokenizerSettings(Section):
     """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
 
+    #: The kinds to train: each family's `pretrain.<family>.tokenizer` must be among them.
+    kinds: list[Literal["wordpiece", "word", "char"]] = Field(default=["wordpiece"], min_length=1)
+    #: Whose vocabulary the domain's text gets: its own (the model is re-mapped to it), or the general one.
+    domain_vocabulary: Literal["domain", "general"] = "domain"
     segmenter: Literal["auto", "none", "thai"] = "auto"
     sample_megabytes: Positive = 64
     wordpiece: WordPieceSettings = WordPieceSettings()
@@ -170,9 +174,8 @@ class PretrainSettings(Section):
 
 
 class AdaptSettings(Section):
-    """Going on with the domain's text. `vocabulary`: keep the general one, or re-map to the domain's own."""
+    """Going on with the domain's text."""
 
-    vocabulary: Literal["keep", "domain"] = "domain"
     training: LanguageModelTraining
 
 
@@ -253,6 +256,11 @@ class Params(Section):
                 problem
                 for section in ("pretrain", "adapt", "finetune")
                 for problem in _unknown(f"run.families ({section})", self.run.families, getattr(self, section))
+            ),
+            *(
+                problem
+                for name, settings in self.pretrain.items()
+                for problem in _unknown(f"pretrain.{name}.tokenizer", [settings.tokenizer], self.tokenizer.kinds)
             ),
         ]
         if problems:
