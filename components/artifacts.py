@@ -82,7 +82,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         aside.replace(path)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise ArtifactError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
+        raise ArtifactError(
+            f"{path}: cannot be written ({error.strerror}); free space or choose another place"
+        ) from error
 
 
 @contextmanager
@@ -156,7 +158,9 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
             raise ArtifactError(f"{file}: missing or of another size than its manifest says; run the stage again")
         if verify and digest_file(file) != entry["sha256"]:
-            raise ArtifactError(f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again")
+            raise ArtifactError(
+                f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
+            )
     return manifest
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from components.errors import ConfigError
 
 Start = Literal["scratch", "pretrained", "adapted"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
+FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 
 
 class Section(BaseModel):
@@ -184,7 +185,9 @@ class FinetuneSettings(Section):
 
     method: Literal["features", "finetune"] = "finetune"
     #: Which hidden states the head reads.
-    layers: Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"] = "last"
+    layers: Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"] = (
+        "last"
+    )
     pooling: Literal["concat", "summary", "mean", "max", "auto"] = "auto"
     head_hidden: int = 0
     head_dropout: Fraction = 0.1
@@ -248,29 +251,6 @@ class Params(Section):
     registry: RegistrySettings = RegistrySettings()
     promote: PromotionRule = PromotionRule()
 
-    @model_validator(mode="after")
-    def _names_agree(self) -> Params:
-        problems = [
-            *_unknown("run.tasks", self.run.tasks, self.data.tasks),
-            *(
-                problem
-                for section in ("pretrain", "adapt", "finetune")
-                for problem in _unknown(f"run.families ({section})", self.run.families, getattr(self, section))
-            ),
-            *(
-                problem
-                for name, settings in self.pretrain.items()
-                for problem in _unknown(f"pretrain.{name}.tokenizer", [settings.tokenizer], self.tokenizer.kinds)
-            ),
-        ]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
-
-
-def _unknown(key: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    return [f"{key}: unknown name {name!r}{nearest(name, known)}" for name in names if name not in known]
-
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the closest known one, or all of them."""
@@ -293,22 +273,53 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    problems = _unknown_names(raw)
     try:
-        return Params.model_validate(raw)
+        params = Params.model_validate(raw)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors()]
-        raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems)) from error
+        problems = [_describe(problem) for problem in error.errors()] + problems
+    if problems:
+        raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
+    return params
+
+
+def _unknown_names(raw: dict[str, Any]) -> list[str]:
+    """Names that one section uses and another must define; read from the raw file, so that they are reported beside
+    the values that are wrong in themselves."""
+
+    def at(*keys: str) -> Any:
+        value: Any = raw
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value or {}
+
+    families = [
+        (f"run.families ({section})", name, at(section))
+        for section in FAMILY_SECTIONS
+        for name in at("run", "families")
+    ]
+    tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
+    kinds = [
+        (f"pretrain.{family}.tokenizer", kind, at("tokenizer", "kinds") or ["wordpiece"])
+        for family in at("pretrain")
+        if (kind := at("pretrain", family, "tokenizer"))
+    ]
+    return [
+        f"{key}: unknown name {name!r}{nearest(str(name), known)}"
+        for key, name, known in [*families, *tasks, *kinds]
+        if name not in known
+    ]
 
 
 def _describe(problem: Any) -> str:
-    where = [part for part in problem["loc"] if part != "function-after[_names_agree(), Params]"]
+    where = list(problem["loc"])
     key = ".".join(str(part) for part in where)
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
     if problem["type"] == "missing":
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
-    return f"{key}: {message} (found {problem['input']!r})" if key else message.replace("\n", "\n  ")
+    return f"{key}: {message} (found {problem['input']!r})"
 
 
 def _fields(path: list[Any]) -> list[str]:
