@@ -128,9 +128,7 @@ def writing(path: Path, *, kind: str, keep: bool = False) -> Iterator[Draft]:
         aside.rename(path)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise ArtifactError(
-            f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another place"
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -162,6 +160,12 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
             )
     return manifest
+
+
+def _unwritable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another place"
+    )
 
 
 def _sync(path: Path) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from components.errors import ConfigError
 
 Start = Literal["scratch", "pretrained", "adapted"]
+LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -166,7 +167,7 @@ class LanguageModelTraining(Training):
 
 
 class PretrainSettings(Section):
-    """One family's pretraining: its tokenizer, its size (`model`: keys of the family's own config class) and the loop."""
+    """One family's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
 
     tokenizer: Literal["wordpiece", "word", "char"]
     preset: str | None = None
