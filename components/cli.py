@@ -1,0 +1,66 @@
+"""The command `headstart`. Every verb is a function; its flags come from the signature.
+
+What a user got wrong ends in one message and exit code 2; a traceback means a defect of Headstart.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.config import load_params
+from components.errors import HeadstartError
+
+PARAMS = Path("params.yaml")
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Transfer learning for text."
+)
+
+ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings.")]
+
+
+@app.command()
+def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
+    """Run one stage of the pipeline by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
+    from components.stages import run_stage
+
+    print(run_stage(name, load_params(params), item=item, params_file=params))
+
+
+@app.command()
+def check(*, params: ParamsFile = PARAMS) -> None:
+    """Check the settings, the model sizes and the data folders before anything runs."""
+    from components.stages import check_params
+
+    check_params(load_params(params))
+    print(f"{params}: ok")
+
+
+@app.command()
+def data(*, directory: Path = Path("data")) -> None:
+    """Extract the built-in data from the documentation that the installed packages carry."""
+    from components.ingestion.builtin import build
+
+    build(directory)
+
+
+def main() -> None:
+    """Entry point of the command `headstart`."""
+    try:
+        app()
+    except HeadstartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; what is left to say interests nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

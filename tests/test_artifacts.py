@@ -1,0 +1,126 @@
+"""A directory is whole or absent, whatever happens while it is written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from components import artifacts
+from components.artifacts import digest_tree, read_manifest, write_atomic, writing
+from components.errors import ArtifactError
+
+
+def make(path: Path, text: str = "one") -> None:
+    with writing(path, kind="sample") as draft:
+        (draft.path / "part").mkdir()
+        (draft.path / "part" / "a.txt").write_text(text)
+        draft.facts["rows"] = 1
+
+
+def test_manifest_tells_files_and_facts(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out", kind="sample", verify=True)
+    # SHA-256 of the three bytes "one".
+    sha256 = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+    assert manifest.files == {"part/a.txt": {"bytes": 3, "sha256": sha256}}
+    assert manifest.facts == {"rows": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_digest_depends_on_names_and_contents_alone(tmp_path: Path) -> None:
+    make(tmp_path / "first")
+    time.sleep(0.01)
+    make(tmp_path / "second")
+    make(tmp_path / "third", "other")
+    first, second, third = (read_manifest(tmp_path / name).digest for name in ("first", "second", "third"))
+    assert first == second != third
+    assert digest_tree(tmp_path / "first" / "part") == digest_tree(tmp_path / "second" / "part")
+
+
+def test_a_failing_block_leaves_the_earlier_directory(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    with pytest.raises(RuntimeError), writing(tmp_path / "out", kind="sample") as draft:
+        (draft.path / "a.txt").write_text("half")
+        raise RuntimeError
+    assert (tmp_path / "out" / "part" / "a.txt").read_text() == "one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def _write_for_ever(path: Path) -> None:
+    with writing(path, kind="sample") as draft:
+        (draft.path / "a.txt").write_text("half")
+        (path.parent / "started").touch()
+        time.sleep(60)
+
+
+def test_kill_leaves_the_earlier_directory_and_the_next_run_cleans_up(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(tmp_path / "out",))
+    process.start()
+    while not (tmp_path / "started").exists():
+        time.sleep(0.01)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert (tmp_path / "out" / "part" / "a.txt").read_text() == "one"
+    make(tmp_path / "out", "two")
+    assert (tmp_path / "out" / "part" / "a.txt").read_text() == "two"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "started"]
+
+
+def test_keep_adds_to_the_files_of_before(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    before = (tmp_path / "out" / "part" / "a.txt").stat()
+    with writing(tmp_path / "out", kind="sample", keep=True) as draft:
+        (draft.path / "b.txt").write_text("two")
+    assert sorted(read_manifest(tmp_path / "out", verify=True).files) == ["b.txt", "part/a.txt"]
+    assert (tmp_path / "out" / "part" / "a.txt").stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda out: (out / "manifest.json").unlink(), "not a complete output"),
+        (lambda out: (out / "manifest.json").write_text("{"), "damaged"),
+        (lambda out: (out / "part" / "a.txt").unlink(), "missing or of another size"),
+        (lambda out: (out / "part" / "a.txt").write_text("three"), "missing or of another size"),
+        (lambda out: (out / "part" / "a.txt").write_text("oen"), "altered since it was written"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+    make(tmp_path / "out")
+    damage(tmp_path / "out")
+    with pytest.raises(ArtifactError, match=message):
+        read_manifest(tmp_path / "out", verify=True)
+
+
+def test_another_kind_and_a_newer_schema(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    with pytest.raises(ArtifactError, match="holds 'sample', expected 'encoder'"):
+        read_manifest(tmp_path / "out", kind="encoder")
+    raw = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))
+    with pytest.raises(ArtifactError, match="written by a newer version"):
+        read_manifest(tmp_path / "out")
+
+
+def test_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_atomic(tmp_path / "a", "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(artifacts.os, "fsync", full)
+    with pytest.raises(ArtifactError, match="No space left on device.*free space"):
+        write_atomic(tmp_path / "a", "new")
+    with pytest.raises(ArtifactError, match="No space left on device.*free space"):
+        make(tmp_path / "out")
+    assert (tmp_path / "a").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
