@@ -1,0 +1,164 @@
+"""Figures as SVG text, drawn for a column as narrow as a phone's screen.
+
+Every function takes plain numbers and returns one `<svg>` element. The same numbers give the same bytes: no date, no
+random ids.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito (2008): eight colours that people with colour-blindness can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+INK = "#1b1f24"
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": "#8a929b",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e6ea",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "headstart",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve; `low` and `high` bound an interval around it, `dashed` marks a reference."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    dashed: bool = False
+
+
+def lines(
+    series: Mapping[str, Line], *, x_label: str, y_label: str, logarithmic: bool = False, ticks: bool = False
+) -> str:
+    """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets)."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _canvas(height=3.4)
+        for (name, line), colour in zip(series.items(), itertools.cycle(COLOURS), strict=False):
+            axes.plot(
+                line.x,
+                line.y,
+                label=name,
+                color=colour,
+                linestyle="--" if line.dashed else "-",
+                marker="o" if ticks else None,
+                markersize=4,
+                linewidth=1.8,
+            )
+            if line.low is not None and line.high is not None:
+                axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        if logarithmic:
+            axes.set_xscale("log")
+        if ticks:
+            values = sorted({value for line in series.values() for value in line.x})
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+            axes.minorticks_off()
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+        return _svg(figure)
+
+
+def bars(values: Mapping[str, float], *, x_label: str) -> str:
+    """Horizontal bars with their value at the end, first entry on top."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _canvas(height=0.7 + 0.36 * len(values))
+        names = list(values)[::-1]
+        drawn = axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.6)
+        axes.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=9)
+        axes.margins(x=0.18)
+        axes.grid(visible=False)
+        axes.set_xticks([])
+        axes.set_xlabel(x_label)
+        return _svg(figure)
+
+
+def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+    """Rows are the true labels, columns the predicted ones; the shade is the share of the row."""
+    counts = np.asarray(matrix, dtype=float)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    with matplotlib.rc_context(STYLE):
+        size = min(9.0, 1.6 + 0.34 * len(labels))
+        figure, axes = _canvas(height=size, width=max(4.2, size))
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks(range(len(labels)), labels, rotation=90)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.grid(visible=False)
+        if len(labels) <= 15:
+            for row, column in np.ndindex(*counts.shape):
+                if counts[row, column]:
+                    colour = "white" if shares[row, column] > 0.5 else INK
+                    text = f"{counts[row, column]:.0f}"
+                    axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        return _svg(figure)
+
+
+def calibration(series: Mapping[str, Line]) -> str:
+    """Accuracy against confidence; on the diagonal a model is as right as it says."""
+    diagonal = Line(x=[0, 1], y=[0, 1], dashed=True)
+    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="share that is right")
+
+
+def lineage(layers: Sequence[Sequence[tuple[str, str, str]]], edges: Sequence[tuple[str, str]]) -> str:
+    """Boxes in rows from the raw data (top) to the classifier (bottom).
+
+    Args:
+        layers: rows of (key, title, small print); every key is drawn once.
+        edges: (key of the source, key of what was made from it).
+    """
+    with matplotlib.rc_context(STYLE):
+        widest = max(len(layer) for layer in layers)
+        figure, axes = _canvas(height=1.05 * len(layers), width=max(4.2, 1.9 * widest))
+        axes.axis("off")
+        place = {
+            key: ((column + 0.5) / len(layer), -row)
+            for row, layer in enumerate(layers)
+            for column, (key, _, _) in enumerate(layer)
+        }
+        for source, target in edges:
+            arrow = {"arrowstyle": "-|>", "color": "#8a929b", "shrinkA": 18, "shrinkB": 18}
+            axes.annotate("", xy=place[target], xytext=place[source], arrowprops=arrow)
+        box = {"boxstyle": "round,pad=0.45", "facecolor": "#eef4fa", "edgecolor": COLOURS[0]}
+        for layer in layers:
+            for key, title, small in layer:
+                text = "\n".join([title, *textwrap.wrap(small, 26)])
+                axes.text(*place[key], text, ha="center", va="center", fontsize=8, bbox=box, color=INK)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-len(layers) + 0.4, 0.5)
+        return _svg(figure)
+
+
+def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _svg(figure: Figure) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    svg = text[text.index("<svg") :]
+    # The size comes from the page: as wide as its column, never wider than drawn.
+    width = figure.get_figwidth() * 96
+    return svg.replace("<svg ", f'<svg role="img" style="width:100%;max-width:{width:.0f}px;height:auto" ', 1)
