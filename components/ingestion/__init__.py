@@ -1,0 +1,1 @@
+"""From raw files to clean, distinct documents in Parquet shards."""

@@ -1,0 +1,43 @@
+"""The built-in data: text that the locked dependencies already carry.
+
+`build` extracts a general corpus (docstrings of the installed packages), a domain corpus and labelled tasks (the
+service models of botocore). The same lock gives the same bytes on every machine: sources are listed by name, files
+are read in sorted order, nothing depends on paths, time or hash seeds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components.ingestion.builtin import aws, docstrings, tasks
+from components.ingestion.builtin.writing import write_corpus, write_rows
+from components.ingestion.textkey import text_key
+from components.progress import Progress
+
+#: Megabytes in one raw file of a corpus: a few files each, so that a change touches a part of it.
+FILE_MEGABYTES = 6
+
+
+def build(directory: Path) -> dict[str, int]:
+    """Write general/, domain/aws/, tasks/aws-type/ and tasks/aws-service/ under `directory`; return row counts.
+
+    What stands in a dev or test split of a task is left out of the domain corpus.
+
+    Raises:
+        DataError: a package of the fixed list is not installed, or the files cannot be written.
+    """
+    counts: dict[str, int] = {}
+    with Progress("data: domain and tasks", total=4, unit="part") as bar:
+        services = aws.read_services()
+        bar.advance()
+        types = tasks.parameter_types(services)
+        for split, rows in types.items():
+            counts[f"tasks/aws-type/{split}"] = write_rows(directory / "tasks" / "aws-type" / f"{split}.jsonl", rows)
+        bar.advance()
+        held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
+        documents = [document for service in services for document in aws.service_documents(service)]
+        rows = aws.corpus(documents, without=held)
+        counts["domain/aws"] = write_corpus(directory / "domain" / "aws", rows, megabytes=FILE_MEGABYTES)
+        bar.advance()
+    counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)
+    return counts

@@ -1,0 +1,179 @@
+"""The documentation texts in botocore's service models, parsed once.
+
+`read_services` keeps every text as the HTML it came in (`code` marks, list structure) beside names and types, so a
+task is a small function over the result: types from descriptions, services from documents, code spans for tagging,
+operation names and descriptions for pairs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from components.errors import DataError
+from components.ingestion.builtin.packages import locate
+from components.ingestion.markup import plain_text
+from components.ingestion.textkey import text_key
+
+
+@dataclass(frozen=True)
+class Member:
+    """A named part of a structure. `type` is the model's (string, long, structure ...), `enum` for a closed set."""
+
+    name: str
+    type: str
+    html: str
+
+    @property
+    def text(self) -> str:
+        return plain_text(self.html, any_tag=True)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A structure (or a documented scalar, without members)."""
+
+    name: str
+    html: str
+    members: tuple[Member, ...]
+
+    @property
+    def text(self) -> str:
+        return plain_text(self.html, any_tag=True)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of a service; `input` and `output` name shapes."""
+
+    name: str
+    html: str
+    input: str | None
+    output: str | None
+
+    @property
+    def text(self) -> str:
+        return plain_text(self.html, any_tag=True)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service model: `key` is botocore's folder name, `metadata` its names and endpoint prefix."""
+
+    key: str
+    metadata: dict[str, Any]
+    html: str
+    operations: tuple[Operation, ...]
+    shapes: dict[str, Shape] = field(repr=False)
+
+
+def read_services() -> list[Service]:
+    """The newest version of every service model in the installed botocore, sorted by folder name.
+
+    Raises:
+        DataError: botocore is not installed or holds no service models.
+    """
+    root = locate("botocore") / "botocore" / "data"
+    newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
+    if not newest:
+        raise DataError(
+            f"{root}: no service models (*/*/service-2.json.gz); install botocore as requirements.lock says"
+        )
+    return [_parse(key, path) for key, path in sorted(newest.items())]
+
+
+def _parse(key: str, path: Path) -> Service:
+    with gzip.open(path, "rb") as file:
+        raw = json.load(file)
+    shapes = raw["shapes"]
+    return Service(
+        key=key,
+        metadata=raw["metadata"],
+        html=raw.get("documentation", ""),
+        operations=tuple(
+            Operation(
+                name=name,
+                html=operation.get("documentation", ""),
+                input=operation.get("input", {}).get("shape"),
+                output=operation.get("output", {}).get("shape"),
+            )
+            for name, operation in raw["operations"].items()
+        ),
+        shapes={
+            name: Shape(
+                name=name,
+                html=shape.get("documentation", ""),
+                members=tuple(
+                    Member(member, _type(shapes[target["shape"]]), target.get("documentation", ""))
+                    for member, target in shape.get("members", {}).items()
+                ),
+            )
+            for name, shape in shapes.items()
+        },
+    )
+
+
+def _type(shape: dict[str, Any]) -> str:
+    """The type of a parameter as its users see it: a closed set of strings is an `enum`, free-form JSON a `document`."""
+    if "enum" in shape:
+        return "enum"
+    return "document" if shape.get("document") else str(shape["type"])
+
+
+@dataclass(frozen=True)
+class Document:
+    """An operation with the members of its input and output, or a shape with its members: texts in model order."""
+
+    service: str
+    name: str
+    texts: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.service}/{self.name}"
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+def service_documents(service: Service) -> Iterator[Document]:
+    """The documents of one service: its operations, then every structure not shown by then; none is empty."""
+    shown: set[str] = set()
+    if overview := plain_text(service.html, any_tag=True):
+        yield Document(service.key, "overview", (overview,))
+    for operation in service.operations:
+        texts = [operation.text]
+        for name in (operation.input, operation.output):
+            if name is not None and name not in shown:
+                shape = service.shapes[name]
+                texts += [shape.text, *(member.text for member in shape.members)]
+                shown.add(name)
+        if texts := [text for text in texts if text]:
+            yield Document(service.key, operation.name, tuple(texts))
+    for shape in service.shapes.values():
+        if shape.members and shape.name not in shown:
+            texts = [text for text in (shape.text, *(member.text for member in shape.members)) if text]
+            if texts:
+                yield Document(service.key, shape.name, tuple(texts))
+
+
+def corpus(
+    documents: list[Document], *, without: Collection[str], left_out: Collection[str] = ()
+) -> Iterator[dict[str, str]]:
+    """Rows {id, text} of the domain corpus.
+
+    Args:
+        documents: all documents in order.
+        without: `text_key`s of single texts that must not appear (dev and test rows of a task).
+        left_out: ids of whole documents that must not appear.
+    """
+    for document in documents:
+        if document.id not in left_out:
+            texts = [text for text in document.texts if text_key(text) not in without]
+            if texts:
+                yield {"id": document.id, "text": "\n".join(texts)}

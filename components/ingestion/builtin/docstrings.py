@@ -1,0 +1,174 @@
+"""General text: the docstrings of installed packages, module by module, in the order they stand in the file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from hashlib import blake2b
+from multiprocessing import get_context
+from os import cpu_count
+from pathlib import Path, PurePosixPath
+
+from components.ingestion.builtin.packages import locate, python_files
+from components.progress import Progress
+
+#: Distributions read, in this order.
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "SQLAlchemy",
+    "networkx",
+    "matplotlib",
+    "ray",
+    "mlflow",
+    "prefect",
+    "torch",
+    "huggingface_hub",
+    "hypothesis",
+    "redis",
+    "celery",
+)
+# Tests say little; vendored copies and generated code repeat; the rest is written by a package's build, so that it
+# differs from one wheel of a version to the next (CPU and CUDA builds of torch, platforms of scipy).
+_SKIPPED_FOLDERS = frozenset(
+    "tests test testing _testing externals extern vendor _vendor vendored thirdparty thirdparty_files third_party "
+    "_thirdparty protos generated gapic lib bin include share".split()
+)
+_SKIPPED_FILES = re.compile(
+    r"(_?version|__config__|_version_meson|version_info|_distributor_init\w*|_build_config|torch_version|build_info"
+    r"|conftest|setup|test_\w+|\w+_pb2(_grpc)?)\.py"
+)
+#: Text handed to a call counts as documentation if the function's name says so and it is at least this long.
+_CALL_CHARACTERS = 80
+_DOCUMENT_CHARACTERS = 8_000
+# Line separators that only some readers see (form feed, U+2028) and other control characters.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# Lines that a package fills at import time: `{input}`, `%(params)s`.
+_PLACEHOLDER = re.compile(r"^\s*(?:\{\w+\}|%\([^()\n]*\)s)\s*$\n?", re.MULTILINE)
+
+
+def documents() -> Iterator[dict[str, str]]:
+    """Rows {id, text}: every module's distinct docstrings, in file order, cut between top-level definitions.
+
+    A docstring that an earlier one repeats word for word is left out. Documents longer than about 8,000 characters
+    end at the next top-level definition, so that a topic stays whole.
+
+    Raises:
+        DataError: a package of the list is not installed.
+    """
+    files = [(locate(name), path) for name in PACKAGES for path in python_files(name) if _wanted(path)]
+    seen: set[bytes] = set()
+    with Progress("data: general text", total=len(files), unit="files") as bar:
+        for (_, path), groups in zip(files, _extract_all(files), strict=True):
+            yield from _cut(path, groups, seen)
+            bar.advance()
+
+
+def _wanted(path: PurePosixPath) -> bool:
+    return _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1]) and not _SKIPPED_FILES.fullmatch(path.name)
+
+
+def _extract_all(files: list[tuple[Path, PurePosixPath]]) -> Iterator[list[list[str]]]:
+    """`extract` of every file, in order; parsing is the whole cost, so it takes every core."""
+    sources = [root / path for root, path in files]
+    with ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_extract_file, sources, chunksize=32)
+
+
+def _extract_file(path: Path) -> list[list[str]]:
+    return extract(path.read_bytes())
+
+
+def _cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Iterator[dict[str, str]]:
+    texts: list[str] = []
+    number = 0
+    for last, group in [*((False, group) for group in groups), (True, [])]:
+        for text in group:
+            key = blake2b(text.encode(), digest_size=16).digest()
+            if key not in seen:
+                seen.add(key)
+                texts.append(text)
+        if texts and (last or sum(map(len, texts)) >= _DOCUMENT_CHARACTERS):
+            yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
+            number += 1
+            texts = []
+
+
+def extract(source: bytes) -> list[list[str]]:
+    """The documentation in Python source, one group a top-level statement, in file order.
+
+    Docstrings of the module, its classes, methods and functions; strings assigned to names with `doc` in them; long
+    strings handed to calls with `doc` in their name (`add_newdoc`, `add_docstr`, decorators). Source that this
+    version of Python cannot parse gives nothing.
+    """
+    with warnings.catch_warnings():
+        # Invalid escapes in somebody else's docstrings.
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return []
+    groups = [[text] if (text := ast.get_docstring(tree)) else []]
+    groups += [list(_texts([node])) for node in tree.body]
+    return [cleaned for group in groups if (cleaned := [text for raw in group if (text := _clean(raw))])]
+
+
+def _texts(nodes: Iterable[ast.stmt]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                for decorator in node.decorator_list:
+                    yield from _call_texts(decorator)
+                if text := ast.get_docstring(node):
+                    yield text
+                if isinstance(node, ast.ClassDef):
+                    yield from _texts(node.body)
+            case ast.If() | ast.Try() | ast.With() | ast.For():
+                yield from _texts(node.body)
+                if not isinstance(node, ast.With):
+                    yield from _texts(node.orelse)
+            case ast.Expr(value=value):
+                yield from _call_texts(value)
+            case ast.Assign(targets=[target], value=value):
+                if "doc" in ast.unparse(target).lower():
+                    yield from _long(_string(value))
+                yield from _call_texts(value)
+
+
+def _call_texts(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if "doc" in name.lower():
+            for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                values = argument.elts if isinstance(argument, ast.Tuple) else [argument]
+                for value in values:
+                    yield from _long(_string(value))
+
+
+def _long(text: str) -> Iterator[str]:
+    if len(text) >= _CALL_CHARACTERS and " " in text:
+        yield inspect.cleandoc(text)
+
+
+def _string(node: ast.expr) -> str:
+    """The constant text of an expression: literals, `+`, and the template of `%` and `.format()`."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _string(left) + _string(right)
+        case ast.BinOp(left=left, op=ast.Mod()):
+            return _string(left)
+        case ast.Call(func=ast.Attribute(value=value, attr="format")):
+            return _string(value).replace("{{", "{").replace("}}", "}")
+    return ""
+
+
+def _clean(text: str) -> str:
+    return _PLACEHOLDER.sub("", _CONTROL.sub(" ", text)).strip()

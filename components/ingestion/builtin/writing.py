@@ -1,0 +1,68 @@
+"""Raw files of the built-in data: JSON lines, and JSON lines under Zstandard with the same bytes everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from components.errors import DataError
+
+# Compressed in one call and one thread: the result depends on the text, the level and the locked library only.
+_LEVEL = 9
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """One JSON object a line; returns how many."""
+    lines = [_line(row) for row in rows]
+    _write(path, "".join(lines).encode())
+    return len(lines)
+
+
+def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, megabytes: float) -> int:
+    """Documents in order as part-000.jsonl.zst, part-001 ... of about `megabytes` (uncompressed); returns how many.
+
+    Parts of an earlier build that are no longer needed are removed.
+    """
+    count, size, part = 0, 0, 0
+    lines: list[str] = []
+    written: set[str] = set()
+
+    def flush() -> None:
+        nonlocal part, size
+        name = f"part-{part:03d}.jsonl.zst"
+        buffer = pa.Codec("zstd", compression_level=_LEVEL).compress("".join(lines).encode(), asbytes=True)
+        _write(directory / name, buffer)
+        written.add(name)
+        part, size = part + 1, 0
+        lines.clear()
+
+    for document in documents:
+        lines.append(_line(document))
+        count, size = count + 1, size + len(lines[-1])
+        if size >= megabytes * 1e6:
+            flush()
+    if lines:
+        flush()
+    for stale in directory.glob("part-*.jsonl.zst"):
+        if stale.name not in written:
+            stale.unlink()
+    return count
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, data: bytes) -> None:
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(data)
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise DataError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error

@@ -1,0 +1,57 @@
+"""From HTML to plain text, paragraph by paragraph.
+
+Regular expressions, not a parser: documentation texts hold fragments (unclosed paragraphs, nested lists) that a
+parser has to guess about, and they come by the ten thousand.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+#: Tags after which a new line begins; every other known tag stands inside a line and leaves no trace.
+BLOCK = frozenset(
+    "address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form "
+    "h1 h2 h3 h4 h5 h6 head header hr html important li main nav note ol p para pre section table tbody td tfoot th "
+    "thead title tr ul xhtml zonbook".split()
+)
+INLINE = frozenset(
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta q s samp "
+    "small span strike strong sub sup time tt u var wbr".split()
+)
+_ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
+# Only the tags of HTML, and only with well-formed attributes: `<unk>`, `a <b and c> d` and `List<String>` are text.
+_KNOWN = re.compile(rf"</?({'|'.join(sorted(BLOCK | INLINE))}){_ATTRIBUTES}/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_ANY = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>]*)?/?>|<!--.*?-->", re.DOTALL)
+_HIDDEN = re.compile(r"<(script|style)\b[^>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
+# A tag between a word and its full stop leaves a space there; `.NET` and `:param` keep theirs.
+_LOOSE = re.compile(r"[ \t]+([,.;:)\]])(?=\s|$)")
+_SPACES = re.compile(r"[^\S\n]+")
+
+
+def plain_text(text: str, *, any_tag: bool = False) -> str:
+    """The text of an HTML fragment: one line a paragraph or list item, entities decoded, no empty lines.
+
+    Args:
+        text: the fragment.
+        any_tag: take every `<word ...>` for a tag, as in documentation that writes a literal `<` as `&lt;`;
+            else only the tags of HTML.
+    """
+    if "<" in text:
+        text = strip_tags(text, any_tag=any_tag)
+    if "&" in text:
+        text = html.unescape(text)
+    lines = (_LOOSE.sub(r"\1", _SPACES.sub(" ", line)).strip() for line in text.split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+def strip_tags(text: str, *, any_tag: bool = False) -> str:
+    """Tags taken out, block tags replaced by a line break, scripts and style sheets dropped; entities stay."""
+    if _HIDDEN.search(text):
+        text = _HIDDEN.sub("\n", text)
+    return (_ANY if any_tag else _KNOWN).sub(_replacement, text)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    name = match.group(1)
+    return "\n" if name is not None and name.lower() in BLOCK else ""
