@@ -73,8 +73,12 @@ class TaskSource(Section):
     language: str = "en"
     #: Labels a class in each training set; `all` takes the whole train split. Nested: 20 holds the 5.
     budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
+    #: One run each: the seed draws the labels and whatever is random in learning from them.
+    seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train set apart for dev when `dev` is null.
     dev_share: Fraction = 0.1
+    #: At most so many rows of dev are used, drawn once for all runs; null for all. They are predicted after every epoch.
+    dev_rows: Positive | None = 1000
     #: Texts that stand in train and in dev or test: refuse the data, drop them from train, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"
 
@@ -164,6 +168,8 @@ class LanguageModelTraining(Training):
 
     tokens: Positive
     window: Positive = 64
+    #: Standard deviation of the window's length around `window` (AWD-LSTM section 5); recurrent models only, 0: none.
+    window_jitter: Annotated[float, Field(ge=0)] = 5
 
 
 class PretrainSettings(Section):
@@ -181,29 +187,52 @@ class AdaptSettings(Section):
     training: LanguageModelTraining
 
 
+class ScratchSettings(Section):
+    """What differs where the encoder starts from random weights: there is nothing yet that small rates protect."""
+
+    rate: Annotated[float, Field(gt=0)] | None = None
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    discriminative: Annotated[float, Field(ge=1)] = 1.0
+    unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
+
+
 class FinetuneSettings(Section):
-    """How the labels are learned (SYSTEMS.md section 2), one block a family."""
+    """How the labels are learned (SYSTEMS.md section 2), one block a family.
+
+    The head learns first, on features of the frozen encoder (`head_steps`); with method `finetune` everything then
+    goes on from there, group by group (Kumar et al. 2022, "linear probing then fine-tuning").
+    """
 
     method: Literal["features", "finetune"] = "finetune"
     #: Which hidden states the head reads.
-    layers: Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"] = (
-        "last"
-    )
-    pooling: Literal["concat", "summary", "mean", "max", "auto"] = "auto"
-    head_hidden: int = 0
+    layers: LayerChoice = "all"
+    #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models).
+    pooling: Literal["concat", "summary", "mean", "max"] = "concat"
+    #: Width of a hidden layer in the head; 0 for none.
+    head_hidden: Annotated[int, Field(ge=0)] = 0
+    #: Normalisation of the head's input: `fixed` by the training features' mean and deviation, `batch`, or `none`.
+    head_norm: Literal["fixed", "batch", "none"] = "fixed"
     head_dropout: Fraction = 0.1
+    #: Most steps of the head alone on the frozen encoder's features; 0 starts it at random weights.
+    head_steps: Annotated[int, Field(ge=0)] = 200
+    #: Strengths of the L2 penalty tried in that phase (inverse of C in logistic regression); dev decides.
+    head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).
     discriminative: Annotated[float, Field(ge=1)] = 2.6
     #: Epochs after which the next lower group begins to learn; 0 unfreezes everything at once.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
-    #: Steps of the head alone on cached features before anything else learns (0: none).
-    head_steps: Annotated[int, Field(ge=0)] = 0
     epochs: Annotated[float, Field(gt=0)] = 8
     min_steps: Annotated[int, Field(ge=0)] = 0
+    #: Times that dev is scored, spread evenly over the steps; the best one is kept, the head alone among them.
+    evaluations: Positive = 8
+    #: Evaluations without a better score after which a run ends; null runs all steps.
     patience: Positive | None = None
+    #: Pieces of a text that are read, special ones included.
     max_length: Positive = 128
+    #: Factor on the encoder's own dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
     training: Training
+    scratch: ScratchSettings = ScratchSettings()
 
 
 class EvaluateSettings(Section):
