@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
+
+from components.models.layers.dropout import Noise
 
 Batch = dict[str, Tensor]
 Carry = tuple[Tensor, ...]
@@ -88,6 +89,17 @@ class LanguageModel(nn.Module, ABC):
     def special_tokens(self, pieces: list[int]) -> list[int]:
         """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
 
+    @property
+    def max_tokens(self) -> int | None:
+        """Most tokens that `hidden_states` takes, special pieces included; None where there is no limit."""
+        return None
+
+    def set_dropout(self, scale: float) -> None:
+        """Multiply every dropout's probability by `scale` (ULMFiT's drop multiplier); 1 is as configured."""
+        for module in self.modules():
+            if isinstance(module, Noise):
+                module.scale = scale
+
 
 ConfigT = TypeVar("ConfigT", bound=ModelConfig)
 
@@ -110,11 +122,3 @@ class ModelFamily(Generic[ConfigT]):
     sampler: str
     tokenizers: tuple[str, ...]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-def hashed_generator(*counters: int, device: str = "cpu") -> torch.Generator:
-    """A random generator that is a function of its counters alone (seed, epoch, step, rank ...): contract 6."""
-    import hashlib
-
-    digest = hashlib.blake2b(",".join(map(str, counters)).encode(), digest_size=8).digest()
-    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little") >> 1)

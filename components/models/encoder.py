@@ -1,0 +1,197 @@
+"""Encoder directories: what pretraining and adaptation write and everything downstream reads (contract 3).
+
+config.json         {family, model: the family's config, tokenizer_fingerprint}
+model.safetensors   weights, float32
+tokenizer/          a copy of the tokenizer's directory
+manifest.json       facts: `trained` is false for random weights, `parent` ... (components.artifacts)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from components.artifacts import MANIFEST, Manifest, read_manifest
+from components.config import nearest
+from components.errors import ArtifactError, ConfigError
+from components.models import family as family_named
+from components.models.base import LanguageModel
+from components.tokenization import Tokenizer, load_tokenizer
+
+KIND: Final = "encoder"
+CONFIG: Final = "config.json"
+WEIGHTS: Final = "model.safetensors"
+TOKENIZER: Final = "tokenizer"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model with the tokenizer that its rows belong to. `manifest` is None for a directory inside another output."""
+
+    family: str
+    model: LanguageModel
+    tokenizer: Tokenizer
+    manifest: Manifest | None = None
+
+    @property
+    def trained(self) -> bool:
+        """False for the random weights of the comparison from scratch: fine-tuning then draws its own."""
+        return self.manifest is None or bool(self.manifest.facts.get("trained", True))
+
+
+def build_model(
+    family: str,
+    *,
+    vocabulary: int,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tokenizer: str | None = None,
+) -> LanguageModel:
+    """A model with fresh weights, drawn from torch's global generator (seed it beforehand).
+
+    Args:
+        family: name in `FAMILIES`.
+        vocabulary: number of pieces.
+        preset: a published size of the family; `settings` then changes single values of it.
+        settings: keys of the family's config class.
+        tokenizer: kind of tokenizer the pieces come from, checked against what the family takes.
+
+    Raises:
+        ConfigError: unknown family, preset or key, wrong value, a kind of tokenizer that does not fit; all at once.
+    """
+    member = family_named(family)
+    if preset is not None and preset not in member.presets:
+        raise ConfigError(f"{family}: unknown preset {preset!r}{nearest(preset, member.presets)}")
+    values = {**(member.presets[preset] if preset else {}), **(settings or {}), "vocabulary": vocabulary}
+    problems = []
+    if tokenizer is not None and tokenizer not in member.tokenizers:
+        problems.append(f"tokenizer {tokenizer!r} does not fit; it takes {' or '.join(member.tokenizers)}")
+    config = None
+    try:
+        config = member.config(**values)
+    except ValidationError as error:
+        known = [name for name in member.config.model_fields if name != "vocabulary"]
+        for problem in error.errors():
+            key = ".".join(map(str, problem["loc"]))
+            unknown = problem["type"] == "extra_forbidden"
+            message = (
+                f"unknown key{nearest(key, known)}" if unknown else f"{problem['msg']} (found {problem['input']!r})"
+            )
+            problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
+    if problems or config is None:
+        raise ConfigError("\n  ".join([f"{family}: {len(problems)} problem(s)", *problems]))
+    model: LanguageModel = member.build(config)
+    return model
+
+
+def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
+    """Write an encoder into `directory`, usually a draft of `components.artifacts.writing(..., kind=KIND)`.
+
+    Args:
+        tokenizer: directory of the tokenizer that the model's rows belong to; it is copied.
+
+    Raises:
+        ArtifactError: the tokenizer is damaged or has another number of pieces than the model has rows.
+    """
+    loaded = load_tokenizer(tokenizer)
+    if loaded.vocab_size != model.config.vocabulary:
+        raise ArtifactError(
+            f"{tokenizer}: {loaded.vocab_size} pieces, but the model has {model.config.vocabulary} rows; "
+            "it was trained with another tokenizer"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {
+        "family": family,
+        "model": model.config.model_dump(mode="json"),
+        "tokenizer_fingerprint": loaded.fingerprint(),
+    }
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_weights(directory / WEIGHTS, model)
+    shutil.copytree(tokenizer, directory / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
+
+
+def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -> Encoder:
+    """Read an encoder directory; the model is in evaluation mode, on the CPU, in float32.
+
+    Args:
+        verify: compare every file with its digest first.
+        part: the directory lies within a larger output and has no manifest of its own.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered; the weights do not fit the config (missing, surplus and
+            misshapen tensors by name); the tokenizer is not the one that the model was trained with.
+    """
+    directory = Path(directory)
+    manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
+    try:
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        family, sizes, fingerprint = config["family"], config["model"], config["tokenizer_fingerprint"]
+        settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
+        vocabulary = sizes["vocabulary"]
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{directory}: no encoder here ({CONFIG} is missing)") from error
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{directory / CONFIG}: damaged ({error!r}); run the stage again") from error
+    tokenizer = load_tokenizer(directory / TOKENIZER)
+    if tokenizer.fingerprint() != fingerprint:
+        raise ArtifactError(
+            f"{directory / TOKENIZER}: not the tokenizer that this model was trained with (its fingerprint differs); "
+            "run the stage again"
+        )
+    if tokenizer.vocab_size != vocabulary:
+        raise ArtifactError(f"{directory}: {tokenizer.vocab_size} pieces for {vocabulary} rows; run the stage again")
+    try:
+        # Weights are about to be read: nothing is drawn for them, and the caller's random state stays as it was.
+        with torch.device("meta"):
+            model = build_model(family, vocabulary=vocabulary, settings=settings)
+    except ConfigError as error:
+        raise ArtifactError(f"{directory / CONFIG}: {error}") from error
+    model.to_empty(device="cpu")
+    load_weights(directory / WEIGHTS, model)
+    return Encoder(family, model.eval(), tokenizer, manifest)
+
+
+def save_weights(path: Path, model: torch.nn.Module) -> None:
+    """Write a module's parameters as safetensors, in float32."""
+    save_file({name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}, path)
+
+
+def load_weights(path: Path, model: torch.nn.Module) -> None:
+    """Copy a safetensors file into a module that has exactly these tensors.
+
+    Raises:
+        ArtifactError: the file cannot be read, or names of missing, surplus and misshapen tensors.
+    """
+    expected: dict[str, Tensor] = model.state_dict()
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        problems = [
+            *(f"missing {name}" for name in expected.keys() - found.keys()),
+            *(f"surplus {name}" for name in found.keys() - expected.keys()),
+            *(
+                f"{name} is {found[name]}, expected {tuple(expected[name].shape)}"
+                for name in expected.keys() & found.keys()
+                if found[name] != tuple(expected[name].shape)
+            ),
+        ]
+        if problems:
+            raise ArtifactError(f"{path}: does not fit the model: {'; '.join(sorted(problems))}")
+        weights = load_file(path)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: does not exist; run the stage that makes it") from error
+    except (SafetensorError, OSError) as error:
+        raise ArtifactError(f"{path}: not readable as safetensors ({error}); run the stage again") from error
+    with torch.no_grad():
+        for name, value in expected.items():
+            value.copy_(weights[name])

@@ -1,0 +1,168 @@
+"""FLAIR: character language models, one per direction.
+
+Akbik, Blythe and Vollgraf 2018 (Contextual String Embeddings for Sequence Labeling):
+
+    forward:  p(x_{t+1} | x_1 .. x_t) = softmax(W h_t + b)     backward: p(x_{t-1} | x_t .. x_T), by a model of its own
+
+A word's embedding is the forward state after its last character joined to the backward state before its first.
+
+Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N = T B, V characters.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.dropout import Dropout
+from components.models.layers.lstm import LSTM, zero_state
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import remapped
+from components.tokenization.special import END
+
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class FLAIRConfig(ModelConfig):
+    """Sizes of each direction.
+
+    Attributes:
+        embedding: width of the character embedding.
+        hidden: width of the LSTM.
+        layers: LSTM layers; the paper has one.
+        dropout: of the embedding and of the output.
+    """
+
+    embedding: Size = 100
+    hidden: Size = 512
+    layers: Size = 1
+    dropout: Rate = 0.1
+
+
+class Direction(nn.Module):
+    """The language model that reads one way; the other reads the reversed text."""
+
+    def __init__(self, config: FLAIRConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
+        self.lstms = nn.ModuleList(
+            LSTM(config.hidden if layer else config.embedding, config.hidden) for layer in range(config.layers)
+        )
+        self.output = nn.Parameter(torch.empty(config.vocabulary, config.hidden))
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.drop = Dropout(config.dropout)
+        # Small output rows leave the first predictions to the bias, the unigram frequencies of the characters.
+        nn.init.normal_(self.embedding, std=0.1)
+        nn.init.normal_(self.output, std=0.1 / config.hidden**0.5)
+
+    def forward(self, tokens_TB: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+        """Outputs (T, B, .) of the embedding and of every LSTM, and the state after the window."""
+        x_TBD = self.drop(self.embedding[tokens_TB])
+        outputs, states = [x_TBD], []
+        for index, lstm in enumerate(self.lstms):
+            state = carry[2 * index : 2 * index + 2] or zero_state(lstm, x_TBD)
+            x_TBD, state = lstm(x_TBD, state)
+            states += state
+            outputs.append(self.drop(x_TBD))
+        return outputs, tuple(states)
+
+    def loss_sum(self, outputs_TBH: Tensor, targets_BT: Tensor) -> Tensor:
+        """Negative log-likelihood of the next characters, in nats, summed."""
+        return linear_cross_entropy(outputs_TBH.flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1))
+
+
+class FLAIR(LanguageModel):
+    """Both directions, trained side by side.
+
+    `losses` reads `tokens`, `targets` (B, T) of the text and `reversed_tokens`, `reversed_targets` (B, T) of the
+    reversed text. Its carry is h and c of every layer, forward then backward, each (B, H).
+    """
+
+    config: FLAIRConfig
+
+    def __init__(self, config: FLAIRConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.forwards = Direction(config)
+        self.backwards = Direction(config)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        half = len(carry) // 2
+        forward, carry_forward = self.forwards(batch["tokens"].t(), carry[:half])
+        backward, carry_backward = self.backwards(batch["reversed_tokens"].t(), carry[half:])
+        loss_forward = self.forwards.loss_sum(forward[-1], batch["targets"])
+        loss_backward = self.backwards.loss_sum(backward[-1], batch["reversed_targets"])
+        count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
+        return Losses(
+            loss=(loss_forward + loss_backward) / count,
+            sums={
+                "tokens": ((loss_forward + loss_backward).detach(), 2 * count),
+                "forward": (loss_forward.detach(), count),
+                "backward": (loss_backward.detach(), count),
+            },
+            carry=carry_forward + carry_backward,
+        )
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        # Each row is turned round within its own length: the backward model starts at the text's true end, and
+        # padding stays behind it. Turning round twice gives the first order again.
+        steps_T = torch.arange(tokens.shape[1], device=tokens.device)
+        turned_BT = (lengths.unsqueeze(1) - 1 - steps_T) % tokens.shape[1]
+        forward, _ = self.forwards(tokens.t(), ())
+        backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), ())
+        joined = []
+        for ahead_TBD, back_TBD in zip(forward, backward, strict=True):
+            index_BTD = turned_BT.unsqueeze(-1).expand(-1, -1, back_TBD.shape[-1])
+            joined.append(torch.cat([ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1).gather(1, index_BTD)], -1))
+        return joined
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        # Between the special pieces at both ends: the forward state after the last character of the text, the
+        # backward state after the first.
+        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
+        rows = torch.arange(len(hidden), device=hidden.device)
+        return torch.cat([ahead_BTH[rows, lengths - 2], back_BTH[rows, torch.ones_like(lengths)]], dim=-1)
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        directions = (self.forwards, self.backwards)
+        embeddings = [direction.embedding for direction in directions]
+        layers = [
+            [parameter for direction in directions for parameter in direction.lstms[layer].parameters()]
+            for layer in range(self.config.layers)
+        ]
+        return [embeddings, *layers]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        for direction in (self.forwards, self.backwards):
+            direction.embedding = remapped(direction.embedding, rows)
+            direction.output = remapped(direction.output, rows)
+            direction.bias = remapped(direction.bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        with torch.no_grad():
+            for direction in (self.forwards, self.backwards):
+                direction.bias.copy_(log_frequencies)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # END stands at both ends of every document in the stream, whichever way it is read.
+        return [END, *pieces, END]
+
+
+FAMILY = ModelFamily(
+    name="flair",
+    config=FLAIRConfig,
+    build=FLAIR,
+    sampler="bidirectional_stream",
+    tokenizers=("char",),
+    presets={
+        # Akbik et al. 2018, section 3.1; the published "fast" models are half as wide.
+        "flair": {"embedding": 100, "hidden": 2048},
+        "flair-fast": {"embedding": 100, "hidden": 1024},
+    },
+)

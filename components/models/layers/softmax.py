@@ -1,0 +1,70 @@
+"""Cross entropy over a large vocabulary, without ever holding all its logits.
+
+Shape suffixes: N targets, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from components.models.layers.precision import compute_dtype
+
+#: Rows whose logits exist at one time: small enough to stay near the processor, large enough for a fast product.
+CHUNK_ROWS = 1024
+
+
+def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
+    """Sum over N of -log softmax(x W^T + b)[target], in nats, as a float32 scalar.
+
+    The gradient is computed together with the loss, a chunk of rows at a time: one softmax instead of two, and
+    memory for CHUNK_ROWS x V logits instead of N x V.
+    """
+    dtype = compute_dtype(x_ND)
+    loss: Tensor = _LinearCrossEntropy.apply(
+        x_ND.to(dtype), weight_VD.to(dtype), bias_V.to(dtype), targets_N, torch.is_grad_enabled()
+    )
+    return loss
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, with_gradient: bool
+    ) -> Tensor:
+        rows = len(x_ND)
+        losses_N = torch.empty(rows, dtype=torch.float32, device=x_ND.device)
+        logits = x_ND.new_empty(min(CHUNK_ROWS, rows), len(weight_VD))
+        if with_gradient:
+            grad_x_ND = torch.empty_like(x_ND)
+            grad_w_VD = torch.zeros(weight_VD.shape, dtype=torch.float32, device=x_ND.device)
+            grad_b_V = torch.zeros(len(bias_V), dtype=torch.float32, device=x_ND.device)
+        for start in range(0, rows, CHUNK_ROWS):
+            part = slice(start, min(start + CHUNK_ROWS, rows))
+            x_CD, targets_C1 = x_ND[part], targets_N[part].unsqueeze(1)
+            p_CV = torch.addmm(bias_V, x_CD, weight_VD.t(), out=logits[: len(x_CD)])
+            torch.softmax(p_CV, -1, out=p_CV)
+            p_C1 = p_CV.gather(1, targets_C1)
+            losses_N[part] = p_C1.float().clamp_min(torch.finfo(torch.float32).tiny).log().neg().squeeze(1)
+            if with_gradient:
+                p_CV.scatter_(1, targets_C1, p_C1 - 1)
+                torch.mm(p_CV, weight_VD, out=grad_x_ND[part])
+                grad_w_VD += p_CV.t() @ x_CD
+                grad_b_V += p_CV.sum(0, dtype=torch.float32)
+        if with_gradient:
+            ctx.save_for_backward(grad_x_ND, grad_w_VD.to(weight_VD.dtype), grad_b_V.to(bias_V.dtype))
+        return losses_N.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        scale = gradients[0]
+        grad_x_ND, grad_w_VD, grad_b_V = ctx.saved_tensors
+        return (
+            grad_x_ND * scale.to(grad_x_ND.dtype),
+            grad_w_VD * scale.to(grad_w_VD.dtype),
+            grad_b_V * scale.to(grad_b_V.dtype),
+            None,
+            None,
+        )

@@ -1,0 +1,18 @@
+"""An embedding whose rows can follow a change of vocabulary.
+
+Shape suffixes: V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:
+    """New row i is old row `rows[i]`, or the mean of all old rows where `rows[i]` is -1 (Howard and Ruder 2018)."""
+    with torch.no_grad():
+        rows = rows.to(table.device)
+        mean = table.float().mean(0).to(table.dtype)
+        known = (rows >= 0).view(-1, *[1] * (table.dim() - 1))
+        return nn.Parameter(torch.where(known, table[rows.clamp_min(0)], mean))

@@ -1,0 +1,172 @@
+"""ULMFiT's language model: the AWD-LSTM.
+
+Merity, Keskar and Socher 2017 (Regularizing and Optimizing LSTM Language Models); Howard and Ruder 2018 (Universal
+Language Model Fine-tuning for Text Classification):
+
+    e_t = E[w_t]              h_t^l = LSTM_l(h_t^{l-1}, h_{t-1}^l)              p(w_{t+1}) = softmax(E h_t^L + b)
+
+with dropout at five places: whole words of E, the input, the hidden-to-hidden weights, between layers, the output.
+
+Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, N = T B, V vocabulary, L layers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.dropout import LockedDropout, RowDropout
+from components.models.layers.lstm import LSTM, zero_state
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import remapped
+from components.tokenization.special import END
+
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Weight = Annotated[float, Field(ge=0)]
+
+
+class AWDLSTMConfig(ModelConfig):
+    """Sizes and regularisation; the dropouts' names are those of the paper's code in words.
+
+    Attributes:
+        embedding: width of the embedding, and of the last layer (the softmax is tied).
+        hidden: width of the layers below the last.
+        layers: number of LSTM layers.
+        dropout_embedding: of whole words of the embedding (dropoute).
+        dropout_input: of the embedding's output (dropouti).
+        dropout_weight: of the hidden-to-hidden weights (wdrop).
+        dropout_hidden: between layers (dropouth).
+        dropout_output: of the last layer's output (dropout).
+        activation: AR, weight of the mean square of the dropped output (alpha).
+        slowness: TAR, weight of the mean square of the output's change from step to step (beta).
+    """
+
+    embedding: Size = 256
+    hidden: Size = 512
+    layers: Size = 2
+    dropout_embedding: Rate = 0.0
+    dropout_input: Rate = 0.0
+    dropout_weight: Rate = 0.0
+    dropout_hidden: Rate = 0.0
+    dropout_output: Rate = 0.0
+    activation: Weight = 0.0
+    slowness: Weight = 0.0
+
+
+class AWDLSTM(LanguageModel):
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T), its carry is every layer's h and c (B, H)."""
+
+    config: AWDLSTMConfig
+
+    def __init__(self, config: AWDLSTMConfig) -> None:
+        super().__init__()
+        self.config = config
+        widths = [config.embedding, *[config.hidden] * (config.layers - 1), config.embedding]
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
+        self.lstms = nn.ModuleList(
+            LSTM(inputs, hidden, weight_drop=config.dropout_weight)
+            for inputs, hidden in zip(widths[:-1], widths[1:], strict=True)
+        )
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.drop_rows = RowDropout(config.dropout_embedding)
+        self.drop_input = LockedDropout(config.dropout_input)
+        self.drop_hidden = LockedDropout(config.dropout_hidden)
+        self.drop_output = LockedDropout(config.dropout_output)
+        # The tied embedding is also the softmax: with rows of deviation 0.1 its first logits are small beside the
+        # bias (the unigram log frequencies), so the top layer does not saturate before it has learned anything.
+        nn.init.normal_(self.embedding, std=0.1)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        outputs, carry = self._run(batch["tokens"].t(), carry)
+        raw_TBD, dropped_TBD = outputs[-1], self.drop_output(outputs[-1])
+        count = dropped_TBD.shape[0] * dropped_TBD.shape[1]
+        total = linear_cross_entropy(
+            dropped_TBD.flatten(0, 1), self.embedding, self.bias, batch["targets"].t().reshape(-1)
+        )
+        loss = total / count
+        if self.training and self.config.activation:
+            loss = loss + self.config.activation * dropped_TBD.float().square().mean()
+        if self.training and self.config.slowness and len(raw_TBD) > 1:
+            loss = loss + self.config.slowness * raw_TBD.float().diff(dim=0).square().mean()
+        return Losses(loss, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carry)
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
+        outputs, _ = self._run(tokens.t(), ())
+        outputs[-1] = self.drop_output(outputs[-1])
+        return [output.transpose(0, 1) for output in outputs]
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.embedding = remapped(self.embedding, rows)
+        self.bias = remapped(self.bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        with torch.no_grad():
+            self.bias.copy_(log_frequencies)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # In the stream every document follows the END of another.
+        return [END, *pieces]
+
+    def _run(self, tokens_TB: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+        """Outputs (T, B, .) of the embedding and of every layer (dropped but for the last), and the state after."""
+        x_TBD = self.embedding[tokens_TB]
+        x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
+        outputs, states = [x_TBD], []
+        for index, lstm in enumerate(self.lstms):
+            state = carry[2 * index : 2 * index + 2] or zero_state(lstm, x_TBD)
+            x_TBD, state = lstm(x_TBD, state)
+            states += state
+            if index + 1 < len(self.lstms):
+                x_TBD = self.drop_hidden(x_TBD)
+            outputs.append(x_TBD)
+        return outputs, tuple(states)
+
+
+FAMILY = ModelFamily(
+    name="ulmfit",
+    config=AWDLSTMConfig,
+    build=AWDLSTM,
+    sampler="stream",
+    tokenizers=("wordpiece", "word"),
+    presets={
+        # Howard and Ruder 2018, section 4.1: 400, three layers of 1150, with these dropouts times 0.4 downstream.
+        "awd-lstm": {
+            "embedding": 400,
+            "hidden": 1150,
+            "layers": 3,
+            "dropout_embedding": 0.1,
+            "dropout_input": 0.65,
+            "dropout_weight": 0.5,
+            "dropout_hidden": 0.3,
+            "dropout_output": 0.4,
+            "activation": 2.0,
+            "slowness": 1.0,
+        },
+        # fastai's defaults since 2018: 1152 is a multiple of 8, and milder dropouts for a large corpus.
+        "awd-lstm-1152": {
+            "embedding": 400,
+            "hidden": 1152,
+            "layers": 3,
+            "dropout_embedding": 0.02,
+            "dropout_input": 0.25,
+            "dropout_weight": 0.2,
+            "dropout_hidden": 0.15,
+            "dropout_output": 0.1,
+            "activation": 2.0,
+            "slowness": 1.0,
+        },
+    },
+)
