@@ -77,7 +77,7 @@ class TaskSource(Section):
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train set apart for dev when `dev` is null.
     dev_share: Fraction = 0.1
-    #: At most so many rows of dev are used, drawn once for all runs; null for all. They are predicted after every epoch.
+    #: At most so many rows of dev are used, the same for all runs; null for all. They are predicted again and again.
     dev_rows: Positive | None = 1000
     #: Texts that stand in train and in dev or test: refuse the data, drop them from train, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"

@@ -1,0 +1,1 @@
+"""Learning a task from labels, on top of an encoder."""

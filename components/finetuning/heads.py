@@ -1,0 +1,194 @@
+"""From hidden states to logits: which layers, how pooled, and the layers on top.
+
+Shapes: B texts, T pieces (padding included), D width of a layer, F features of a text, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from components.config import LayerChoice
+from components.errors import ConfigError
+
+Pooling = Literal["concat", "summary", "mean", "max"]
+
+
+def mask(lengths: Tensor, columns: int) -> Tensor:
+    """(B,) lengths -> (B, columns) bool, true at real pieces."""
+    return torch.arange(columns, device=lengths.device) < lengths[:, None]
+
+
+def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Mean over the real pieces: (B, T, D) -> (B, D), summed in float32."""
+    inside = mask(lengths, hidden.shape[1])[..., None]
+    return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
+
+
+def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Maximum over the real pieces: (B, T, D) -> (B, D)."""
+    inside = mask(lengths, hidden.shape[1])[..., None]
+    return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
+
+
+class ScalarMix(nn.Module):
+    """gamma * sum_j softmax(s)_j h_j over all layers, the embedding included (Peters et al. 2018, equation 1)."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        """L tensors (B, T, D) -> (B, T, D)."""
+        weights = self.scores.softmax(0)
+        mixed = torch.stack([weight * layer.float() for weight, layer in zip(weights, hidden, strict=True)]).sum(0)
+        return self.gamma * mixed
+
+
+class Features(nn.Module):
+    """One vector a text from an encoder's hidden states.
+
+    The choices `last` to `concat_last_four` are the rows of Devlin et al. 2019, table 7 (the sums there leave out the
+    embedding, and so do these); `first` is the embedding; `mix` is ELMo's learned scalar mix; `all` pools the embedding
+    and every layer and joins them. Pooling `concat` is ULMFiT's [last, max, mean] (Howard and Ruder 2018, section 3.3),
+    where "last" is the family's own summary (the last state; both ends for a bidirectional model; the first token).
+
+    Args:
+        layers: which hidden states.
+        pooling: how they become one vector.
+        widths: D of the embedding and of every layer, lowest first.
+        summary: `LanguageModel.summary`.
+
+    Raises:
+        ConfigError: the choice adds up layers of different widths.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: LayerChoice,
+        pooling: Pooling,
+        widths: Sequence[int],
+        summary: Callable[[Tensor, Tensor], Tensor],
+    ) -> None:
+        super().__init__()
+        self.layers = layers
+        self.pooling = pooling
+        self._summary = summary
+        added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(layers, ())
+        if len(set(added)) > 1:
+            raise ConfigError(
+                f"layers: {layers!r} adds up layers, but they are {', '.join(map(str, added))} wide; "
+                "choose all, concat_last_four or last, or equal widths in the model"
+            )
+        self.mix = ScalarMix(len(widths)) if layers == "mix" else None
+
+    def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
+        """The chosen hidden states, each (B, T, D), from the embedding and all layers."""
+        above = hidden[1:]
+        if self.mix is not None:
+            return [self.mix(hidden)]
+        match self.layers:
+            case "last":
+                return [hidden[-1]]
+            case "second_to_last":
+                return [hidden[-2]]
+            case "first":
+                return [hidden[0]]
+            case "sum":
+                return [torch.stack(list(above)).sum(0)]
+            case "sum_last_four":
+                return [torch.stack(list(above[-4:])).sum(0)]
+            case "concat_last_four":
+                return list(above[-4:])
+            case _:
+                return list(hidden)
+
+    def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """L + 1 tensors (B, T, D_l) -> (B, F) float32."""
+        pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "summary": self._summary,
+            "max": masked_max,
+            "mean": masked_mean,
+        }
+        chosen = pools if self.pooling == "concat" else {self.pooling: pools[self.pooling]}
+        return torch.cat(
+            [pool(layer, lengths).float() for layer in self.select(hidden) for pool in chosen.values()], dim=1
+        )
+
+
+class FixedNorm(nn.Module):
+    """(x - mean) / deviation with numbers set once from the training features; they do not depend on the batch."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("deviation", torch.ones(features))
+
+    def fit(self, features: Tensor) -> None:
+        """Take mean and deviation from (N, F) features; one that never varies is left as it is."""
+        deviation = features.std(0, correction=0)
+        self.mean.copy_(features.mean(0))
+        self.deviation.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, F) -> (B, F)."""
+        return (features - self.mean) / self.deviation
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that uses its running statistics for a batch of one text, which has no variance."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, F) -> (B, F)."""
+        if self.training and len(features) == 1:
+            return nn.functional.batch_norm(
+                features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+            )
+        return super().forward(features)
+
+
+def _norm(kind: Literal["fixed", "batch", "none"], features: int) -> nn.Module:
+    return {"fixed": FixedNorm, "batch": BatchNorm}.get(kind, nn.Identity)(features)
+
+
+class ClassificationHead(nn.Module):
+    """Normalisation, dropout, linear; with `hidden`, a ReLU layer of that width before (Howard and Ruder 2018, 3.3).
+
+    Args:
+        features: F.
+        outputs: C.
+        hidden: width of the layer between, 0 for none.
+        dropout: before each linear layer.
+        norm: `batch`, `fixed` (statistics of the training features) or `none`; a hidden layer gets `batch` or none.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        outputs: int,
+        *,
+        hidden: int = 0,
+        dropout: float = 0.1,
+        norm: Literal["fixed", "batch", "none"] = "fixed",
+    ) -> None:
+        super().__init__()
+        self.norm = _norm(norm, features)
+        self.dropout = nn.Dropout(dropout)
+        self.hidden: nn.Module = nn.Identity()
+        if hidden:
+            between = _norm("batch" if norm == "batch" else "none", hidden)
+            self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(dropout))
+        self.output = nn.Linear(hidden or features, outputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, F) -> logits (B, C)."""
+        logits: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
+        return logits

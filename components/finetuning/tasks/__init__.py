@@ -1,0 +1,24 @@
+"""The downstream tasks. A task is one file ending in `TASK = Task(...)` and one line here."""
+
+from __future__ import annotations
+
+from components.config import nearest
+from components.errors import ConfigError
+from components.finetuning.tasks import classification
+from components.finetuning.tasks.base import Examples, Split, Task
+
+TASKS: dict[str, Task] = {task.kind: task for task in (classification.TASK,)}
+
+
+def find_task(kind: str, *, key: str = "kind") -> Task:
+    """The task of this kind.
+
+    Raises:
+        ConfigError: there is none; the message names `key` and those that exist.
+    """
+    if kind not in TASKS:
+        raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, TASKS)}")
+    return TASKS[kind]
+
+
+__all__ = ["TASKS", "Examples", "Split", "Task", "find_task"]
