@@ -1,0 +1,205 @@
+"""What every tokenizer promises, how it is stored, and how one vocabulary is laid over another."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.artifacts import write_atomic
+from components.errors import ArtifactError
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+
+CONFIG: Final = "config.json"
+FREQUENCIES: Final = "frequencies.npy"
+
+#: Kind -> "module:class". The modules are imported when a kind is used, so that naming a kind costs nothing.
+KINDS: Final[dict[str, str]] = {
+    "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
+    "word": "components.tokenization.word:WordTokenizer",
+    "char": "components.tokenization.char:CharTokenizer",
+}
+
+#: Their ids are part of the fingerprint. Never edit them: every stored tokenizer would count as changed.
+PROBES: Final = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Naïve café, Ångström - ÉCLAIR; straße İstanbul ﬁne",
+    "การประมวลผลภาษาธรรมชาติ 2563 ๑๒๓ ก็ได้",
+    "👩‍👩‍👧 family, 🇹🇭 flag, ❤️ and e\u0301",
+    'def f(x: int) -> str:\n\treturn f"{x!r}"  # 0x1F + 3.14e-10',
+    "2026-11-21T03:10:00Z 1,234,567.89 +66-2-123-4567",
+    "中文分词 日本語テキスト 한국어 Привет العربية",
+    "[MASK] [UNK] ##ing a\u200bb\u00a0c\x00d\ufffde " + "x" * 120,
+)
+
+Ids = NDArray[np.int32]
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Tokenizer(ABC):
+    """A vocabulary and the rule that cuts text into its pieces.
+
+    Ids are positions in `pieces`; the first five are the special pieces of `components.tokenization.special`. Text
+    never yields a special id other than UNK: "[MASK]" in a document is seven ordinary characters.
+
+    Attributes:
+        kind: the name in `KINDS`.
+        pieces: id -> piece.
+        segmentation: cuts languages without spaces into words before anything else.
+        frequencies: (V,) int64, how often each id stood in the training sample (END once a document); None if the
+            tokenizer was made from a vocabulary alone.
+    """
+
+    kind: ClassVar[str]
+    #: Whether the ids depend on the segmentation; where not, it only counts words.
+    segmented: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        *,
+        segmentation: Segmentation,
+        frequencies: NDArray[np.int64] | None = None,
+    ) -> None:
+        if tuple(pieces[:FIRST_ORDINARY]) != SPECIAL_PIECES:
+            raise ArtifactError(f"a vocabulary begins with {', '.join(SPECIAL_PIECES)}; found {list(pieces[:5])}")
+        self.pieces = list(pieces)
+        self.segmentation = segmentation
+        self.frequencies = frequencies
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, the special ones included."""
+        return len(self.pieces)
+
+    @abstractmethod
+    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        """All ids of all texts in one flat array, without special pieces and without segmentation.
+
+        Returns:
+            ids (N,) int32 and offsets (len(texts) + 1,) int64: text i is `ids[offsets[i]:offsets[i + 1]]`.
+        """
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text from ids; START, END and PAD are left out. What survives the round trip stands at each class."""
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """What, beside `pieces`, makes an equal tokenizer: keyword arguments of the class."""
+
+    @abstractmethod
+    def _write_vocabulary(self, directory: Path) -> None:
+        """Write the vocabulary file that `_read_vocabulary` reads."""
+
+    @classmethod
+    @abstractmethod
+    def _read_vocabulary(cls, directory: Path) -> list[str]:
+        """The pieces from the file that `_write_vocabulary` wrote."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text, int32, without special pieces (views of one array)."""
+        ids, offsets = self.encode_ragged([self.segmentation.spaced(text) for text in texts])
+        return [ids[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+
+    @abstractmethod
+    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        """The ids of `encode_batch([text])` and for each piece the span of characters of `text` that it stands for."""
+
+    def log_frequencies(self) -> NDArray[np.float32]:
+        """Log unigram probabilities (V,), each count raised by one; what the output bias of a language model starts at.
+
+        Raises:
+            ArtifactError: the tokenizer carries no counts.
+        """
+        if self.frequencies is None:
+            raise ArtifactError("the tokenizer carries no counts of its pieces; run the tokenizer stage again")
+        raised = self.frequencies.astype(np.float64) + 1
+        return np.log(raised / raised.sum()).astype(np.float32)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the kind, the pieces and the ids of fixed probe texts (`PROBES`).
+
+        It changes with anything that changes ids: the vocabulary, a setting, or the behaviour of a library.
+        """
+        digest = hashlib.sha256(self.kind.encode())
+        digest.update(json.dumps(self.pieces).encode())
+        for ids in self.encode_batch(PROBES):
+            digest.update(np.asarray(ids, dtype="<i4").tobytes() + b"|")
+        return digest.hexdigest()
+
+    def save(self, directory: Path) -> None:
+        """Write config.json, the vocabulary file and, where there are counts, frequencies.npy into `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._write_vocabulary(directory)
+        if self.frequencies is not None:
+            np.save(directory / FREQUENCIES, self.frequencies, allow_pickle=False)
+        config = {
+            "kind": self.kind,
+            "settings": self._settings() | {"segmenter": self.segmentation.name},
+            "vocabulary": self.vocab_size,
+            "fingerprint": self.fingerprint(),
+            "frequencies": FREQUENCIES if self.frequencies is not None else None,
+        }
+        write_atomic(directory / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Read what `Tokenizer.save` wrote and prove that it still gives the same ids.
+
+    Raises:
+        ArtifactError: a missing or damaged file, an unknown kind, or other ids than when it was saved.
+    """
+    directory = Path(directory)
+    try:
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
+        if kind not in KINDS:
+            raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
+        module, _, name = KINDS[kind].partition(":")
+        cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
+        frequencies = None
+        if config["frequencies"]:
+            frequencies = np.load(directory / config["frequencies"], allow_pickle=False)
+        segmentation = Segmentation(settings.pop("segmenter"))
+        tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{error.filename}: does not exist; {directory} is no tokenizer directory") from error
+    except (ValueError, KeyError, TypeError, EOFError) as error:
+        raise ArtifactError(f"{directory}: damaged tokenizer ({error!r}); run the tokenizer stage again") from error
+    if frequencies is not None and frequencies.shape != (tokenizer.vocab_size,):
+        raise ArtifactError(
+            f"{directory / FREQUENCIES}: {frequencies.shape} counts for {tokenizer.vocab_size} pieces; "
+            "run the tokenizer stage again"
+        )
+    if tokenizer.fingerprint() != stored:
+        raise ArtifactError(
+            f"{directory}: this tokenizer no longer gives the ids that it gave when it was made (its files were changed, "
+            "or the tokenizers or pythainlp library was): restore it, install the locked versions, or run the tokenizer "
+            "stage and everything after it again"
+        )
+    return tokenizer
+
+
+def overlap(old: Sequence[str], new: Sequence[str]) -> NDArray[np.int64]:
+    """Where the pieces of a new vocabulary stood in the old one: (len(new),) int64, old id or -1.
+
+    It is what `LanguageModel.remap_vocabulary` takes: pieces that both share keep their rows.
+    """
+    place = {piece: index for index, piece in enumerate(old)}
+    return np.fromiter((place.get(piece, -1) for piece in new), dtype=np.int64, count=len(new))
+
+
+def well_formed(text: str) -> str:
+    """`text` with lone surrogates, which UTF-8 cannot hold, replaced one for one by U+FFFD."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)

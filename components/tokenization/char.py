@@ -1,0 +1,92 @@
+"""A vocabulary of characters, grown from the corpus, for any script (FLAIR: Akbik et al. 2018)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.artifacts import write_atomic
+from components.config import CharSettings
+from components.errors import DataError
+from components.tokenization.base import Ids, Tokenizer, well_formed
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
+
+VOCABULARY: Final = "vocabulary.json"
+_CODE_POINTS: Final = 0x110000
+_HIDDEN = frozenset({PAD, START, END})
+
+
+class CharTokenizer(Tokenizer):
+    """One piece a code point, white space and case included, so one id a character of the text.
+
+    `decode` gives the text back exactly, but for characters outside the vocabulary (UNK), which become U+FFFD. What a
+    reader sees as one character may be several code points (a letter and its marks, an emoji sequence): all of them
+    are kept, in order, so it survives the round trip too. Segmentation plays no part in the ids.
+    """
+
+    kind = "char"
+    segmented = False
+
+    def __init__(
+        self, pieces: Sequence[str], *, segmentation: Segmentation, frequencies: NDArray[np.int64] | None = None
+    ) -> None:
+        super().__init__(pieces, segmentation=segmentation, frequencies=frequencies)
+        self._id_of = np.full(_CODE_POINTS, UNK, dtype=np.int32)
+        self._id_of[[ord(piece) for piece in self.pieces[FIRST_ORDINARY:]]] = np.arange(FIRST_ORDINARY, len(pieces))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [self._id_of[code_points(text)] for text in texts]
+
+    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in texts], out=offsets[1:])
+        return self._id_of[code_points("".join(texts))], offsets
+
+    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        return self._id_of[code_points(text)], [(index, index + 1) for index in range(len(text))]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in _HIDDEN)
+
+    def _settings(self) -> dict[str, Any]:
+        return {}
+
+    def _write_vocabulary(self, directory: Path) -> None:
+        write_atomic(directory / VOCABULARY, json.dumps(self.pieces, indent=0) + "\n")
+
+    @classmethod
+    def _read_vocabulary(cls, directory: Path) -> list[str]:
+        pieces: list[str] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
+        return pieces
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """The code points of `text`, (len(text),) uint32; lone surrogates are kept."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+def train_char(texts: Iterable[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
+    """Keep the characters seen at least `min_frequency` times, the most frequent first, at most `max_vocabulary` pieces.
+
+    Raises:
+        DataError: no character is frequent enough.
+    """
+    counts = np.zeros(_CODE_POINTS, dtype=np.int64)
+    for text in texts:
+        points, times = np.unique(code_points(well_formed(text)), return_counts=True)
+        counts[points] += times
+    frequent = np.flatnonzero(counts >= settings.min_frequency)
+    # A stable sort keeps equal counts in the order of their code points.
+    ranked = frequent[np.argsort(-counts[frequent], kind="stable")][: max(0, settings.max_vocabulary - FIRST_ORDINARY)]
+    if len(ranked) == 0:
+        raise DataError(
+            f"tokenizer.char: no character of the corpus comes {settings.min_frequency} times and fits into "
+            f"{settings.max_vocabulary} pieces; lower min_frequency, raise max_vocabulary, or add text"
+        )
+    return CharTokenizer([*SPECIAL_PIECES, *map(chr, ranked)], segmentation=segmentation)

@@ -1,0 +1,141 @@
+"""Exact encoding at a multiple of the usual speed: every distinct word is encoded once.
+
+BERT's normaliser and pre-tokenizer look at one character at a time, apart from combining marks, and never join what
+stands on the two sides of ASCII white space or ASCII punctuation. So cutting a text at those characters first and
+encoding the parts by themselves gives exactly the ids of the whole. The parts are few: the cut is a table look-up over
+bytes, the distinct parts are found by Arrow's dictionary encoding, only new ones go to the `tokenizers` library, and
+the ids of the text are gathered from the ids of its parts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from components.tokenization.base import Ids, well_formed
+
+#: Bytes of text cut and counted at a time: large enough to make words repeat, small enough to bound memory.
+CHUNK_BYTES: Final = 8 << 20
+#: The memory is emptied when the distinct words in it reach this many bytes (of UTF-8) ...
+MEMORY_BYTES: Final = 64 << 20
+#: ... and a part longer than this is not remembered: it will hardly come again.
+LONGEST_REMEMBERED: Final = 256
+
+# White space that the normaliser keeps as such (other ASCII controls vanish, which joins their neighbours: no cut).
+_SPACE: Final = 1
+_PUNCTUATION: Final = 2
+_CLASS = np.zeros(256, dtype=np.uint8)
+_CLASS[[ord(character) for character in " \t\n\r"]] = _SPACE
+_CLASS[[code for low, high in ((33, 47), (58, 64), (91, 96), (123, 126)) for code in range(low, high + 1)]] = (
+    _PUNCTUATION
+)
+
+
+class DistinctWordEncoder:
+    """Encodes many texts through `encode_words`, which sees each distinct word once.
+
+    Args:
+        encode_words: words -> ids of each; must be free of context across ASCII white space and punctuation.
+    """
+
+    def __init__(self, encode_words: Callable[[list[str]], list[list[int]]]) -> None:
+        self._encode_words = encode_words
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._row: dict[str, int] = {}
+        self._bytes = 0
+        self._flat: Ids = np.empty(0, dtype=np.int32)
+        self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        """Flat ids (N,) int32 and offsets (len(texts) + 1,) int64 of the texts in them."""
+        flat: list[Ids] = []
+        offsets = [np.zeros(1, dtype=np.int64)]
+        total = 0
+        for chunk in _chunks(texts):
+            ids, ends = self._encode_chunk(chunk)
+            flat.append(ids)
+            offsets.append(ends + total)
+            total += len(ids)
+        return (np.concatenate(flat) if flat else np.empty(0, dtype=np.int32)), np.concatenate(offsets)
+
+    def _encode_chunk(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        try:
+            array = pa.array(texts, type=pa.string())
+        except UnicodeEncodeError:
+            array = pa.array([well_formed(text) for text in texts], type=pa.string())
+        _, text_offsets, data = array.buffers()
+        ends = np.frombuffer(text_offsets, dtype=np.int32)[1 : len(texts) + 1]
+        if len(ends) == 0 or ends[-1] == 0:
+            return np.empty(0, dtype=np.int32), np.zeros(len(texts), dtype=np.int64)
+        starts = _word_starts(np.frombuffer(data, dtype=np.uint8, count=int(ends[-1])), ends)
+        boundaries = np.append(starts, ends[-1]).astype(np.int32)
+        words = pa.StringArray.from_buffers(len(starts), pa.py_buffer(boundaries), data).dictionary_encode()
+        with self._lock:
+            rows = self._rows(words.dictionary.to_pylist())[words.indices.to_numpy()]
+            first = self._starts[rows]
+            lengths = self._starts[rows + 1] - first
+            word_ends = np.cumsum(lengths)
+            # Position k of the result lies in some word w and is read at first[w] + (k - where w begins).
+            source = np.repeat(first - (word_ends - lengths), lengths)
+            source += np.arange(len(source))
+            ids = self._flat[source]
+        # The number of words that start before a text's end leads to the number of ids before it.
+        before = np.searchsorted(starts, ends)
+        return ids, np.concatenate(([0], word_ends))[before]
+
+    def _rows(self, words: list[str]) -> NDArray[np.int64]:
+        """Row of each distinct word in the memory, after encoding those that were not there."""
+        known = self._row
+        if self._bytes > MEMORY_BYTES:
+            self._forget()
+            known = self._row
+        rows = [known.get(word, -1) for word in words]
+        new = [index for index, row in enumerate(rows) if row < 0]
+        if new:
+            encoded = self._encode_words([words[index] for index in new])
+            lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+            at = len(self._starts) - 1
+            self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
+            flat = np.fromiter((id_ for ids in encoded for id_ in ids), dtype=np.int32, count=int(lengths.sum()))
+            self._flat = np.concatenate((self._flat, flat))
+            for row, index in enumerate(new, start=at):
+                rows[index] = row
+                word = words[index]
+                self._bytes += len(word) + 4 * int(lengths[row - at])
+                if len(word) <= LONGEST_REMEMBERED:
+                    known[word] = row
+        return np.asarray(rows, dtype=np.int64)
+
+
+def _word_starts(data: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Byte positions at which a word, a punctuation mark or a text begins; white space belongs to what it follows."""
+    kind = _CLASS[data]
+    start = kind == _PUNCTUATION
+    ordinary = kind == 0
+    start[1:] |= ordinary[1:] & ~ordinary[:-1]
+    start[0] = True
+    inner = ends[:-1]
+    start[inner[inner < len(data)]] = True
+    return np.flatnonzero(start)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Runs of texts of about CHUNK_BYTES characters each; a longer text is a run by itself."""
+    chunks: list[Sequence[str]] = []
+    first = size = 0
+    for index, text in enumerate(texts):
+        if size and size + len(text) > CHUNK_BYTES:
+            chunks.append(texts[first:index])
+            first, size = index, 0
+        size += len(text)
+    if first < len(texts):
+        chunks.append(texts[first:])
+    return chunks

@@ -1,0 +1,90 @@
+"""The vocabulary report: how well a vocabulary fits a text, as a whole and script by script (SYSTEMS.md section 4)."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from components.tokenization.base import Tokenizer
+from components.tokenization.special import FIRST_ORDINARY, UNK
+
+NO_LETTERS = "none"
+
+
+def vocabulary_report(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Any]:
+    """Measure `tokenizer` on `texts`.
+
+    A word is what stands between white space (segmented words for languages without spaces), its script that of its
+    first letter. Rates over pieces: `unknown_rate` is the share of UNK among all pieces of the text.
+
+    Returns:
+        kind, vocabulary (pieces, special ones included), alphabet (different characters in the pieces),
+        non_initial_share (of the ordinary pieces, those that only continue a word), words, pieces_per_word,
+        characters_per_piece, unknown_rate, and `scripts`: script -> words, share_of_words, pieces_per_word,
+        unknown_rate, vocabulary (pieces of that script).
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(tokenizer.segmentation.spaced(text).split())
+    words = list(counts)
+    times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
+    ids, offsets = tokenizer.encode_ragged(words)
+    pieces = times * np.diff(offsets)
+    before = np.concatenate(([0], np.cumsum(ids == UNK)))
+    unknown = times * (before[offsets[1:]] - before[offsets[:-1]])
+    characters = times * np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+
+    ordinary = tokenizer.pieces[FIRST_ORDINARY:]
+    continuing = [piece for piece in ordinary if len(piece) > 2 and piece.startswith("##")]
+    if tokenizer.kind != "wordpiece":
+        continuing = []
+    bare = [piece.removeprefix("##") if continuing else piece for piece in ordinary]
+    of_vocabulary = Counter(map(script_of, bare))
+
+    members: dict[str, list[int]] = defaultdict(list)
+    for index, word in enumerate(words):
+        members[script_of(word)].append(index)
+    scripts = {}
+    for script, rows in sorted(members.items(), key=lambda item: -int(times[item[1]].sum())):
+        scripts[script] = {
+            "words": int(times[rows].sum()),
+            "share_of_words": _ratio(times[rows].sum(), times.sum()),
+            "pieces_per_word": _ratio(pieces[rows].sum(), times[rows].sum()),
+            "unknown_rate": _ratio(unknown[rows].sum(), pieces[rows].sum()),
+            "vocabulary": of_vocabulary[script],
+        }
+    return {
+        "kind": tokenizer.kind,
+        "vocabulary": tokenizer.vocab_size,
+        "alphabet": len(set("".join(bare))),
+        "non_initial_share": _ratio(len(continuing), len(ordinary)),
+        "words": int(times.sum()),
+        "pieces_per_word": _ratio(pieces.sum(), times.sum()),
+        "characters_per_piece": _ratio(characters.sum(), pieces.sum()),
+        "unknown_rate": _ratio(unknown.sum(), pieces.sum()),
+        "scripts": scripts,
+    }
+
+
+def script_of(word: str) -> str:
+    """Script of the first letter of `word` in lower case ("latin", "thai", "cjk"), "none" if it has no letter.
+
+    Python knows no script property; the first word of a letter's Unicode name is the script's name.
+    """
+    return next((_script(character) for character in word if character.isalpha()), NO_LETTERS)
+
+
+@cache
+def _script(character: str) -> str:
+    # The compatibility form, so that a full-width or a mathematical letter counts with its own.
+    plain = unicodedata.normalize("NFKC", character)[0]
+    return unicodedata.name(plain, NO_LETTERS).split()[0].lower()
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part) / float(whole) if whole else 0.0

@@ -1,0 +1,212 @@
+"""The stage `tokenize`: a corpus as memory-mapped token ids, one Arrow shard for each Parquet shard.
+
+Shards are append-only: what an earlier run made from a Parquet shard that is still the same stays as it is, so after
+new text arrives only the new shards are tokenized. Another tokenizer makes all of them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from components.artifacts import Manifest, read_manifest, write_atomic, writing
+from components.config import Section
+from components.errors import ArtifactError, DataError
+from components.ingestion import corpus
+from components.progress import Progress
+from components.tokenization.base import Tokenizer, load_tokenizer
+from components.tokenization.segmenters import SEGMENTERS, insert_spaces
+from components.tokenization.sentences import sentence_starts
+from components.tokenization.store import KIND, SPLITS, Counts, EncodedDocuments, join_sentences, write_shard
+
+#: Version of what a shard holds; raised when sentences, counts or columns change their meaning.
+LAYOUT: Final = 1
+#: Characters of text that are encoded together; one record batch each.
+BATCH_CHARACTERS: Final = 4 << 20
+#: Below this many bytes of text, starting worker processes costs more than they save.
+PARALLEL_BYTES: Final = 64 << 20
+
+
+class TokenizeJob(Section):
+    """What the stage reads and writes.
+
+    Attributes:
+        corpus: directory of the ingest stage.
+        tokenizer: directory of the tokenizer stage.
+        output: directory of token shards (a `TokenStore`).
+    """
+
+    corpus: Path
+    tokenizer: Path
+    output: Path
+
+
+def tokenize(job: TokenizeJob) -> Path:
+    """Tokenize every shard of `job.corpus` that `job.output` does not hold yet; returns `job.output`.
+
+    Raises:
+        ArtifactError: the corpus or the tokenizer is incomplete or damaged.
+        DataError: the corpus holds no documents.
+    """
+    tokenizer = load_tokenizer(job.tokenizer)
+    fingerprint = tokenizer.fingerprint()
+    digests = read_manifest(job.corpus).files
+    sources = {
+        f"{path.stem}.arrow": (path, str(digests[path.name]["sha256"]))
+        for split in SPLITS
+        for path in corpus.shards(job.corpus, split)
+    }
+    if not sources:
+        raise DataError(f"{job.corpus}: holds no documents; give ingest some text")
+    shards = _reusable(job.output, fingerprint=fingerprint, sources=sources)
+    pending = {name: path for name, (path, _) in sources.items() if name not in shards}
+    with writing(job.output, kind=KIND, keep=bool(shards)) as draft:
+        for stale in set(draft.path.glob("*.arrow")) - {draft.path / name for name in shards}:
+            stale.unlink()
+        for name, counts in _tokenize_shards(pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path):
+            shards[name] = {"source": sources[name][1], **asdict(counts)}
+        metrics = _metrics(shards)
+        write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+        draft.facts |= {
+            "layout": LAYOUT,
+            "tokenizer": fingerprint,
+            "vocabulary": tokenizer.vocab_size,
+            "shards": shards,
+            **metrics,
+        }
+    return job.output
+
+
+def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocuments:
+    """Encode whole documents sentence by sentence, which gives the same ids as encoding them whole."""
+    sentences: list[str] = []
+    per_document: list[int] = []
+    words: list[int] = []
+    for text in texts:
+        segmenter = tokenizer.segmentation.choose(text)
+        starts = sentence_starts(text, thai=segmenter is SEGMENTERS["thai"])
+        parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+        spaced = parts if segmenter is None else [insert_spaces(part, segmenter)[0] for part in parts]
+        words.append(sum(len(part.split()) for part in spaced))
+        per_document.append(len(parts))
+        sentences.extend(spaced if tokenizer.segmented else parts)
+    ids, offsets = tokenizer.encode_ragged(sentences)
+    return join_sentences(
+        ids,
+        offsets,
+        sentences=np.asarray(per_document, dtype=np.int64),
+        words=words,
+        chars=[len(text) for text in texts],
+    )
+
+
+def _reusable(output: Path, *, fingerprint: str, sources: dict[str, tuple[Path, str]]) -> dict[str, Any]:
+    """Facts of the shards in `output` that need not be made again."""
+    try:
+        # Verified, because the new manifest will vouch for them.
+        earlier: Manifest = read_manifest(output, kind=KIND, verify=True)
+    except ArtifactError:
+        return {}
+    if (earlier.facts["tokenizer"], earlier.facts["layout"]) != (fingerprint, LAYOUT):
+        return {}
+    return {
+        name: facts
+        for name, facts in earlier.facts["shards"].items()
+        if name in sources and facts["source"] == sources[name][1]
+    }
+
+
+def _tokenize_shards(
+    pending: dict[str, Path], *, tokenizer: Tokenizer, directory: Path, into: Path
+) -> Iterator[tuple[str, Counts]]:
+    """Write the shards, in worker processes if there is enough to do; yields each one's name and counts."""
+    if not pending:
+        return
+    documents = sum(pq.ParquetFile(path).metadata.num_rows for path in pending.values())
+    text_bytes = sum(_text_bytes(path) for path in pending.values())
+    workers = min(len(pending), len(os.sched_getaffinity(0)))
+    with Progress(f"tokenize {into.name.strip('.').removesuffix('.partial')}", total=documents, unit="doc") as bar:
+        if workers < 2 or text_bytes < PARALLEL_BYTES:
+            for name, path in pending.items():
+                yield name, _write(path, into=into / name, tokenizer=tokenizer, advance=bar.advance)
+            return
+        # Spawned: a forked child could inherit a lock that another thread of this process holds.
+        with ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(directory,),
+        ) as pool:
+            running = {pool.submit(_work, path, into / name): name for name, path in pending.items()}
+            for future in as_completed(running):
+                counts = future.result()
+                bar.advance(counts.documents)
+                yield running[future], counts
+
+
+_worker_tokenizer: Tokenizer
+
+
+def _start_worker(directory: Path) -> None:
+    global _worker_tokenizer
+    # The processes are the parallelism; the library's own threads would only compete with them.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _worker_tokenizer = load_tokenizer(directory)
+
+
+def _work(path: Path, into: Path) -> Counts:
+    return _write(path, into=into, tokenizer=_worker_tokenizer, advance=lambda _: None)
+
+
+def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[int], object]) -> Counts:
+    def batches() -> Iterator[EncodedDocuments]:
+        for texts in _text_batches(path):
+            yield encode_documents(texts, tokenizer=tokenizer)
+            advance(len(texts))
+
+    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size)
+
+
+def _text_batches(path: Path) -> Iterator[list[str]]:
+    """Documents of one Parquet shard in lists of about BATCH_CHARACTERS characters."""
+    texts: list[str] = []
+    size = 0
+    for rows in pq.ParquetFile(path).iter_batches(batch_size=256, columns=["text"]):
+        for text in rows.column(0).to_pylist():
+            texts.append(text)
+            size += len(text)
+            if size >= BATCH_CHARACTERS:
+                yield texts
+                texts, size = [], 0
+    if texts:
+        yield texts
+
+
+def _text_bytes(path: Path) -> int:
+    metadata = pq.ParquetFile(path).metadata
+    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+
+
+def _metrics(shards: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Totals and rates of each split."""
+    metrics = {}
+    for split in SPLITS:
+        total = Counts()
+        for name, facts in shards.items():
+            if name.startswith(f"{split}-"):
+                total += Counts(**{key: facts[key] for key in asdict(total)})
+        metrics[split] = asdict(total) | {
+            "shards": sum(name.startswith(f"{split}-") for name in shards),
+            "tokens_per_word": total.tokens / max(1, total.words),
+            "unknown_rate": total.unknown / max(1, total.tokens),
+        }
+    return metrics

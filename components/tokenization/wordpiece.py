@@ -1,0 +1,76 @@
+"""WordPiece: words as a first piece and continuations marked `##` (Schuster and Nakajima 2012; Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tokenizers import models, trainers
+
+from components.config import WordPieceSettings
+from components.errors import DataError
+from components.tokenization.bert import BertWordsTokenizer, backend
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+
+#: Words longer than this become UNK as a whole, as in BERT.
+LONGEST_WORD: Final = 100
+#: The alphabet may take this share of the vocabulary (1000 of 8000, the usual limit); rarer characters become UNK.
+ALPHABET_SHARE: Final = 1 / 8
+
+
+class WordPieceTokenizer(BertWordsTokenizer):
+    """Each word is cut into the longest pieces of the vocabulary from left to right, or is UNK if that fails."""
+
+    kind = "wordpiece"
+
+    def _model(self, vocabulary: dict[str, int]) -> models.Model:
+        return models.WordPiece(
+            vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD, continuing_subword_prefix="##"
+        )
+
+    def _continues(self, id_: int) -> bool:
+        return self.pieces[id_].startswith("##")
+
+
+def train_wordpiece(
+    texts: Iterable[str], *, settings: WordPieceSettings, segmentation: Segmentation, strip_accents: bool
+) -> WordPieceTokenizer:
+    """Learn a vocabulary by merging the most frequent pairs of pieces; `texts` are already segmented.
+
+    Raises:
+        DataError: the texts give fewer pieces than asked for, or their alphabet alone is larger.
+    """
+    learner = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
+    learner.train_from_iterator(
+        texts,
+        trainers.WordPieceTrainer(
+            vocab_size=settings.vocabulary,
+            min_frequency=settings.min_frequency,
+            special_tokens=list(SPECIAL_PIECES),
+            limit_alphabet=max(1, int(settings.vocabulary * ALPHABET_SHARE)),
+            continuing_subword_prefix="##",
+            show_progress=False,
+        ),
+    )
+    vocabulary = learner.get_vocab()
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    check_size(len(pieces), asked=settings.vocabulary, key="tokenizer.wordpiece.vocabulary")
+    return WordPieceTokenizer(
+        pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
+    )
+
+
+def check_size(given: int, *, asked: int, key: str) -> None:
+    """Refuse a vocabulary of another size than was asked for.
+
+    Raises:
+        DataError: it came out smaller (too little text) or larger (the alphabet alone is).
+    """
+    if given < asked:
+        raise DataError(
+            f"{key}: {asked} pieces are more than the corpus can give ({given}); set it to {given} or less, lower "
+            "min_frequency, or add text"
+        )
+    if given > asked:
+        raise DataError(f"{key}: {asked} pieces do not hold the alphabet of the corpus; set it to {2 * given} or more")
