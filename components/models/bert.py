@@ -81,7 +81,7 @@ class BERT(LanguageModel):
     """Masked language model with next-sentence prediction.
 
     `losses` reads `tokens`, `segments` (B, T), `positions`, `targets` (B, M; the columns of the masked pieces and what
-    stood there) and `random_next` (B,; 1 where the second part is a random one). It has no carry.
+    stood there) and `next_sentence` (B,; 1 where the second part is a random one). It has no carry.
     """
 
     config: BERTConfig
@@ -118,7 +118,7 @@ class BERT(LanguageModel):
         targets_N = batch["targets"].reshape(-1)
         filled = linear_cross_entropy(masked_BMD.flatten(0, 1), self.token, self.bias, targets_N)
         first_BD = torch.tanh(self.pooler(top_BTD[:, 0]))
-        follows = F.cross_entropy(self.next_sentence(first_BD).float(), batch["random_next"], reduction="sum")
+        follows = F.cross_entropy(self.next_sentence(first_BD).float(), batch["next_sentence"], reduction="sum")
         masked, rows = len(targets_N), len(first_BD)
         return Losses(
             loss=filled / masked + follows / rows,

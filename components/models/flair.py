@@ -79,7 +79,7 @@ class Direction(nn.Module):
 class FLAIR(LanguageModel):
     """Both directions, trained side by side.
 
-    `losses` reads `tokens`, `targets` (B, T) of the text and `reversed_tokens`, `reversed_targets` (B, T) of the
+    `losses` reads `tokens`, `targets` (B, T) of the text and `backward_tokens`, `backward_targets` (B, T) of the
     reversed text. Its carry is h and c of every layer, forward then backward, each (B, H).
     """
 
@@ -94,9 +94,9 @@ class FLAIR(LanguageModel):
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         half = len(carry) // 2
         forward, carry_forward = self.forwards(batch["tokens"].t(), carry[:half])
-        backward, carry_backward = self.backwards(batch["reversed_tokens"].t(), carry[half:])
+        backward, carry_backward = self.backwards(batch["backward_tokens"].t(), carry[half:])
         loss_forward = self.forwards.loss_sum(forward[-1], batch["targets"])
-        loss_backward = self.backwards.loss_sum(backward[-1], batch["reversed_targets"])
+        loss_backward = self.backwards.loss_sum(backward[-1], batch["backward_targets"])
         count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
         return Losses(
             loss=(loss_forward + loss_backward) / count,

@@ -59,7 +59,7 @@ class AWDLSTMConfig(ModelConfig):
 
 
 class AWDLSTM(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T), its carry is every layer's h and c (B, H)."""
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T), its carry is each layer's h and c (B, H)."""
 
     config: AWDLSTMConfig
 
