@@ -1,0 +1,253 @@
+"""The one training loop. It yields steps; evaluation, checkpoints and logging stand outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from components.config import Training
+from components.errors import TrainingError
+from components.models.base import Batch, Carry, Losses
+from components.training.counters import counter_seed
+from components.training.groups import ParameterGroup
+from components.training.optim import WeightAverage, average_of, make_optimizer
+from components.training.precision import Precision, computing
+from components.training.schedules import SCHEDULES
+from components.training.windows import Sampler
+from components.training.world import World
+
+#: Steps between two looks at the loss on a GPU, where every look waits for all work in flight.
+READ_EVERY = 20
+
+
+class Trainable(Protocol):
+    """What the loop needs of a model, besides being a module: its loss on a batch."""
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses: ...
+
+
+@dataclass
+class StepReport:
+    """What a step did.
+
+    Attributes:
+        step: steps done, this one included.
+        loss: mean over all workers' targets; None where it was not read.
+        rate: learning rate of groups with scale 1.
+        gradient_norm: before clipping; None where it was not read.
+        tokens: input tokens of the global batch.
+    """
+
+    step: int
+    loss: float | None
+    rate: float
+    gradient_norm: float | None
+    tokens: int
+
+
+@dataclass
+class TrainingState:
+    """All that a step depends on besides the counters, and all that a checkpoint must hold."""
+
+    model: nn.Module
+    groups: Sequence[ParameterGroup]
+    optimizer: torch.optim.Optimizer
+    average: WeightAverage | None
+    precision: Precision
+    step: int = 0
+    carry: Carry = ()
+
+    @classmethod
+    def fresh(
+        cls,
+        model: nn.Module,
+        groups: Sequence[ParameterGroup],
+        *,
+        settings: Training,
+        precision: Precision = "float32",
+    ) -> TrainingState:
+        """The state before the first step. Parameters that stand in no group are frozen."""
+        learning = [parameter for group in groups for parameter in group.parameters]
+        known = {id(parameter) for parameter in learning}
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in known)
+        optimizer = make_optimizer(groups, settings=settings)
+        return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
+
+    def tensors(self, world: World) -> dict[str, Tensor]:
+        """Everything as named tensors; every worker must call it, because the carry of all of them is gathered."""
+        held = {f"model.{name}": tensor for name, tensor in _named(self.model).items()}
+        for index, values in self.optimizer.state_dict()["state"].items():
+            held |= {f"optimizer.{index}.{key}": value for key, value in values.items() if value is not None}
+        if self.average is not None:
+            held |= {f"average.{index}": tensor for index, tensor in enumerate(self.average.tensors)}
+        held |= {f"carry.{index}": world.gather_rows(tensor) for index, tensor in enumerate(self.carry)}
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
+
+    def numbers(self) -> dict[str, int | str | None]:
+        """What belongs to the state and is no tensor."""
+        average = self.average
+        return {
+            "step": self.step,
+            "precision": self.precision,
+            "averaged": average.count if average else 0,
+            "average_begins": average.begins if average else None,
+        }
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, int | str | None], *, world: World) -> None:
+        """Become the state that `tensors` and `numbers` describe, bit by bit.
+
+        Raises:
+            TrainingError: the tensors are those of another model or optimizer.
+        """
+        named = _named(self.model)
+        stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
+        if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
+            raise TrainingError("the checkpoint belongs to another model; remove it to begin anew")
+        for name, tensor in named.items():
+            tensor.copy_(stored[name])
+        optimizer: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, place, key = name.split(".")
+                optimizer.setdefault(int(place), {})[key] = tensor
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": optimizer, "param_groups": groups})
+        if self.average is not None:
+            for index, tensor in enumerate(self.average.tensors):
+                tensor.copy_(tensors[f"average.{index}"])
+            self.average.count = int(numbers["averaged"] or 0)
+            begins = numbers["average_begins"]
+            self.average.begins = None if begins is None else int(begins)
+        carry = [tensors[f"carry.{index}"] for index in range(sum(name.startswith("carry.") for name in tensors))]
+        self.carry = tuple(world.own_rows(tensor).to(world.device) for tensor in carry)
+        self.step = int(numbers["step"] or 0)
+        self.precision = "bf16" if numbers["precision"] == "bf16" else "float32"
+
+
+def train(
+    state: TrainingState,
+    sampler: Sampler,
+    *,
+    settings: Training,
+    total_steps: int,
+    seed: int,
+    world: World | None = None,
+) -> Iterator[StepReport]:
+    """Take steps from `state.step` to `total_steps`, one for each item that is asked for.
+
+    A step is a function of the state and of counters: the batch comes from (seed, step), dropout from (seed, step,
+    rank). So a state that was stored and restored goes on exactly as if nothing had happened.
+
+    Args:
+        state: is changed in place; whoever iterates may store it, evaluate the model or stop between two steps.
+        sampler: the batches.
+        total_steps: also the length of the learning-rate schedule.
+        seed: decides dropout.
+        world: this worker's place; alone by default.
+
+    Raises:
+        TrainingError: the loss or the gradient is no longer finite.
+    """
+    world = world or World()
+    device = world.device
+    model = state.model
+    losses_of = cast(Trainable, model).losses
+    if device.type == "cuda":
+        losses_of = torch.compile(losses_of)
+    _be_deterministic()
+    schedule = SCHEDULES[settings.schedule]
+    read_every = 1 if device.type == "cpu" else READ_EVERY
+    frozen_until = sorted({group.starts_at for group in state.groups})
+    unfrozen = -1
+    for step, batch in _batches(sampler, state.step, total_steps, world):
+        if not model.training:
+            model.train()
+        if (reached := sum(start <= step for start in frozen_until)) != unfrozen:
+            unfrozen = reached
+            for group in state.groups:
+                for parameter in group.parameters:
+                    parameter.requires_grad_(step >= group.starts_at)
+        share = schedule(step, total_steps, warmup=settings.warmup, final=settings.final_rate)
+        rate = settings.rate * share * sampler.rate_scale(step)
+        for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
+            options["lr"] = rate * group.scale
+        torch.manual_seed(counter_seed(seed, "dropout", step, world.rank))
+
+        with computing(state.precision, device):
+            losses = losses_of(batch, state.carry)
+        state.optimizer.zero_grad(set_to_none=True)
+        losses.loss.backward()
+        loss = losses.loss.detach()
+        gradients = [
+            parameter.grad for group in state.groups for parameter in group.parameters if parameter.grad is not None
+        ]
+        # The loss travels with the gradients: one exchange a step.
+        world.average_([*gradients, loss])
+        norm = torch.nn.utils.get_total_norm(gradients)
+        read = (step + 1) % read_every == 0 or step + 1 == total_steps
+        if read:
+            _check_finite(loss, norm, step=step, rate=rate)
+        if settings.clip > 0 and not (read and norm <= settings.clip):
+            torch._foreach_mul_(gradients, (settings.clip / (norm + 1e-6)).clamp(max=1.0))
+        state.optimizer.step()
+        if state.average is not None:
+            state.average.update(step + 1)
+        state.carry = losses.carry
+        state.step = step + 1
+        yield StepReport(
+            step=state.step,
+            loss=float(loss) if read else None,
+            rate=rate,
+            gradient_norm=float(norm) if read else None,
+            tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
+        )
+
+
+def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Iterator[tuple[int, Batch]]:
+    """The batches of all steps to come, on the device; beside a GPU the next one is made while one is computed."""
+    if world.device.type == "cpu":
+        # A second thread would take time from those that compute.
+        for now in range(step, total_steps):
+            yield now, sampler.batch(now, world.rank, world.size)
+        return
+
+    def make(now: int) -> Batch:
+        batch = sampler.batch(now, world.rank, world.size)
+        return {name: tensor.pin_memory() for name, tensor in batch.items()}
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        ahead: Future[Batch] | None = pool.submit(make, step) if step < total_steps else None
+        for now in range(step, total_steps):
+            assert ahead is not None
+            batch = ahead.result()
+            ahead = pool.submit(make, now + 1) if now + 1 < total_steps else None
+            yield now, {name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None:
+    for name, value in (("loss", float(loss)), ("gradient norm", float(norm))):
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the {name} became {value} at step {step + 1} (learning rate {rate:.3g}); "
+                "lower training.rate or training.clip, lengthen training.warmup, or set training.precision: float32"
+            )
+
+
+def _named(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, each once (tied ones under their first name)."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+def _be_deterministic() -> None:
+    """Sum in a fixed order wherever torch knows one, so that a repetition gives the same bits."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Meant to expose reads of uninitialised memory; it costs a pass over every new tensor.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""Optimizers and averages of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from components.config import Training
+from components.training.groups import ParameterGroup
+
+#: Memory of the exponential average, in steps: 1 / (1 - 0.999).
+EMA_DECAY = 0.999
+
+
+def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
+    """AdamW (one fused kernel over all parameters) or SGD; `asgd` is SGD whose weights are averaged beside it."""
+    options = [
+        {
+            "params": list(group.parameters),
+            "weight_decay": settings.weight_decay if group.weight_decay is None else group.weight_decay,
+        }
+        for group in groups
+    ]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+    return torch.optim.SGD(options, lr=settings.rate, fused=True)
+
+
+class WeightAverage:
+    """A running average of the weights, kept beside them.
+
+    `ema`: average += (1 - d) * (weights - average), with d = min(0.999, (1 + t) / (10 + t)) so that the first steps do
+    not weigh for ever. `asgd`: the plain mean of the weights since `begins` (Polyak and Juditsky 1992); while `begins`
+    is None nothing is averaged and the weights themselves stand for the average (the non-monotone trigger of NT-ASGD,
+    Merity et al. 2018, sets it).
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
+        self.parameters = list(parameters)
+        self.kind = kind
+        self.begins = begins
+        self.count = 0
+        self.tensors = [parameter.detach().clone() for parameter in self.parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights as they are after `step` steps."""
+        if self.begins is None or step <= self.begins:
+            return
+        self.count += 1
+        keep = 1 - 1 / self.count
+        if self.kind == "ema":
+            keep = min(EMA_DECAY, (1 + self.count) / (10 + self.count))
+        torch._foreach_lerp_(self.tensors, [parameter.data for parameter in self.parameters], 1 - keep)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange weights and average: call once to evaluate or save the average, once more to go on training.
+
+        Before the average has begun, nothing is exchanged.
+        """
+        if self.count:
+            for parameter, average in zip(self.parameters, self.tensors, strict=True):
+                held = parameter.detach().clone()
+                parameter.copy_(average)
+                average.copy_(held)
+
+
+def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
+    """Whether the last held-out loss is worse than the best of those more than `patience` checks ago.
+
+    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1; n = 5).
+    """
+    return len(losses) > patience and losses[-1] > min(losses[:-patience])
+
+
+def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
+    """The average that the settings ask for."""
+    if settings.average == "asgd" or settings.optimizer == "asgd":
+        return WeightAverage(parameters, kind="asgd", begins=None if settings.optimizer == "asgd" else 0)
+    return WeightAverage(parameters, kind="ema") if settings.average == "ema" else None

@@ -1,0 +1,56 @@
+"""float32 or bfloat16: weights stay float32, bf16 is what matrix products are computed in (autocast)."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+
+from components.models.base import Batch, LanguageModel
+
+Precision = Literal["float32", "bf16"]
+
+#: bf16 is taken on a CPU if it is at least this much faster; below, its coarser numbers are not worth it.
+WORTHWHILE = 1.1
+TIMED_STEPS = 3
+
+
+def computing(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """The context in which a forward pass runs."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def choose(
+    model: LanguageModel, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device
+) -> Precision:
+    """The precision to train in: the wish, or for `auto` what suits the device.
+
+    A GPU that has bf16 uses it. A CPU uses it if it has instructions for it (AMX or AVX512-BF16) and a few steps of
+    this model on this batch are faster with it. The choice depends on a clock, so it is made once and kept in the
+    checkpoint: a run that goes on does so in the precision it began with.
+    """
+    if wish != "auto":
+        return wish
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "float32"
+    if not (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()):
+        return "float32"
+    choices: tuple[Precision, Precision] = ("float32", "bf16")
+    # In turns, so that a busy moment of the machine does not decide; the least time is the undisturbed one.
+    times = {precision: [_seconds(model, batch, precision, device)] for precision in choices}
+    for _ in range(TIMED_STEPS):
+        for precision in choices:
+            times[precision].append(_seconds(model, batch, precision, device))
+    faster = min(times["float32"][1:]) > WORTHWHILE * min(times["bf16"][1:])
+    return choices[faster]
+
+
+def _seconds(model: LanguageModel, batch: Batch, precision: Precision, device: torch.device) -> float:
+    began = time.perf_counter()
+    with computing(precision, device):
+        loss = model.losses(batch).loss
+    loss.backward()
+    model.zero_grad(set_to_none=True)
+    return time.perf_counter() - began

@@ -1,0 +1,86 @@
+"""The workers that train together, and the few things they exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+#: Gradients are summed in pieces of this many numbers: large enough for bandwidth, small beside the model.
+BUCKET = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class World:
+    """This worker's place among all. With `size` 1 nothing is exchanged and torch.distributed is not needed."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker is the one that writes."""
+        return self.rank == 0
+
+    def average_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its mean over all workers.
+
+        The tensors travel flattened in buckets of fixed order, and a ring sums in a fixed order, so the result is the
+        same bits on every worker and in every repetition.
+        """
+        if self.size == 1:
+            return
+        for bucket in _buckets(tensors):
+            flat = torch.cat([tensor.reshape(-1).float() for tensor in bucket])
+            dist.all_reduce(flat)
+            flat /= self.size
+            for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over all workers."""
+        if self.size == 1:
+            return values
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """Every worker's rows one below the other, in the order of rank."""
+        if self.size == 1:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.size)]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    def own_rows(self, rows: Tensor) -> Tensor:
+        """This worker's share of rows that `gather_rows` put together, whatever the number of workers was then."""
+        share = rows.shape[0] // self.size
+        return rows[self.rank * share : (self.rank + 1) * share]
+
+    def share(self, value: T) -> T:
+        """The value that rank 0 holds."""
+        if self.size == 1:
+            return value
+        box: list[T] = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+
+def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    buckets: list[list[Tensor]] = [[]]
+    filled = 0
+    for tensor in tensors:
+        if filled and filled + tensor.numel() > BUCKET:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(tensor)
+        filled += tensor.numel()
+    return [bucket for bucket in buckets if bucket]
