@@ -1,0 +1,38 @@
+"""One vector a text: the mean of an encoder's top layer over its real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from components.finetuning.heads import masked_mean
+from components.finetuning.model import run_over
+from components.finetuning.tasks.classification import encode
+from components.models.encoder import Encoder
+
+
+def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:
+    """Mean-pooled embeddings.
+
+    Args:
+        encoder: model and tokenizer.
+        texts: N texts; of a longer one only the first `max_length` pieces count.
+        max_length: bound on memory and on what the model has positions for.
+
+    Returns:
+        N vectors of D numbers, in the order of the texts; None for an empty text.
+    """
+    filled = [index for index, text in enumerate(texts) if text is not None and text.strip()]
+    vectors: list[list[float] | None] = [None] * len(texts)
+    if not filled:
+        return vectors
+
+    def pooled(tokens: Tensor, lengths: Tensor) -> Tensor:
+        return masked_mean(encoder.model.hidden_states(tokens, lengths)[-1], lengths)
+
+    room = min(max_length, encoder.model.max_tokens or max_length)
+    pieces = encode([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
+    for index, vector in zip(filled, run_over(pooled, encoder.model, pieces).tolist(), strict=True):
+        vectors[index] = vector
+    return vectors

@@ -1,0 +1,180 @@
+"""What a registered model is made of: its bundle, the code that it needs, and the packages that the code needs.
+
+A bundle is a complete directory (`components.artifacts`) with weights, tokenizer and configuration, and nothing that
+differs between two runs with the same result: no timings, no curves. Its digest is the model's identity.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import SCHEMA, Manifest, read_manifest, writing
+from components.errors import ArtifactError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+#: Files beside a model that tell about its training but are no part of it.
+LEFT_OUT = ("metrics.json", "curve.csv", "manifest.json")
+#: Packages that a model needs without importing them by name.
+ALWAYS = ("mlflow", "pandas")
+
+
+@dataclass(frozen=True)
+class Content:
+    """The part of a stage's output directory that is the model.
+
+    Attributes:
+        directory: where the files lie.
+        kind: "encoder" or "classifier".
+        files: relative name -> size and SHA-256, from the directory's manifest.
+        facts: of that manifest.
+    """
+
+    directory: Path
+    kind: str
+    files: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What the bundle's manifest will have as its digest."""
+        return Manifest(kind=self.kind, schema=SCHEMA, files=self.files, facts={}).digest
+
+
+def model_content(directory: Path, *, kind: str, within: str = "") -> Content:
+    """Find the model in a stage's output, by its manifest alone (no file is read).
+
+    Args:
+        directory: a complete directory.
+        kind: what the model is; the bundle's manifest says it.
+        within: sub-directory that holds the model, such as `classifier`.
+
+    Raises:
+        ArtifactError: the directory is not complete, or holds no model.
+    """
+    manifest = read_manifest(directory)
+    start = f"{within}/" if within else ""
+    files = {
+        name.removeprefix(start): entry
+        for name, entry in manifest.files.items()
+        if name.startswith(start) and name.removeprefix(start) not in LEFT_OUT
+    }
+    if not any(name.endswith(".safetensors") for name in files):
+        raise ArtifactError(f"{directory / within}: holds no weights (*.safetensors); run its stage again")
+    return Content(directory=directory / within, kind=kind, files=files, facts=manifest.facts)
+
+
+def write_bundle(content: Content, path: Path) -> Path:
+    """Copy a model's files into a bundle of their own, checked against the digests they were written with.
+
+    Raises:
+        ArtifactError: a file was altered since the stage wrote it.
+    """
+    with writing(path, kind=content.kind) as draft:
+        draft.facts.update(content.facts)
+        for name in content.files:
+            target = draft.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(content.directory / name, target)
+    written = read_manifest(path)
+    for name, entry in content.files.items():
+        if written.files[name]["sha256"] != entry["sha256"]:
+            raise ArtifactError(
+                f"{content.directory / name}: altered since it was written (SHA-256 differs); "
+                "restore it with `dvc checkout` or run the stage again"
+            )
+    return path
+
+
+def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
+    """Make sure that a bundle is the one that was registered.
+
+    Args:
+        path: the bundle.
+        kind: "encoder" or "classifier".
+        digest: from the model version's tags.
+        what: named in the message.
+
+    Raises:
+        ArtifactError: a file differs from the bundle's manifest, or the manifest from the registered digest.
+    """
+    manifest = read_manifest(path, kind=kind, verify=True)
+    if manifest.digest != digest:
+        raise ArtifactError(
+            f"{what}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
+            f"registered {digest[:12] or 'none'}); register the model again or roll back"
+        )
+
+
+def code_files(scripts: Iterable[Path]) -> list[Path]:
+    """The files of `components` that the scripts import, directly or not, found by reading their import statements
+    (those inside functions too). Of a package with a table of implementations every file counts: the table may import
+    by name."""
+    waiting = list(scripts)
+    found: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.add(file)
+        inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
+        waiting += [init for init in inits if init.is_file()]
+        if file.parent.name in ("models", "layers", "tokenization"):
+            waiting += sorted(file.parent.rglob("*.py"))
+        for module in _imports(file):
+            waiting += _module_files(module)
+    return sorted(found)
+
+
+def copy_code(files: Iterable[Path], target: Path) -> Path:
+    """Copy files of the package into `target/components`; the path of that package."""
+    for file in files:
+        place = target / PACKAGE.name / file.relative_to(PACKAGE)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+    return target / PACKAGE.name
+
+
+def requirements(files: Iterable[Path], lock: Path) -> list[str]:
+    """The packages that `files` import, pinned as in the lock (or as installed, if the lock does not name one)."""
+    modules = {module.split(".")[0] for file in files for module in _imports(file)} - {PACKAGE.name, "__future__"}
+    providers = importlib.metadata.packages_distributions()
+    names = {_canonical(providers[module][0]) for module in modules - sys.stdlib_module_names if module in providers}
+    pinned = _lock(lock)
+    return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *ALWAYS})]
+
+
+def _lock(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    lines = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;\\]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {_canonical(name): version for name, version in lines}
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(file))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def _module_files(module: str) -> list[Path]:
+    first, *rest = module.split(".")
+    if first != PACKAGE.name:
+        return []
+    place = PACKAGE.joinpath(*rest)
+    return [file for file in (place.with_suffix(".py"), place / "__init__.py") if rest and file.is_file()]

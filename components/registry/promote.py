@@ -1,0 +1,303 @@
+"""The stage `promote`: challenger and champion on the same test rows, the verdict, and the change of the alias.
+
+Like `register` it is never cached by DVC and idempotent instead: a decision that rests on the same models, test split
+and rule as an earlier one is read from the ledger, not made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.artifacts import read_manifest, write_atomic
+from components.config import PromotionRule, RegistrySettings, Section
+from components.errors import ArtifactError, HeadstartError, RegistryError
+from components.prediction import Classifier, label_texts
+from components.registry.champion import load_version, model_name
+from components.registry.ledger import (
+    CHAMPION,
+    ROLLED_BACK,
+    Ledger,
+    champions,
+    locked,
+    move_champion,
+    recover,
+    roll_back,
+)
+from components.registry.promotion import Labels, Scored, TestRows, decide
+from components.registry.runs import transfer_warnings
+from components.registry.stage import REGISTERED
+from components.tracking import Registry, Version, connect
+
+logger = logging.getLogger(__name__)
+
+DECISION = "decision.json"
+SCHEMA = 1
+#: Texts of which the latency is measured, after as many as WARM_UP not counted.
+LATENCY_TEXTS = 100
+WARM_UP = 5
+
+
+class PromoteJob(Section):
+    """What to promote.
+
+    Attributes:
+        registry: `params.registry`.
+        rule: `params.promote`.
+        examples: task -> what the stage `examples` wrote of it; every task has a champion of its own.
+        out: `params.run.out`; registered.json is read and decision.json written in its `registry`.
+        seed: of the bootstrap.
+        ledger: path of the ledger.
+    """
+
+    registry: RegistrySettings
+    rule: PromotionRule
+    examples: dict[str, Path]
+    out: Path
+    seed: int = 0
+    ledger: Path = Path(".headstart/ledger.jsonl")
+
+
+@dataclass(frozen=True)
+class TestSplit:
+    """Texts of the test split with the numbers of their labels; `names` holds the label of each number."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    texts: list[str]
+    names: list[str]
+    rows: TestRows
+
+
+def read_test(examples: Path) -> TestSplit:
+    """The test split of a task; its version is the digest of its content.
+
+    Args:
+        examples: what the stage `examples` wrote.
+
+    Raises:
+        ArtifactError: the directory is incomplete or damaged.
+    """
+    from components.finetuning.examples import read_split  # torch: only who scores waits for it
+
+    split = read_split(examples, "test")
+    slices = tuple(split.slices) if any(name is not None for name in split.slices) else None
+    return TestSplit(
+        texts=split.texts,
+        names=_label_names(examples),
+        rows=TestRows(digest=_test_version(examples), labels=split.labels, slices=slices),
+    )
+
+
+def _test_version(examples: Path) -> str:
+    try:
+        return str(read_manifest(examples, kind="examples").facts["digests"]["test"])
+    except KeyError as error:
+        raise ArtifactError(f"{examples}: its manifest has no digest of the test split; run its stage again") from error
+
+
+def _label_names(examples: Path) -> list[str]:
+    path = examples / "labels.json"
+    try:
+        return [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage examples again") from error
+
+
+def promote(job: PromoteJob) -> Path:
+    """Decide on every task's challenger; move the alias `champion` where the verdict is promote; write decision.json.
+
+    The file holds `schema`, `tracking`, `recovered` (sentences about interrupted changes that were finished first) and
+    `decisions`: task -> {verdict, metric, reasons, against, candidate, champion, candidate_score, champion_score, gain,
+    low, high, labels_needed, slices, test, warnings, alias_before, alias_after, last_change}, where candidate and
+    champion are {name, version, digest, latency_ms: {p50, p99}}.
+
+    Returns:
+        The path of decision.json.
+
+    Raises:
+        RegistryError: the registry cannot be reached, `register` has not run, or the alias moved meanwhile.
+    """
+    listing = _registered(job.out / "registry" / REGISTERED)
+    registry, ledger = connect(job.registry), Ledger(job.ledger)
+    with locked(ledger):
+        recovered = recover(registry, ledger)
+    for sentence in recovered:
+        logger.warning(sentence)
+    decisions = {task: _decide(job, registry, ledger, task, listing) for task in job.examples}
+    path = job.out / "registry" / DECISION
+    content = {"schema": SCHEMA, "tracking": registry.uri, "recovered": recovered, "decisions": decisions}
+    write_atomic(path, json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def rollback(settings: RegistrySettings, task: str, *, ledger: Path = Path(".headstart/ledger.jsonl")) -> str:
+    """Restore the champion of a task that stood before the present one, and record it.
+
+    Returns:
+        A sentence that says what was done.
+
+    Raises:
+        RegistryError: there is no champion, or none before it.
+    """
+    taken_back, restored = roll_back(connect(settings), Ledger(ledger), model=model_name(settings, task))
+    return f"{restored.name}@{CHAMPION}: version {restored.number} restored, version {taken_back.number} taken back"
+
+
+def _registered(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise RegistryError(f"{path}: does not exist; run the stage register first") from error
+    except ValueError as error:
+        raise RegistryError(f"{path}: damaged ({error}); run the stage register again") from error
+
+
+def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, listing: dict[str, Any]) -> dict[str, Any]:
+    if task not in listing["challengers"]:
+        raise RegistryError(f"no challenger of task {task!r} is registered; run the stage register again")
+    challenger = listing["challengers"][task]
+    candidate = registry.get(challenger["name"], challenger["version"])
+    champion = registry.alias(candidate.name, CHAMPION)
+    key = _key(job, candidate, champion, _test_version(job.examples[task]))
+    decision = ledger.decision(key, registry.uri)
+    if decision is None:
+        decision = _judge(job, registry, candidate, champion, job.examples[task])
+        decision["warnings"] = transfer_warnings(
+            job.out / "finetuned" / task,
+            challenger["system"],
+            names=_label_names(job.examples[task]),
+            metric=job.rule.metric,
+            slice_rows=job.rule.slice_rows,
+        )
+        if decision["verdict"] != "unchanged":
+            ledger.append(
+                "decision", id=uuid.uuid4().hex, uri=registry.uri, model=candidate.name, key=key, decision=decision
+            )
+            registry.set_tag(candidate, "decision", json.dumps([decision["verdict"], *decision["reasons"]]))
+    before = champion.number if champion is not None else None
+    after = before
+    if decision["verdict"] == "promote":
+        with locked(ledger):
+            move_champion(
+                registry,
+                ledger,
+                model=candidate.name,
+                action="promote",
+                before=before,
+                after=candidate.number,
+                history=[*champions(registry, candidate.name), candidate.number],
+                reasons=decision["reasons"],
+            )
+        after = candidate.number
+    for reason in [decision["verdict"], *decision["reasons"], *decision["warnings"]]:
+        logger.info("%s: %s", task, reason)
+    change = ledger.last_change(candidate.name, after, registry.uri) if after is not None else None
+    return decision | {"alias_before": before, "alias_after": after, "last_change": change}
+
+
+def _key(job: PromoteJob, candidate: Version, champion: Version | None, test: str) -> str:
+    rests_on = {
+        "candidate": [candidate.number, candidate.digest, candidate.tags.get(ROLLED_BACK)],
+        "champion": [champion.number, champion.digest] if champion is not None else None,
+        "test": test,
+        "rule": job.rule.model_dump(),
+        "seed": job.seed,
+    }
+    return hashlib.sha256(json.dumps(rests_on, sort_keys=True).encode()).hexdigest()
+
+
+def _judge(
+    job: PromoteJob, registry: Registry, candidate: Version, champion: Version | None, examples: Path
+) -> dict[str, Any]:
+    """Score both versions with the same code on the same rows, in one process, and decide."""
+    split = read_test(examples)
+    models: dict[str, Classifier] = {}
+    problems: dict[str, str] = {}
+    versions = {version.label: version for version in (candidate, champion) if version is not None}
+    same = champion is not None and champion.digest == candidate.digest
+    for label, version in versions.items() if not same and ROLLED_BACK not in candidate.tags else ():
+        try:
+            models[label] = load_version(registry, version)
+        except HeadstartError as error:
+            problems[label] = str(error)
+    latencies = measure_latency(models, split.texts)
+
+    def scored(version: Version) -> Scored:
+        model = models.get(version.label)
+        return Scored(
+            name=version.label,
+            digest=version.digest,
+            test_digest=split.rows.digest,
+            predictions=answers(model, split) if model is not None else None,
+            latency_ms=latencies[version.label]["p50"] if model is not None else None,
+            problem=problems.get(version.label, ""),
+            rolled_back=ROLLED_BACK in version.tags,
+        )
+
+    verdict = decide(
+        scored(candidate),
+        scored(champion) if champion is not None else None,
+        job.rule,
+        rows=split.rows,
+        seed=job.seed,
+    )
+    described = {
+        label: {
+            "name": version.name,
+            "version": version.number,
+            "digest": version.digest,
+            "latency_ms": latencies.get(label),
+        }
+        for label, version in versions.items()
+    }
+    return {
+        **asdict(verdict),
+        "candidate": described[candidate.label],
+        "champion": described[champion.label] if champion is not None else None,
+        "test": {"digest": split.rows.digest, "rows": len(split.texts)},
+    }
+
+
+def answers(classifier: Classifier, split: TestSplit) -> Labels:
+    """(N,) numbers of the predicted labels, -1 for a label that the test split does not have (and for no answer):
+    label sets may differ between versions."""
+    number = {name: index for index, name in enumerate(split.names)}
+    return np.array([number.get(str(answer.label), -1) for answer in label_texts(classifier, split.texts)])
+
+
+def measure_latency(
+    classifiers: dict[str, Classifier], texts: Sequence[str], *, rounds: int = LATENCY_TEXTS
+) -> dict[str, dict[str, float]]:
+    """Milliseconds for one text at a time, the classifiers taking turns so that a busy machine troubles all alike.
+
+    Args:
+        classifiers: name -> model.
+        texts: taken evenly from all of them, so that long and short ones have their share.
+        rounds: texts timed.
+
+    Returns:
+        name -> {"p50", "p99"}.
+    """
+    chosen = [texts[int(index)] for index in np.linspace(0, len(texts) - 1, min(rounds, len(texts)))] if texts else []
+    seconds: dict[str, list[float]] = {name: [] for name in classifiers}
+    for turn, text in enumerate([*chosen[:WARM_UP], *chosen]):
+        for name, classifier in classifiers.items():
+            begun = time.perf_counter()
+            label_texts(classifier, [text], batch_size=1)
+            if turn >= len(chosen[:WARM_UP]):
+                seconds[name].append(time.perf_counter() - begun)
+    return {
+        name: {f"p{share}": round(float(np.percentile(values, share)) * 1000, 3) for share in (50, 99)}
+        for name, values in seconds.items()
+        if values
+    }

@@ -1,0 +1,282 @@
+"""The stage `register`: every model that the pipeline made becomes a version in the registry.
+
+Never cached by DVC, because it acts on the outside; idempotent instead: a model whose content is registered already is
+found by its digest and left alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import write_atomic
+from components.config import RegistrySettings, Section, Start
+from components.errors import ArtifactError
+from components.registry.ledger import Ledger, locked
+from components.registry.lineage import Lineage, read_lineage
+from components.registry.packaging import Content, code_files, copy_code, model_content, requirements, write_bundle
+from components.registry.runs import read_runs
+from components.tracking import ModelFiles, Registry, Version, connect
+
+logger = logging.getLogger(__name__)
+
+REGISTERED = "registered.json"
+SCHEMA = 1
+ENCODER_SCRIPT = Path(__file__).with_name("pyfunc_encoder.py")
+CLASSIFIER_SCRIPT = Path(__file__).with_name("pyfunc_classifier.py")
+
+
+class RegisterJob(Section):
+    """What to register.
+
+    Attributes:
+        registry: `params.registry`.
+        out: `params.run.out`; encoders and classifiers are found below it, registered.json is written below it.
+        families: of encoders.
+        tasks: of classifiers.
+        starts: of classifiers; of encoders those but `scratch`.
+        parameters: section -> family -> settings (`pretrain`, `adapt`, `finetune` of params.yaml), recorded with them.
+        metric: the score on dev by which each task's challenger is chosen.
+        project: the repository, with data.dvc and requirements.lock.
+        lock: DVC's lock of this run, dvc.lock or that of an experiment.
+        ledger: path of the ledger, whose lock is held while registering.
+    """
+
+    registry: RegistrySettings
+    out: Path
+    families: list[str]
+    tasks: list[str]
+    starts: list[Start]
+    parameters: dict[str, dict[str, dict[str, Any]]]
+    metric: str = "macro_f1"
+    project: Path = Path()
+    lock: Path = Path("dvc.lock")
+    ledger: Path = Path(".headstart/ledger.jsonl")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model to register, before anything is read."""
+
+    name: str
+    directory: Path
+    kind: str
+    family: str
+    start: str
+    section: str
+    task: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        """Family, start, task: what a child names its parent by."""
+        return (self.family, self.start, self.task)
+
+    @property
+    def parent(self) -> tuple[str, str, str | None] | None:
+        """The key of the model that this one was trained from; None for one that began with random weights."""
+        if self.task is not None:
+            return None if self.start == "scratch" else (self.family, self.start, None)
+        return (self.family, "pretrained", None) if self.start == "adapted" else None
+
+
+def candidates(job: RegisterJob) -> Iterator[Candidate]:
+    """The models of a run, parents before children."""
+    for family in job.families:
+        for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
+            if start in job.starts:
+                name = f"{job.registry.prefix}-{family}-{start}"
+                yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, section)
+    for task in job.tasks:
+        for family in job.families:
+            for start in job.starts:
+                directory = job.out / "finetuned" / task / f"{family}-{start}"
+                name = f"{job.registry.prefix}-{task}"
+                yield Candidate(name, directory, "classifier", family, start, "finetune", task)
+
+
+def register(job: RegisterJob) -> Path:
+    """Register every model; write registered.json.
+
+    The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`, `data`; `models`, a list of
+    {name, version, digest, kind, family, start, task, parent, directory}; and `challengers`, task -> {name, version,
+    digest, system, metric, budget, dev_score}: the system with the best dev score at the largest label budget.
+
+    Returns:
+        The path of registered.json.
+
+    Raises:
+        RegistryError: the registry cannot be reached or refuses.
+        ArtifactError: a model is incomplete or was altered since it was written.
+    """
+    contents = {
+        candidate.key: (
+            candidate,
+            model_content(candidate.directory, kind=candidate.kind, within="classifier" if candidate.task else ""),
+        )
+        for candidate in candidates(job)
+    }
+    registry = connect(job.registry)
+    lineage = read_lineage(job.project, lock=job.lock)
+    versions: dict[tuple[str, str, str | None], Version] = {}
+    with locked(Ledger(job.ledger)):
+        for key, (candidate, content) in contents.items():
+            parent = versions.get(candidate.parent) if candidate.parent is not None else None
+            versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
+    listing = {
+        "schema": SCHEMA,
+        "tracking": registry.uri,
+        "git_commit": lineage.commit,
+        "git_dirty": lineage.dirty,
+        "dvc_lock": lineage.lock,
+        "data": lineage.data.digest if lineage.data is not None else None,
+        "models": [
+            {
+                "name": version.name,
+                "version": version.number,
+                "digest": version.digest,
+                "kind": candidate.kind,
+                "family": candidate.family,
+                "start": candidate.start,
+                "task": candidate.task,
+                "parent": version.tags.get("parent") or None,
+                "directory": candidate.directory.as_posix(),
+            }
+            for key, version in versions.items()
+            for candidate in (contents[key][0],)
+        ],
+        "challengers": {task: _challenger(job, task, versions) for task in job.tasks},
+    }
+    path = job.out / "registry" / REGISTERED
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(listing, indent=1) + "\n")
+    return path
+
+
+def _ensure_version(
+    job: RegisterJob,
+    registry: Registry,
+    lineage: Lineage,
+    candidate: Candidate,
+    content: Content,
+    parent: Version | None,
+) -> Version:
+    found = registry.find(candidate.name, digest=content.digest)
+    if found is not None:
+        logger.info("%s: registered already", found.label)
+        return found
+    aside = Path(tempfile.mkdtemp(prefix="headstart-register-"))
+    try:
+        script = CLASSIFIER_SCRIPT if candidate.kind == "classifier" else ENCODER_SCRIPT
+        code = code_files([script])
+        version = registry.record(
+            candidate.name,
+            files=ModelFiles(
+                bundle=write_bundle(content, aside / "bundle"),
+                script=script,
+                code=copy_code(code, aside / "code"),
+                requirements=requirements(code, job.project / "requirements.lock"),
+                output="label" if candidate.kind == "classifier" else "embedding",
+            ),
+            run_name=candidate.directory.relative_to(job.out).as_posix(),
+            metrics=_metrics(job, candidate),
+            parameters=_flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {})),
+            curves=_curves(candidate.directory / "curve.csv"),
+            datasets=lineage.datasets(candidate.directory),
+            tags={
+                "digest": content.digest,
+                "kind": candidate.kind,
+                "family": candidate.family,
+                "start": candidate.start,
+                "task": candidate.task or "",
+                "parent": parent.label if parent is not None else "",
+                "parent_digest": parent.digest if parent is not None else "",
+                **lineage.tags(candidate.directory),
+            },
+        )
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    logger.info("%s: registered", version.label)
+    return version
+
+
+def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
+    """Final numbers: the stage's own, and for a classifier its scores at the largest budget on dev and test."""
+    metrics = dict(_numbers(_json(candidate.directory / "metrics.json")))
+    if candidate.task is not None:
+        for split in ("dev", "test"):
+            runs = read_runs(candidate.directory / "runs.parquet", split=split)
+            for metric in ("accuracy", "macro_f1"):
+                if runs is not None:
+                    metrics[f"{split}.{metric}"] = runs.score(metric)
+    return metrics
+
+
+def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:
+    """The task's best system by dev score; of equal ones the first in the order of families and starts."""
+    ranked = []
+    for family, start, of in versions:
+        if of == task:
+            system = f"{family}-{start}"
+            path = job.out / "finetuned" / task / system / "runs.parquet"
+            runs = read_runs(path, split="dev")
+            if runs is None:
+                raise ArtifactError(f"{path}: has no row of the split dev; run the stage finetune again")
+            ranked.append((runs.score(job.metric), runs.budget, system, versions[family, start, of]))
+    dev_score, budget, system, version = max(ranked, key=lambda item: item[0])
+    return {
+        "name": version.name,
+        "version": version.number,
+        "digest": version.digest,
+        "system": system,
+        "metric": job.metric,
+        "budget": budget,
+        "dev_score": dev_score,
+    }
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, (int, float)) and math.isfinite(value):
+        yield prefix, float(value)
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {
+            key: leaf
+            for name, inner in value.items()
+            for key, leaf in _flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
+    return {prefix: value} if prefix else {}
+
+
+def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """The columns of curve.csv over its first column, the step."""
+    if not path.is_file():
+        return {}
+    curves: dict[str, list[tuple[int, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            step, *values = row.items()
+            for name, value in values:
+                try:
+                    point = (int(float(step[1])), float(value))
+                except (TypeError, ValueError):
+                    continue  # an evaluation that did not take place at this step leaves its cell empty
+                if math.isfinite(point[1]):
+                    curves.setdefault(f"curve.{name}", []).append(point)
+    return curves

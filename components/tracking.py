@@ -1,0 +1,420 @@
+"""The only file that talks to MLflow: runs, registered models, their versions, tags and aliases.
+
+MLflow's own defaults would make a user wait minutes for a server that is not there, unpickle what it loads, and write
+artifacts relative to wherever the process stands; this file settles these once. Everything a user can cause is a
+`RegistryError`.
+
+Lineage: MLflow holds, for every model version, a run with metrics, curves, parameters and dataset inputs; tags whose
+names begin with `headstart.` hold what the registry is searched by.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from components.config import RegistrySettings
+from components.errors import RegistryError
+
+# Read by MLflow while it is imported. A person's own setting wins, except that nothing is ever unpickled.
+os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.models import set_model  # noqa: E402
+from mlflow.pyfunc import PythonModel  # noqa: E402
+from mlflow.tracking import MlflowClient  # noqa: E402
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+__all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model", "tracking_uri"]
+
+PREFIX = "headstart."
+#: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
+BUNDLE = "artifacts"
+#: Seconds that a server may take to answer at all.
+PROBE_SECONDS = 5.0
+#: MLflow's limits for one request and one value.
+BATCH_METRICS = 1000
+BATCH_PARAMETERS = 100
+VALUE_LENGTH = 5000
+
+for _noisy in ("alembic", "mlflow.store.db.utils", "mlflow.tracking._model_registry.client"):
+    logging.getLogger(_noisy).setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True)
+class DatasetDigest:
+    """A dataset that a model was made from: its path and DVC's digest of it (at most 36 characters, MLflow's limit)."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What a logged model is made of.
+
+    Attributes:
+        bundle: directory with weights, tokenizer and configuration.
+        script: the models-from-code file that serves it.
+        code: directory that holds the part of the `components` package that the script imports.
+        requirements: pinned, `name==version`.
+        output: what `predict` returns: one label a text, or one vector a text.
+    """
+
+    bundle: Path
+    script: Path
+    code: Path
+    requirements: Sequence[str]
+    output: Literal["label", "embedding"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model. Tags are without the `headstart.` prefix."""
+
+    name: str
+    number: str
+    source: str
+    run_id: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name and number, such as `headstart-aws-type/3`."""
+        return f"{self.name}/{self.number}"
+
+    @property
+    def digest(self) -> str:
+        """Content digest of the bundle; empty if the version was not made by Headstart."""
+        return self.tags.get("digest", "")
+
+
+def tracking_uri(settings: RegistrySettings) -> str:
+    """The address in use: `MLFLOW_TRACKING_URI` if set, else `registry.tracking`."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or settings.tracking
+
+
+def connect(settings: RegistrySettings) -> Registry:
+    """Open the registry, having made sure within seconds that something answers.
+
+    Raises:
+        RegistryError: no server at the address, something else answers there, or the database file cannot be used.
+    """
+    uri = tracking_uri(settings)
+    _probe(uri)
+    with _translated(uri):
+        return Registry(MlflowClient(tracking_uri=uri, registry_uri=uri), uri=uri, settings=settings)
+
+
+def _probe(uri: str) -> None:
+    where = "MLFLOW_TRACKING_URI" if os.environ.get("MLFLOW_TRACKING_URI") else "registry.tracking"
+    start = "start it with `mlflow server`, or unset the address to use a local database file"
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        try:
+            urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PROBE_SECONDS).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code not in (401, 403):
+                raise RegistryError(
+                    f"{where} is {uri}: what answers there is no MLflow server (HTTP {error.code} on /health)"
+                ) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RegistryError(f"{where} is {uri}: no MLflow server answers there ({reason}); {start}") from None
+        except Exception as error:  # http.client's own errors: bytes that are no HTTP
+            raise RegistryError(f"{where} is {uri}: something answers there, but not HTTP ({error!r})") from None
+    elif parts.scheme == "sqlite":
+        path = Path(uri.removeprefix("sqlite:///"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab+") as file:
+                file.seek(0)
+                head = file.read(16)
+        except OSError as error:
+            raise RegistryError(f"{where} is {uri}: {path} cannot be used ({error.strerror})") from None
+        if head not in (b"", b"SQLite format 3\0"):
+            raise RegistryError(f"{where} is {uri}: {path} is no SQLite database; move it away or name another file")
+    elif parts.hostname is not None and parts.scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
+        port = parts.port or {"postgresql": 5432, "mysql": 3306, "mssql": 1433}[parts.scheme.split("+")[0]]
+        try:
+            socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
+        except OSError as error:
+            shown = uri.replace(f":{parts.password}@", ":***@") if parts.password else uri
+            raise RegistryError(f"{where} is {shown}: no database answers there ({error})") from None
+    elif parts.scheme in ("", "file"):
+        raise RegistryError(
+            f"{where} is {uri}: MLflow no longer keeps models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
+        )
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """MLflow's errors, and the transport's under it, as one sentence."""
+    try:
+        yield
+    except MlflowException as error:
+        text = str(error.message if hasattr(error, "message") else error).strip()
+        raise RegistryError(f"MLflow, {what}: {text.splitlines()[0] if text else type(error).__name__}") from error
+    except OSError as error:  # requests' errors are OSErrors too
+        raise RegistryError(f"MLflow, {what}: {error}") from error
+
+
+class Registry:
+    """Models, versions and aliases at one address. Made by `connect`."""
+
+    def __init__(self, client: MlflowClient, *, uri: str, settings: RegistrySettings) -> None:
+        self.client = client
+        self.uri = uri
+        self.settings = settings
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, *, digest: str) -> Version | None:
+        """The version of model `name` that has this content digest, or None; the newest if there were several."""
+        with _translated(name):
+            found = self.client.search_model_versions(f"name='{name}' and tags.`{PREFIX}digest` = '{digest}'")
+        return max(map(_version, found), key=lambda version: int(version.number), default=None)
+
+    def get(self, name: str, number: str) -> Version:
+        """One version.
+
+        Raises:
+            RegistryError: there is no such version.
+        """
+        with _translated(f"{name}/{number}"):
+            return _version(self.client.get_model_version(name, str(number)))
+
+    def versions(self, name: str) -> list[Version]:
+        """All versions of a model, oldest first; none if there is no such model."""
+        with _translated(name):
+            found = self.client.search_model_versions(f"name='{name}'")
+        return sorted(map(_version, found), key=lambda version: int(version.number))
+
+    def alias(self, name: str, alias: str) -> Version | None:
+        """The version that an alias points to, or None (also if there is no such model)."""
+        try:
+            return _version(self.client.get_model_version_by_alias(name, alias))
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                return None
+            raise RegistryError(f"MLflow, {name}@{alias}: {error.message}") from error
+
+    def model_tag(self, name: str, key: str) -> str | None:
+        """A tag of a registered model (not of one of its versions)."""
+        with _translated(name):
+            tags = self.client.get_registered_model(name).tags
+        value = tags.get(PREFIX + key)
+        return None if value is None else str(value)
+
+    def download(self, version: Version, directory: Path) -> Path:
+        """Fetch a version's bundle into `directory`; the path of the bundle. Its content is not checked here.
+
+        Raises:
+            RegistryError: the artifacts are gone or cannot be fetched.
+        """
+        from mlflow.artifacts import download_artifacts
+
+        with _translated(version.label):
+            uri = f"{self.client.get_model_version_download_uri(version.name, version.number)}/{BUNDLE}"
+            try:
+                root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
+            except MlflowException:
+                raise
+            except Exception as error:
+                raise RegistryError(f"{version.label}: its files cannot be fetched from {uri} ({error})") from error
+        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
+        if len(bundles) != 1:
+            raise RegistryError(f"{version.label}: expected one bundle below {uri}, found {len(bundles)}")
+        return bundles[0]
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def set_alias(self, name: str, alias: str, version: Version) -> None:
+        """Point an alias at a version: one transaction of MLflow's database."""
+        with _translated(f"{name}@{alias}"):
+            self.client.set_registered_model_alias(name, alias, version.number)
+
+    def set_model_tag(self, name: str, key: str, value: str) -> None:
+        """Set a tag of a registered model."""
+        with _translated(name):
+            self.client.set_registered_model_tag(name, PREFIX + key, value)
+
+    def set_tag(self, version: Version, key: str, value: str) -> None:
+        """Set a tag of a model version."""
+        with _translated(version.label):
+            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, value[:VALUE_LENGTH])
+
+    def record(
+        self,
+        name: str,
+        *,
+        files: ModelFiles,
+        run_name: str,
+        metrics: Mapping[str, float],
+        parameters: Mapping[str, Any],
+        curves: Mapping[str, Sequence[tuple[int, float]]],
+        datasets: Sequence[DatasetDigest],
+        tags: Mapping[str, str],
+    ) -> Version:
+        """Log one run with one model in it, then make it a version of the registered model `name`.
+
+        The version is made last and with its tags in one transaction, so that it can always be found by its digest: a
+        process killed before that leaves a run without a version, and the next registration makes one.
+
+        Args:
+            name: of the registered model; made if it does not exist.
+            files: what the model is made of.
+            run_name: shown in MLflow's list of runs.
+            metrics: name -> final value.
+            parameters: flattened settings.
+            curves: name -> (step, value) pairs.
+            datasets: what it was made from.
+            tags: of the version, without prefix; `digest` is what `find` looks for.
+
+        Raises:
+            RegistryError: the server refuses or goes away.
+        """
+        import mlflow
+
+        with _translated(name):
+            mlflow.set_tracking_uri(self.uri)
+            mlflow.set_registry_uri(self.uri)
+            with mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
+                self._log(run.info.run_id, metrics, parameters, curves, datasets, tags)
+                model = _log_model(files, name=name.rsplit("/", 1)[-1])
+            self._ensure_model(name)
+            version = self.client.create_model_version(
+                name,
+                source=model.model_uri,
+                run_id=run.info.run_id,
+                tags={PREFIX + key: value[:VALUE_LENGTH] for key, value in tags.items()},
+                model_id=model.model_id,
+            )
+            return self.get(name, str(version.version))
+
+    def _experiment(self) -> str:
+        name = self.settings.experiment
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self.client.create_experiment(name, artifact_location=self._artifact_location()))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                found = self.client.get_experiment_by_name(name)  # another process was quicker
+                assert found is not None
+        if found.lifecycle_stage != "active":
+            raise RegistryError(
+                f"registry.experiment: {name!r} was deleted in MLflow; restore it (`mlflow experiments restore "
+                f"-x {found.experiment_id}`) or choose another name"
+            )
+        return str(found.experiment_id)
+
+    def _artifact_location(self) -> str | None:
+        """Where models lie: as set, or beside a local database (absolute, or they would follow the working directory);
+        a server decides by itself."""
+        if self.settings.artifacts is not None:
+            location = self.settings.artifacts
+            return location if "://" in location else Path(location).resolve().as_uri()
+        if self.uri.startswith("sqlite:///"):
+            database = Path(self.uri.removeprefix("sqlite:///")).resolve()
+            return (database.parent / "mlruns").as_uri()
+        return None
+
+    def _ensure_model(self, name: str) -> None:
+        try:
+            self.client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+
+    def _log(
+        self,
+        run_id: str,
+        metrics: Mapping[str, float],
+        parameters: Mapping[str, Any],
+        curves: Mapping[str, Sequence[tuple[int, float]]],
+        datasets: Sequence[DatasetDigest],
+        tags: Mapping[str, str],
+    ) -> None:
+        points = [Metric(_key(key), value, 0, 0) for key, value in metrics.items()]
+        points += [Metric(_key(key), value, 0, step) for key, curve in curves.items() for step, value in curve]
+        settings = [Param(_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
+        marks = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
+        self.client.log_batch(run_id, tags=marks)
+        for start in range(0, len(settings), BATCH_PARAMETERS):
+            self.client.log_batch(run_id, params=settings[start : start + BATCH_PARAMETERS])
+        for start in range(0, len(points), BATCH_METRICS):
+            self.client.log_batch(run_id, metrics=points[start : start + BATCH_METRICS])
+        if datasets:
+            self.client.log_inputs(
+                run_id,
+                datasets=[
+                    DatasetInput(
+                        Dataset(item.name, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.name}))
+                    )
+                    for item in datasets
+                ],
+            )
+
+
+def _log_model(files: ModelFiles, *, name: str) -> Any:
+    import mlflow.pyfunc
+    import pandas
+
+    return mlflow.pyfunc.log_model(
+        name=name,
+        python_model=str(files.script),
+        artifacts={"bundle": str(files.bundle)},
+        code_paths=[str(files.code)],
+        signature=_signature(files.output),
+        input_example=pandas.DataFrame({"text": ["The name of the bucket.", "Whether versioning is on."]}),
+        pip_requirements=list(files.requirements),
+    )
+
+
+def _signature(output: Literal["label", "embedding"]) -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array, Map
+
+    outputs = {
+        "label": [
+            ColSpec(DataType.string, "label"),
+            ColSpec(DataType.double, "confidence"),
+            ColSpec(Map(DataType.double), "probabilities"),
+        ],
+        "embedding": [ColSpec(Array(DataType.double), "embedding")],
+    }
+    return ModelSignature(inputs=Schema([ColSpec(DataType.string, "text")]), outputs=Schema(outputs[output]))
+
+
+def _key(name: str) -> str:
+    """A name within what MLflow accepts: letters, digits, _ - . space : /"""
+    return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
+
+
+def _version(raw: Any) -> Version:
+    tags = {key.removeprefix(PREFIX): str(value) for key, value in raw.tags.items() if key.startswith(PREFIX)}
+    return Version(name=raw.name, number=str(raw.version), source=raw.source or "", run_id=raw.run_id or "", tags=tags)

@@ -1,0 +1,190 @@
+"""The promotion rule, branch by branch, and its arithmetic against references."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from components.config import PromotionRule
+from components.registry.promotion import Scored, TestRows, decide, labels_needed, paired_gains, score_of
+
+ROWS = 400
+LABELS = np.arange(ROWS) % 4
+RULE = PromotionRule(metric="accuracy", least_gain=0.0, confidence=0.95, resamples=500, latency_ms=50, slice_rows=50)
+TEST = TestRows(digest="t1", labels=LABELS, slices=tuple("even" if row % 8 < 4 else "odd" for row in range(ROWS)))
+
+
+def answers(right: int, *, first: int = 0) -> np.ndarray:
+    """Predictions that are right on `right` rows from row `first` on (around the end), wrong on all others."""
+    good = np.isin(np.arange(ROWS), (first + np.arange(right)) % ROWS)
+    return np.where(good, LABELS, (LABELS + 1) % 4)
+
+
+def scored(name: str, right: int | None, **changes: object) -> Scored:
+    base = Scored(
+        name=f"m/{name}",
+        digest=f"digest-{name}",
+        test_digest="t1",
+        predictions=None if right is None else answers(right),
+        latency_ms=10.0,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+CHAMPION = scored("champion", 280)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "champion", "rule", "verdict", "reason"),
+    [
+        # The gain alone. 280 right of 400 is 0.70.
+        (scored("much better", 340), CHAMPION, {}, "promote", "gain +0.1500"),
+        (scored("much worse", 220), CHAMPION, {}, "reject", "not better by more than 0"),
+        (scored("a little worse", 278), CHAMPION, {}, "reject", "gain -0.0050"),
+        (scored("the same answers", 280), CHAMPION, {}, "reject", "gain +0.0000"),
+        (
+            scored("other errors", None, predictions=answers(284, first=40)),
+            CHAMPION,
+            {},
+            "inconclusive",
+            "test labels would settle it",
+        ),
+        (scored("better, not by enough", 340), CHAMPION, {"least_gain": 0.2}, "reject", "not better by more than 0.2"),
+        (scored("better by about the least", 340), CHAMPION, {"least_gain": 0.14}, "inconclusive", "would settle it"),
+        (
+            scored("better by exactly the least", 340),
+            CHAMPION,
+            {"least_gain": 0.15},
+            "inconclusive",
+            "exactly the least",
+        ),
+        # Latency and slices stop a better one.
+        (scored("slow", 340, latency_ms=50.1), CHAMPION, {}, "reject", "takes 50.1 ms a text, more than 50 ms"),
+        (scored("at the bound", 340, latency_ms=50.0), CHAMPION, {}, "promote", "gain +0.1500"),
+        (scored("unmeasured", 340, latency_ms=None), CHAMPION, {}, "reject", "latency was not measured"),
+        (
+            scored("unmeasured, no bound", 340, latency_ms=None),
+            CHAMPION,
+            {"latency_ms": None},
+            "promote",
+            "gain +0.1500",
+        ),
+        # No champion yet: the most frequent class (0.25 here) stands in for it.
+        (scored("first", 280), None, {}, "promote", "most frequent class: gain +0.4500"),
+        (scored("first, poor", 60), None, {}, "reject", "gain -0.1000"),
+        (scored("first, doubtful", 104), None, {}, "inconclusive", "would settle it"),
+        (scored("first, slow", 280, latency_ms=80.0), None, {}, "reject", "takes 80.0 ms"),
+        (scored("first, below the least gain", 280), None, {"least_gain": 0.9}, "promote", "gain +0.4500"),
+        # Something is missing or does not compare.
+        (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
+        (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),
+        (scored("other test", 340, test_digest="t0"), CHAMPION, {}, "reject", "scored on test version t0, not t1"),
+        (scored("good", 340), scored("champion", None, problem="no weights"), {}, "inconclusive", "no weights"),
+        (scored("good", 340), scored("champion", 280, test_digest="t0"), {}, "inconclusive", "test version t0, not t1"),
+        (scored("slow", 340, latency_ms=90.0), scored("champion", None), {}, "reject", "takes 90.0 ms"),
+        # The same model, and one that a person took back.
+        (scored("twin", 340, digest="digest-champion"), CHAMPION, {}, "unchanged", "has the content of the champion"),
+        (scored("twin", None, digest="digest-champion"), CHAMPION, {}, "unchanged", "has the content of the champion"),
+        (scored("taken back", 340, rolled_back=True), CHAMPION, {}, "reject", "was rolled back"),
+        (scored("taken back", 340, rolled_back=True), None, {}, "reject", "was rolled back"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scored) else "",
+)
+def test_truth_table(
+    candidate: Scored, champion: Scored | None, rule: dict[str, float], verdict: str, reason: str
+) -> None:
+    decision = decide(candidate, champion, RULE.model_copy(update=rule), rows=TEST)
+
+    assert decision.verdict == verdict
+    assert any(reason in line for line in decision.reasons), decision.reasons
+
+
+def test_the_better_model_wins_whichever_way_round() -> None:
+    better, worse = scored("better", 340), scored("worse", 280)
+
+    assert decide(better, worse, RULE, rows=TEST).verdict == "promote"
+    assert decide(worse, better, RULE, rows=TEST).verdict == "reject"
+
+
+def test_a_slice_that_loses_too_much_stops_a_better_model() -> None:
+    even = np.array([name == "even" for name in TEST.slices or ()])
+    champion = np.where(even, LABELS, (LABELS + 1) % 4)  # all of even right, nothing of odd
+    lost = np.flatnonzero(even)[:11]  # 11 of 200 rows: 0.055
+    candidate = LABELS.copy()
+    candidate[lost] = (candidate[lost] + 1) % 4
+    pair = (scored("candidate", None, predictions=candidate), scored("champion", None, predictions=champion))
+
+    stopped = decide(*pair, RULE, rows=TEST)
+    assert stopped.verdict == "reject"
+    assert stopped.reasons[0] == "slice 'even' (200 rows) falls from 1.000 to 0.945, more than 0.05"
+    assert [(change.name, change.rows, change.candidate) for change in stopped.slices] == [
+        ("even", 200, 0.945),
+        ("odd", 200, 1.0),
+    ]
+
+    assert decide(*pair, RULE.model_copy(update={"largest_slice_loss": 0.06}), rows=TEST).verdict == "promote"
+    assert decide(*pair, RULE.model_copy(update={"slice_rows": 201}), rows=TEST).verdict == "promote"
+    assert decide(*pair, RULE, rows=replace(TEST, slices=None)).verdict == "promote"
+
+
+def test_an_inconclusive_verdict_says_how_many_labels_would_settle_it() -> None:
+    candidate = scored("candidate", None, predictions=answers(284, first=40))
+    decision = decide(candidate, CHAMPION, RULE.model_copy(update={"resamples": 8000}), rows=TEST)
+
+    # Rows 40-323 against rows 0-279 right: 44 gained, 40 lost, gain 0.01; variance of one row 84/400 - 0.01 ** 2.
+    by_hand = ((1.6449 + 0.8416) / 0.01) ** 2 * (84 / 400 - 0.0001)
+    assert decision.gain == pytest.approx(0.01)
+    assert decision.labels_needed == pytest.approx(by_hand, rel=0.1)
+    assert decision.reasons[0].startswith(f"{decision.labels_needed} test labels would settle it with 80% power")
+
+
+def test_labels_needed_is_the_sample_size_of_a_one_sided_z_test() -> None:
+    # One row's deviation 0.5, gain 0.05 above the least: (2.48647 * 0.5 / 0.05) ** 2 = 618.26.
+    assert labels_needed(0.07, 0.05, 100, least_gain=0.02, confidence=0.95) == 619
+    assert labels_needed(-0.03, 0.05, 100, least_gain=0.02, confidence=0.95) == 619
+    assert labels_needed(0.02, 0.05, 100, least_gain=0.02, confidence=0.95) is None
+    assert labels_needed(0.5, 0.01, 100, least_gain=0.0, confidence=0.95) == 101
+
+
+def test_macro_f1_is_that_of_scikit_learn() -> None:
+    generator = np.random.default_rng(0)
+    labels, predictions = generator.integers(0, 5, 200), generator.integers(0, 5, 200)
+
+    assert score_of(labels, predictions, metric="macro_f1") == pytest.approx(
+        f1_score(labels, predictions, average="macro")
+    )
+    assert score_of(labels, predictions, metric="accuracy") == (labels == predictions).mean()
+
+
+def test_an_answer_outside_of_the_labels_is_wrong() -> None:
+    labels, predictions = np.array([0, 0, 1, 1]), np.array([0, -1, 1, 1])
+
+    assert score_of(labels, predictions, metric="accuracy") == 0.75
+    assert score_of(labels, predictions, metric="macro_f1") == pytest.approx((2 / 3 + 1) / 2)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_bootstrap_is_that_of_drawing_rows(metric: str) -> None:
+    generator = np.random.default_rng(1)
+    labels = generator.integers(0, 3, 120)
+    champion = np.where(generator.random(120) < 0.6, labels, 0)
+    candidate = np.where(generator.random(120) < 0.7, labels, 1)
+
+    gains = paired_gains(labels, champion, candidate, metric=metric, resamples=4000, seed=0)
+    rows = [generator.integers(0, 120, 120) for _ in range(1500)]
+    by_rows = [
+        score_of(labels[draw], candidate[draw], metric=metric) - score_of(labels[draw], champion[draw], metric=metric)
+        for draw in rows
+    ]
+
+    assert gains.mean() == pytest.approx(np.mean(by_rows), abs=0.01)
+    assert gains.std() == pytest.approx(np.std(by_rows), rel=0.1)
+    assert np.array_equal(gains, paired_gains(labels, champion, candidate, metric=metric, resamples=4000, seed=0))
+
+
+def test_rows_that_do_not_match_are_a_defect() -> None:
+    with pytest.raises(ValueError, match="400 labels, 3 and 400 predictions"):
+        decide(scored("short", None, predictions=np.array([0, 1, 2])), CHAMPION, RULE, rows=TEST)
