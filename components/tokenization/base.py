@@ -8,6 +8,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -110,7 +111,7 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, int32, without special pieces (views of one array)."""
         ids, offsets = self.encode_ragged([self.segmentation.spaced(text) for text in texts])
-        return [ids[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [ids[start:end] for start, end in pairwise(offsets.tolist())]
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
@@ -125,7 +126,8 @@ class Tokenizer(ABC):
         if self.frequencies is None:
             raise ArtifactError("the tokenizer carries no counts of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
-        return np.log(raised / raised.sum()).astype(np.float32)
+        logarithms: NDArray[np.float32] = np.log(raised / raised.sum()).astype(np.float32)
+        return logarithms
 
     def fingerprint(self) -> str:
         """SHA-256 over the kind, the pieces and the ids of fixed probe texts (`PROBES`).
@@ -184,8 +186,8 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         )
     if tokenizer.fingerprint() != stored:
         raise ArtifactError(
-            f"{directory}: this tokenizer no longer gives the ids that it gave when it was made (its files were changed, "
-            "or the tokenizers or pythainlp library was): restore it, install the locked versions, or run the tokenizer "
+            f"{directory}: this tokenizer no longer gives the ids that it gave when it was made: its files or the "
+            "tokenizers or pythainlp library changed; restore it, install the locked versions, or run the tokenizer "
             "stage and everything after it again"
         )
     return tokenizer

@@ -13,6 +13,7 @@ import unicodedata
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +71,7 @@ class BertWordsTokenizer(Tokenizer):
             lowercase=lowercase,
             strip_accents=strip_accents,
         )
-        self._distinct = DistinctWordEncoder(self._encode_words)
+        self._distinct = DistinctWordEncoder(self._encode_words, lowercase=lowercase)
 
     @abstractmethod
     def _model(self, vocabulary: dict[str, int]) -> Model:
@@ -132,6 +133,18 @@ def backend(model: Model, *, lowercase: bool, strip_accents: bool) -> Backend:
     return result
 
 
+def count_words(texts: Sequence[str], cutter: Backend) -> Counter[str]:
+    """How often each word of `texts` comes, words cut by the normaliser and the pre-tokenizer of `cutter`."""
+    number: dict[str, int] = {}
+
+    def numbers(parts: list[str]) -> list[list[int]]:
+        cut = (cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part)) for part in parts)
+        return [[number.setdefault(word, len(number)) for word, _ in words] for words in cut]
+
+    ids, _ = DistinctWordEncoder(numbers, lowercase=cutter.normalizer.lowercase).encode(texts)
+    return Counter(dict(zip(number, np.bincount(ids, minlength=len(number)).tolist(), strict=True)))
+
+
 def marks_are_letters(texts: Iterable[str]) -> bool:
     """Whether a sample's script writes letters as combining marks, so that stripping them would destroy it.
 
@@ -149,7 +162,7 @@ def marks_are_letters(texts: Iterable[str]) -> bool:
 def join_words(words: Sequence[str], *, scripts: Sequence[re.Pattern[str]] = ()) -> str:
     """Words and punctuation marks as a line of text; no space between two characters of one of the `scripts`."""
     parts = list(words[:1])
-    for before, word in zip(words[:-1], words[1:], strict=True):
+    for before, word in pairwise(words):
         left, right = before[-1], word[0]
         joined = right in _NO_SPACE_BEFORE or left in _NO_SPACE_AFTER
         if not joined and not any(script.match(left) and script.match(right) for script in scripts):

@@ -72,7 +72,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def train_char(texts: Iterable[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
-    """Keep the characters seen at least `min_frequency` times, the most frequent first, at most `max_vocabulary` pieces.
+    """Keep the characters seen at least `min_frequency` times, the most frequent ones up to `max_vocabulary` pieces.
 
     Raises:
         DataError: no character is frequent enough.

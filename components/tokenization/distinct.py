@@ -9,6 +9,7 @@ the ids of the text are gathered from the ids of its parts.
 
 from __future__ import annotations
 
+import string
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -27,13 +28,12 @@ MEMORY_BYTES: Final = 64 << 20
 LONGEST_REMEMBERED: Final = 256
 
 # White space that the normaliser keeps as such (other ASCII controls vanish, which joins their neighbours: no cut).
+_WHITE: Final = " \t\n\r"
 _SPACE: Final = 1
 _PUNCTUATION: Final = 2
 _CLASS = np.zeros(256, dtype=np.uint8)
-_CLASS[[ord(character) for character in " \t\n\r"]] = _SPACE
-_CLASS[[code for low, high in ((33, 47), (58, 64), (91, 96), (123, 126)) for code in range(low, high + 1)]] = (
-    _PUNCTUATION
-)
+_CLASS[[ord(character) for character in _WHITE]] = _SPACE
+_CLASS[[ord(character) for character in string.punctuation]] = _PUNCTUATION
 
 
 class DistinctWordEncoder:
@@ -41,10 +41,12 @@ class DistinctWordEncoder:
 
     Args:
         encode_words: words -> ids of each; must be free of context across ASCII white space and punctuation.
+        lowercase: `encode_words` makes no difference between the cases of ASCII letters.
     """
 
-    def __init__(self, encode_words: Callable[[list[str]], list[list[int]]]) -> None:
+    def __init__(self, encode_words: Callable[[list[str]], list[list[int]]], *, lowercase: bool) -> None:
         self._encode_words = encode_words
+        self._lowercase = lowercase
         self._lock = threading.Lock()
         self._forget()
 
@@ -100,7 +102,11 @@ class DistinctWordEncoder:
         rows = [known.get(word, -1) for word in words]
         new = [index for index, row in enumerate(rows) if row < 0]
         if new:
-            encoded = self._encode_words([words[index] for index in new])
+            # White space around a word and, where nothing else depends on it, its case make no other word.
+            plain = [self._plain(words[index]) for index in new]
+            distinct = list(dict.fromkeys(plain))
+            ids_of = dict(zip(distinct, self._encode_words(distinct), strict=True))
+            encoded = [ids_of[word] for word in plain]
             lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
             at = len(self._starts) - 1
             self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
@@ -113,6 +119,10 @@ class DistinctWordEncoder:
                 if len(word) <= LONGEST_REMEMBERED:
                     known[word] = row
         return np.asarray(rows, dtype=np.int64)
+
+    def _plain(self, word: str) -> str:
+        word = word.strip(_WHITE)
+        return word.lower() if self._lowercase and word.isascii() else word
 
 
 def _word_starts(data: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -102,7 +102,7 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings) -> Tokenize
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """Documents of the train split, at most about `megabytes` of text, spread evenly over all of it; the same every time."""
+    """Documents of the train split, about `megabytes` of text at most, spread evenly over it; always the same ones."""
     paths = corpus.shards(directory, "train")
     size = sum(
         group.column(_text_column(group)).total_uncompressed_size for path in paths for group in _row_groups(path)

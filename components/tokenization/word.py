@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from tokenizers import models, trainers
+from tokenizers import models
 
 from components.config import WordSettings
-from components.tokenization.bert import BertWordsTokenizer, backend
+from components.tokenization.bert import BertWordsTokenizer, backend, count_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.wordpiece import check_size
@@ -23,24 +23,17 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(
-    texts: Iterable[str], *, settings: WordSettings, segmentation: Segmentation, strip_accents: bool
+    texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation, strip_accents: bool
 ) -> WordTokenizer:
     """Count words and keep the most frequent, equal counts in alphabetical order; `texts` are already segmented.
 
     Raises:
         DataError: fewer different words are frequent enough than were asked for.
     """
-    learner = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
-    learner.train_from_iterator(
-        texts,
-        trainers.WordLevelTrainer(
-            vocab_size=settings.vocabulary,
-            min_frequency=settings.min_frequency,
-            special_tokens=list(SPECIAL_PIECES),
-            show_progress=False,
-        ),
-    )
-    vocabulary = learner.get_vocab()
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
+    words = count_words(texts, cutter)
+    frequent = [word for word, count in words.items() if count >= settings.min_frequency]
+    frequent.sort(key=lambda word: (-words[word], word))
+    pieces = [*SPECIAL_PIECES, *frequent[: max(0, settings.vocabulary - len(SPECIAL_PIECES))]]
     check_size(len(pieces), asked=settings.vocabulary, key="tokenizer.word.vocabulary")
     return WordTokenizer(pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from tokenizers import models, trainers
 
 from components.config import WordPieceSettings
 from components.errors import DataError
-from components.tokenization.bert import BertWordsTokenizer, backend
+from components.tokenization.bert import BertWordsTokenizer, backend, count_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 
@@ -34,21 +35,29 @@ class WordPieceTokenizer(BertWordsTokenizer):
 
 
 def train_wordpiece(
-    texts: Iterable[str], *, settings: WordPieceSettings, segmentation: Segmentation, strip_accents: bool
+    texts: Sequence[str], *, settings: WordPieceSettings, segmentation: Segmentation, strip_accents: bool
 ) -> WordPieceTokenizer:
     """Learn a vocabulary by merging the most frequent pairs of pieces; `texts` are already segmented.
 
+    The library numbers continuing characters in the order of a hash table, which differs from run to run and decides
+    which of two equally frequent pairs is merged first. Naming the alphabet and the continuing characters in advance
+    makes the vocabulary the same every time.
+
     Raises:
-        DataError: the texts give fewer pieces than asked for, or their alphabet alone is larger.
+        DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
     """
     learner = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
+    alphabet, continuing = _alphabet(
+        count_words(texts, learner), limit=max(1, int(settings.vocabulary * ALPHABET_SHARE))
+    )
     learner.train_from_iterator(
         texts,
         trainers.WordPieceTrainer(
             vocab_size=settings.vocabulary,
             min_frequency=settings.min_frequency,
-            special_tokens=list(SPECIAL_PIECES),
-            limit_alphabet=max(1, int(settings.vocabulary * ALPHABET_SHARE)),
+            special_tokens=[*SPECIAL_PIECES, *("##" + character for character in continuing)],
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
             continuing_subword_prefix="##",
             show_progress=False,
         ),
@@ -59,6 +68,18 @@ def train_wordpiece(
     return WordPieceTokenizer(
         pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
     )
+
+
+def _alphabet(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
+    """The `limit` most frequent characters, sorted, and those of them that stand inside or at the end of a word."""
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+        inside.update(word[1:])
+    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
+    return alphabet, [character for character in alphabet if character in inside]
 
 
 def check_size(given: int, *, asked: int, key: str) -> None:
@@ -73,4 +94,6 @@ def check_size(given: int, *, asked: int, key: str) -> None:
             "min_frequency, or add text"
         )
     if given > asked:
-        raise DataError(f"{key}: {asked} pieces do not hold the alphabet of the corpus; set it to {2 * given} or more")
+        raise DataError(
+            f"{key}: {asked} pieces are too few for the special pieces and the alphabet ({given}); set it to some hundreds"
+        )

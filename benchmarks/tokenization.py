@@ -1,0 +1,110 @@
+"""WordPiece encoding beside `tokenizers.encode_batch` on the same text and the same cores, with the same ids.
+
+    python benchmarks/tokenization.py data/general --megabytes 16 --repeats 5
+
+Reads the texts of a folder, a .txt, .jsonl (column `text`) or .zst file, learns 8,000 pieces from them (or takes
+--tokenizer), and measures in turn: `encode_batch`, `encode_batch_fast`, and this project's encoder with an empty and
+with a filled memory of words. Prints medians in MB/s and their ratio. All of them may use every core this process may use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from components.config import TokenizerSettings
+from components.tokenization import load_tokenizer
+from components.tokenization.bert import BertWordsTokenizer
+from components.tokenization.distinct import DistinctWordEncoder
+from components.tokenization.train import fit
+
+
+def read_texts(path: Path, *, megabytes: float) -> list[str]:
+    """The first `megabytes` of the documents (jsonl) or lines under `path`."""
+    texts: list[str] = []
+    size = 0
+    for text in _texts(path):
+        texts.append(text)
+        size += len(text.encode())
+        if size >= megabytes * 1e6:
+            break
+    return texts
+
+
+def _texts(path: Path) -> Iterator[str]:
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    for file in files:
+        with pa.input_stream(str(file), compression="detect") as stream:
+            for line in stream.read().decode().splitlines():
+                if ".jsonl" in file.name:
+                    yield json.loads(line)["text"]
+                elif line.strip():
+                    yield line
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Wall-clock seconds of one call."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="directory of the tokenizer stage")
+    parser.add_argument("--megabytes", type=float, default=16)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    texts = read_texts(options.text, megabytes=options.megabytes)
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    tokenizer = (
+        load_tokenizer(options.tokenizer)
+        if options.tokenizer
+        else fit(texts, kind="wordpiece", settings=TokenizerSettings(segmenter="none"))
+    )
+    if not isinstance(tokenizer, BertWordsTokenizer):
+        raise SystemExit(f"{options.tokenizer}: not a WordPiece tokenizer")
+    # Thai words are told apart before either of them starts: both see the same texts.
+    texts = [tokenizer.segmentation.spaced(text) for text in texts]
+    backend = tokenizer.backend
+
+    expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+    ids, offsets = DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase).encode(texts)
+    assert np.array_equal(offsets[1:], np.cumsum([len(row) for row in expected])), "texts of other lengths"
+    assert np.array_equal(ids, np.concatenate([np.asarray(row, dtype=np.int32) for row in expected])), "other ids"
+    print(
+        f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} pieces, ids identical; {len(os.sched_getaffinity(0))} cores"
+    )
+
+    runs: dict[str, Callable[[], object]] = {
+        "tokenizers.encode_batch": lambda: backend.encode_batch(texts, add_special_tokens=False),
+        "tokenizers.encode_batch_fast": lambda: backend.encode_batch_fast(texts, add_special_tokens=False),
+        "distinct words, memory empty": lambda: DistinctWordEncoder(
+            tokenizer._encode_words, lowercase=tokenizer.lowercase
+        ).encode(texts),
+        "distinct words, memory warm": lambda: tokenizer.encode_ragged(texts),
+    }
+    tokenizer.encode_ragged(texts)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(options.repeats):
+        for name, run in runs.items():
+            times[name].append(seconds(run))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    base = medians["tokenizers.encode_batch"]
+    for name, median in medians.items():
+        spread = f"{min(times[name]):.3f}-{max(times[name]):.3f}"
+        print(f"{name:30} {size / median:8.1f} MB/s  {median:.3f} s ({spread})  {base / median:5.1f} x")
+
+
+if __name__ == "__main__":
+    main()
