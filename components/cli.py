@@ -5,7 +5,6 @@ What a user got wrong ends in one message and exit code 2; a traceback means a d
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     """Run one stage of the pipeline by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
     from components.stages import run_stage
 
-    print(run_stage(name, load_params(params), item=item, params_file=params))
+    print(run_stage(name, load_params(params), item=item))
 
 
 @app.command()

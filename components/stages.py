@@ -1,0 +1,310 @@
+"""The stages in pipeline order, and how params.yaml becomes the frozen job of each.
+
+A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml's matrix calls
+`${key}`: `general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs:
+none pays for another's libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import write_atomic
+from components.config import Params, nearest
+from components.errors import ConfigError
+
+CORPORA = ("general", "domain")
+#: The item of a stage that has only one.
+WHOLE = ""
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of the table.
+
+    Attributes:
+        module: where the job's class and the function are.
+        job: name of the job's class; its fields are the arguments.
+        function: job -> path of what it wrote.
+        items: settings -> item -> the job's arguments.
+    """
+
+    module: str
+    job: str
+    function: str
+    items: Callable[[Params], Mapping[str, Arguments]]
+
+    def run(self, arguments: Arguments) -> Path:
+        """Make the job and run it."""
+        module = importlib.import_module(self.module)
+        written: Path = getattr(module, self.function)(getattr(module, self.job)(**arguments))
+        return written
+
+
+def _ingest(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": corpus,
+            "source": getattr(params.data, corpus),
+            "settings": params.ingest,
+            "output": _out(params, "corpus", corpus),
+        }
+        for corpus in CORPORA
+    }
+
+
+def _tokenizer(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": _out(params, "corpus", corpus),
+            "output": _out(params, "tokenizer", f"{corpus}-{kind}"),
+            "kind": kind,
+            "settings": params.tokenizer,
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def _tokenize(params: Params) -> dict[str, Arguments]:
+    vocabularies = {"general": "general", "domain": params.tokenizer.domain_vocabulary}
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": _out(params, "corpus", corpus),
+            "tokenizer": _out(params, "tokenizer", f"{vocabularies[corpus]}-{kind}"),
+            "output": _out(params, "tokens", f"{corpus}-{kind}"),
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def _pretrain(params: Params) -> dict[str, Arguments]:
+    return {
+        family: {
+            "family": family,
+            "tokens": _out(params, "tokens", f"general-{settings.tokenizer}"),
+            "tokenizer": _out(params, "tokenizer", f"general-{settings.tokenizer}"),
+            "output": _out(params, "encoder", family, "pretrained"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "training": settings.training,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for family, settings in params.pretrain.items()
+    }
+
+
+def _adapt(params: Params) -> dict[str, Arguments]:
+    return {
+        family: {
+            "family": family,
+            "pretrained": _out(params, "encoder", family, "pretrained"),
+            "tokens": _out(params, "tokens", f"domain-{kind}"),
+            "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "general_tokens": _out(params, "tokens", f"general-{kind}"),
+            "general_corpus": _out(params, "corpus", "general"),
+            "output": _out(params, "encoder", family, "adapted"),
+            "training": settings.training,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for family, settings in params.adapt.items()
+        if (kind := params.pretrain[family].tokenizer)
+    }
+
+
+def _scratch(params: Params) -> dict[str, Arguments]:
+    return {
+        family: {
+            "family": family,
+            "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
+            "output": _out(params, "encoder", family, "scratch"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "seed": params.run.seed,
+        }
+        for family, settings in params.pretrain.items()
+    }
+
+
+def _examples(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {"task": task, "source": source, "output": _out(params, "examples", task)}
+        for task, source in params.data.tasks.items()
+    }
+
+
+def _finetune(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{family}-{start}": {
+            "task": task,
+            "family": family,
+            "start": start,
+            "examples": _out(params, "examples", task),
+            "encoder": _out(params, "encoder", family, start),
+            "output": _out(params, "finetuned", task, f"{family}-{start}"),
+            "settings": params.finetune[family],
+            "cluster": params.cluster,
+        }
+        for task in params.run.tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def _baseline(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {
+            "examples": _out(params, "examples", task),
+            "output": _out(params, "finetuned", task, "baselines"),
+        }
+        for task in params.run.tasks
+    }
+
+
+def _evaluate(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {
+            "examples": _out(params, "examples", task),
+            "finetuned": _out(params, "finetuned", task),
+            "output": _out(params, "evaluation", task),
+            "families": params.run.families,
+            "starts": params.run.starts,
+            "settings": params.evaluate,
+        }
+        for task in params.run.tasks
+    }
+
+
+def _report(params: Params) -> dict[str, Arguments]:
+    return {
+        WHOLE: {
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "output": _out(params, "report"),
+        }
+    }
+
+
+def _register(params: Params) -> dict[str, Arguments]:
+    sections = {"pretrain": params.pretrain, "adapt": params.adapt, "finetune": params.finetune}
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "starts": params.run.starts,
+            "parameters": {
+                section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
+                for section, families in sections.items()
+            },
+            "metric": params.promote.metric,
+        }
+    }
+
+
+def _promote(params: Params) -> dict[str, Arguments]:
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "rule": params.promote,
+            "examples": {task: _out(params, "examples", task) for task in params.run.tasks},
+            "out": Path(params.run.out),
+            "seed": params.run.seed,
+        }
+    }
+
+
+def _out(params: Params, *parts: str) -> Path:
+    return Path(params.run.out, *parts)
+
+
+STAGES: dict[str, Stage] = {
+    "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest),
+    "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer),
+    "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize),
+    "pretrain": Stage("components.pretraining.stage", "PretrainJob", "pretrain", _pretrain),
+    "adapt": Stage("components.adaptation.stage", "AdaptJob", "adapt", _adapt),
+    "scratch": Stage("components.pretraining.stage", "ScratchJob", "scratch", _scratch),
+    "examples": Stage("components.finetuning.examples", "ExamplesJob", "examples", _examples),
+    "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", _finetune),
+    "baseline": Stage("components.finetuning.baseline", "BaselineJob", "baseline", _baseline),
+    "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", _evaluate),
+    "report": Stage("components.reporting.stage", "ReportJob", "report", _report),
+    "register": Stage("components.registry.stage", "RegisterJob", "register", _register),
+    "promote": Stage("components.registry.promote", "PromoteJob", "promote", _promote),
+}
+
+
+def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
+    """Run one stage for one item and lay its numbers where dvc.yaml declares them.
+
+    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` of a stage's directory are copied to
+    `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder.
+
+    Raises:
+        ConfigError: there is no such stage or item.
+    """
+    if name not in STAGES:
+        raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
+    items = STAGES[name].items(params)
+    if item not in items:
+        if WHOLE in items:
+            raise ConfigError(f"stage {name} has no items; found {item!r}")
+        raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, items)}")
+    written = STAGES[name].run(items[item])
+    for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves")):
+        if (source := written / file).is_file():
+            target = _out(params, folder, name, (item or name) + source.suffix)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(target, source.read_bytes())
+    return written
+
+
+def check_params(params: Params) -> None:
+    """What `load_params` cannot see: model sizes that a family refuses, kinds of task, folders that do not exist.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
+    import torch
+
+    from components.finetuning.tasks import find_task
+    from components.models.encoder import build_model
+
+    problems: list[str] = []
+    for family, settings in params.pretrain.items():
+        try:
+            with torch.device("meta"):
+                build_model(
+                    family,
+                    vocabulary=1000,
+                    preset=settings.preset,
+                    settings=settings.model,
+                    tokenizer=settings.tokenizer,
+                )
+        except ConfigError as error:
+            problems.append(f"pretrain.{error}")
+    for task in params.run.tasks:
+        try:
+            find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")
+        except ConfigError as error:
+            problems.append(str(error))
+    folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}
+    folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
+    problems += [
+        f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
+        for key, path in folders.items()
+        if not Path(path).exists()
+    ]
+    if problems:
+        raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
