@@ -26,7 +26,7 @@ ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings
 
 @app.command()
 def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
-    """Run one stage of the pipeline by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
+    """Run one stage by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
     from components.stages import run_stage
 
     print(run_stage(name, load_params(params), item=item))
@@ -47,6 +47,31 @@ def data(*, directory: Path = Path("data")) -> None:
     from components.ingestion.builtin import build
 
     build(directory)
+
+
+#: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
+FLOWS = {
+    "retrain": "Bring everything up to date, from raw data to the promoted classifier.",
+    "schedule": "Retrain by itself at the times of a cron line.",
+    "predict": "Label a csv, jsonl or parquet file with the champion.",
+    "promote": "Let the challenger stand against the champion again.",
+    "rollback": "Make the champion before this one the champion again.",
+}
+
+
+def _hand_over(verb: str, help_text: str) -> None:
+    @app.command(
+        verb,
+        help=help_text,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def run(context: typer.Context) -> None:
+        os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *context.args])
+
+
+for _verb, _help in FLOWS.items():
+    _hand_over(_verb, _help)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """The stages in pipeline order, and how params.yaml becomes the frozen job of each.
 
-A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml's matrix calls
-`${key}`: `general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs:
-none pays for another's libraries.
+A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
+`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs: none pays
+for another's libraries.
 """
 
 from __future__ import annotations
@@ -248,8 +248,8 @@ STAGES: dict[str, Stage] = {
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     """Run one stage for one item and lay its numbers where dvc.yaml declares them.
 
-    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` of a stage's directory are copied to
-    `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder.
+    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` of a stage's directory are copied
+    to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder.
 
     Raises:
         ConfigError: there is no such stage or item.
