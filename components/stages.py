@@ -1,8 +1,8 @@
 """The stages in pipeline order, and how params.yaml becomes the frozen job of each.
 
 A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
-`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs: none pays
-for another's libraries.
+`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs: none
+pays for another's libraries.
 """
 
 from __future__ import annotations
