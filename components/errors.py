@@ -29,3 +29,7 @@ class TrainingError(HeadstartError):
 
 class RegistryError(HeadstartError):
     """The model registry cannot be reached or does not hold what was asked for."""
+
+
+class StorageError(HeadstartError):
+    """The object store cannot be reached, or refuses."""
