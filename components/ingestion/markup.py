@@ -10,15 +10,17 @@ import html
 import re
 
 #: Tags after which a new line begins; every other known tag stands inside a line and leaves no trace.
-BLOCK = frozenset(
-    "address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form "
-    "h1 h2 h3 h4 h5 h6 head header hr html important li main nav note ol p para pre section table tbody td tfoot th "
-    "thead title tr ul xhtml zonbook".split()
-)
-INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta q s samp "
-    "small span strike strong sub sup time tt u var wbr".split()
-)
+_BLOCK_NAMES = """
+    address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form h1
+    h2 h3 h4 h5 h6 head header hr html important li main nav note ol p para pre section table tbody td tfoot th
+    thead title tr ul xhtml zonbook
+"""
+BLOCK = frozenset(_BLOCK_NAMES.split())
+_INLINE_NAMES = """
+    a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label link mark meta q s samp
+    small span strike strong sub sup time tt u var wbr
+"""
+INLINE = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 # Only the tags of HTML, and only with well-formed attributes: `<unk>`, `a <b and c> d` and `List<String>` are text.
 _KNOWN = re.compile(rf"</?({'|'.join(sorted(BLOCK | INLINE))}){_ATTRIBUTES}/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)

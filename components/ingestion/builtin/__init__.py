@@ -36,8 +36,8 @@ def build(directory: Path) -> dict[str, int]:
         bar.advance()
         held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
         documents = [document for service in services for document in aws.service_documents(service)]
-        rows = aws.corpus(documents, without=held)
-        counts["domain/aws"] = write_corpus(directory / "domain" / "aws", rows, megabytes=FILE_MEGABYTES)
+        texts = aws.corpus(documents, without=held)
+        counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)
     return counts

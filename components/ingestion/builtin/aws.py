@@ -118,7 +118,7 @@ def _parse(key: str, path: Path) -> Service:
 
 
 def _type(shape: dict[str, Any]) -> str:
-    """The type of a parameter as its users see it: a closed set of strings is an `enum`, free-form JSON a `document`."""
+    """The type of a parameter as its users see it: a closed set of strings is `enum`, free-form JSON `document`."""
     if "enum" in shape:
         return "enum"
     return "document" if shape.get("document") else str(shape["type"])

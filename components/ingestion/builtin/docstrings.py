@@ -36,10 +36,11 @@ PACKAGES = (
 )
 # Tests say little; vendored copies and generated code repeat; the rest is written by a package's build, so that it
 # differs from one wheel of a version to the next (CPU and CUDA builds of torch, platforms of scipy).
-_SKIPPED_FOLDERS = frozenset(
-    "tests test testing _testing externals extern vendor _vendor vendored thirdparty thirdparty_files third_party "
-    "_thirdparty protos generated gapic lib bin include share".split()
-)
+_SKIPPED_FOLDERS_NAMES = """
+    tests test testing _testing externals extern vendor _vendor vendored thirdparty thirdparty_files third_party
+    _thirdparty protos generated gapic
+"""
+_SKIPPED_FOLDERS = frozenset(_SKIPPED_FOLDERS_NAMES.split())
 _SKIPPED_FILES = re.compile(
     r"(_?version|__config__|_version_meson|version_info|_distributor_init\w*|_build_config|torch_version|build_info"
     r"|conftest|setup|test_\w+|\w+_pb2(_grpc)?)\.py"

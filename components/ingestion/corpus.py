@@ -1,0 +1,124 @@
+"""The corpus directory: Parquet shards of documents, in order, that later runs only add to.
+
+`train-<digest>.parquet` and `heldout-<digest>.parquet` hold columns id, text, source (the raw file); `keys-<digest>`
+hold the keys by which later documents are compared with these. The manifest names the shards of each split in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.artifacts import digest_file, read_manifest
+from components.errors import ArtifactError
+
+KIND = "corpus"
+Split = Literal["train", "heldout"]
+SPLITS: tuple[Split, ...] = ("train", "heldout")
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("source", pa.string())])
+_BATCH_ROWS = 4_096
+
+
+def shards(directory: Path, split: Split = "train") -> list[Path]:
+    """The shards of a split, in the order of their documents.
+
+    Raises:
+        ArtifactError: the directory is no complete corpus.
+    """
+    manifest = read_manifest(directory, kind=KIND)
+    return [directory / name for name in manifest.facts["shards"][split]]
+
+
+def read_documents(directory: Path, split: Split = "train") -> Iterator[str]:
+    """The texts of a split, in order, a few at a time.
+
+    Raises:
+        ArtifactError: the directory is no complete corpus, or a shard is damaged.
+    """
+    for shard in shards(directory, split):
+        yield from read_shard(shard)
+
+
+def read_shard(shard: Path) -> Iterator[str]:
+    """The texts of one shard.
+
+    Raises:
+        ArtifactError: the shard is damaged.
+    """
+    for batch in read_batches(shard, ["text"]):
+        yield from batch.column(0).to_pylist()
+
+
+def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Columns of a Parquet file of the corpus, some rows at a time.
+
+    Raises:
+        ArtifactError: the file is damaged.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise ArtifactError(f"{path}: damaged ({str(error).splitlines()[0]}); run the stage again") from error
+
+
+class ShardWriter:
+    """Writes rows as Parquet files of a bounded size, named by the digest of their bytes: `<prefix>-<digest>.parquet`.
+
+    Args:
+        directory: where the files go.
+        prefix: start of their names.
+        schema: their columns.
+        limit: bytes of rows after which the next file begins.
+    """
+
+    def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
+        self.names: list[str] = []
+        self._directory, self._prefix, self._schema, self._limit = directory, prefix, schema, limit
+        self._open: pq.ParquetWriter | None = None
+        self._size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows, after those written before."""
+        if not batch.num_rows:
+            return
+        if self._open is None:
+            # Texts differ from each other: dictionaries and statistics of them would cost and help nothing.
+            self._open = pq.ParquetWriter(
+                self._path,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[name for name in self._schema.names if name == "source"],
+                write_statistics=False,
+            )
+        self._open.write_batch(batch)
+        self._size += batch.nbytes
+        if self._size >= self._limit:
+            self.close()
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / f".{self._prefix}"
+
+    def close(self) -> list[str]:
+        """Finish the last file; returns the names of all, in order."""
+        if self._open is not None:
+            self._open.close()
+            name = f"{self._prefix}-{digest_file(self._path)[:16]}.parquet"
+            self._path.rename(self._directory / name)
+            self.names.append(name)
+            self._open, self._size = None, 0
+        return self.names
+
+
+def previous(directory: Path) -> dict[str, Any] | None:
+    """The facts of an earlier complete corpus in `directory`, None if there is none (or a damaged one)."""
+    try:
+        return read_manifest(directory, kind=KIND).facts
+    except ArtifactError:
+        return None

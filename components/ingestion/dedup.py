@@ -1,0 +1,276 @@
+"""Exact and near duplicates in a corpus of any size.
+
+Exact: BLAKE2b with 128 bits over the text. Near: MinHash over word n-grams (Broder 1997), the sketches by the
+`rensa` library, candidates by locality-sensitive hashing with bands of four values. Keys lie in files on disk and are
+compared one range at a time, so memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from rensa import RMinHash
+
+Words64 = npt.NDArray[np.uint64]
+Sketches = npt.NDArray[np.uint16]
+Flags = npt.NDArray[np.bool_]
+
+#: MinHash values in one band. A pair of Jaccard similarity s meets in one of b bands with 1 - (1 - s^4)^b: 99.98% at
+#: s = 0.8 and b = 16; what meets by chance is told apart by the whole sketch.
+BAND = 4
+_SEED = 0x5EED
+# Keys compared at a time; 4 million take about 200 MB.
+_RANGE_KEYS = 4_000_000
+_TEXT_BLOCK_BYTES = 1_000_000
+
+
+def exact_keys(texts: Sequence[str]) -> Words64:
+    """128-bit keys (n, 2) of texts; equal keys mean equal texts."""
+    digests = b"".join([hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts])
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)
+
+
+class Shingles:
+    """MinHash sketches of texts: `Shingles(ngram=5, permutations=64).sketches(texts)`.
+
+    Words are runs of letters and digits without regard to case; in scripts that write no spaces (Thai, Lao, Khmer,
+    Burmese, Chinese, Japanese) every character is a word. A text with fewer words than `ngram` is one n-gram.
+    """
+
+    def __init__(self, *, ngram: int, permutations: int) -> None:
+        self.ngram = ngram
+        self.permutations = permutations
+        self._powers = np.ones(0, dtype=np.uint64)
+        self._inverses = np.ones(0, dtype=np.uint64)
+
+    def sketches(self, texts: Sequence[str]) -> Sketches:
+        """(n, permutations) values: the low 16 bits of each MinHash, of which 1 in 65,536 agrees by chance."""
+        result = np.empty((len(texts), self.permutations), dtype=np.uint16)
+        for first, last in _blocks(texts):
+            hashes, offsets = self._shingles(texts[first:last])
+            matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, self.permutations, _SEED)
+            result[first:last] = np.array(matrix.to_rows(), dtype=np.uint32).astype(np.uint16)
+        return result
+
+    def _shingles(self, texts: Sequence[str]) -> tuple[Words64, Words64]:
+        """Hashes of all n-grams of all texts, and the offset of each text's first (n + 1 offsets)."""
+        data = np.frombuffer("\0".join(texts).lower().encode(), dtype=np.uint8)
+        starts, ends = _word_bounds(data)
+        words = self._word_hashes(data, starts, ends)
+        # Text of each word: texts are separated by NUL bytes, which clean text does not hold.
+        separators = np.flatnonzero(data == 0)
+        owner = np.searchsorted(separators, starts)
+        hashes = np.zeros(len(words), dtype=np.uint64)
+        for distance in range(min(self.ngram, len(words))):
+            # Words beyond the end of their text count as none, so a short text still has its one n-gram.
+            inside = owner[distance:] == owner[: len(owner) - distance]
+            part = words[distance:] * np.uint64(_PRIMES[distance % len(_PRIMES)] ** (distance + 1) % 2**64)
+            hashes[: len(hashes) - distance] += np.where(inside, part, np.uint64(0))
+        first_word = np.ones(len(words), dtype=bool)
+        first_word[1:] = owner[1:] != owner[:-1]
+        whole = np.zeros(len(words), dtype=bool)
+        if len(words) >= self.ngram:
+            whole[: len(words) - self.ngram + 1] = owner[self.ngram - 1 :] == owner[: len(owner) - self.ngram + 1]
+        chosen = whole | first_word
+        counts = np.bincount(owner[chosen], minlength=len(texts))
+        hashes = _mix(hashes[chosen])
+        if (wordless := np.flatnonzero(counts == 0)).size:
+            # Without a word there is nothing to compare but the text itself.
+            own = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
+            positions = np.concatenate([[0], np.cumsum(counts)])[wordless]
+            hashes = np.insert(hashes, positions, own)
+            counts[wordless] = 1
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+        return hashes, offsets
+
+    def _word_hashes(self, data: npt.NDArray[np.uint8], starts: Any, ends: Any) -> Words64:
+        """A polynomial hash of each word: differences of one running sum, each moved to the word's own origin."""
+        if len(self._powers) <= len(data):
+            self._powers = _powers(_MULTIPLIER, len(data) + 1)
+            self._inverses = _powers(pow(_MULTIPLIER, -1, 2**64), len(data) + 1)
+        sums = np.zeros(len(data) + 1, dtype=np.uint64)
+        np.cumsum((data.astype(np.uint64) + np.uint64(1)) * self._powers[: len(data)], out=sums[1:])
+        return _mix((sums[ends] - sums[starts]) * self._inverses[starts])
+
+
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_PRIMES = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x87C37B91114253D5, 0x4CF5AD432745937F, 0xD6E8FEB86659FD93)
+
+
+def _powers(base: int, count: int) -> Words64:
+    """base^0 ... base^(count - 1) modulo 2^64."""
+    powers = np.full(count, base, dtype=np.uint64)
+    powers[0] = 1
+    return np.cumprod(powers, dtype=np.uint64)
+
+
+def _mix(values: Words64) -> Words64:
+    """MurmurHash3's 64-bit finalizer: every bit of the input reaches every bit of the output."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(_PRIMES[0])
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(_PRIMES[1])
+    return values ^ (values >> np.uint64(33))
+
+
+_WORD_BYTE = np.zeros(256, dtype=bool)
+_WORD_BYTE[[*b"abcdefghijklmnopqrstuvwxyz0123456789", *range(128, 256)]] = True
+
+
+def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Start and end of every word in lower-case UTF-8."""
+    inside = np.zeros(len(data) + 2, dtype=bool)
+    inside[1:-1] = _WORD_BYTE[data]
+    begins = inside[1:-1] & ~inside[:-2]
+    if data.size and data.max() >= 0xE0:
+        following = np.append(data[1:], np.uint8(0))
+        unspaced = (data >= 0xE3) & (data <= 0xE9)  # CJK
+        unspaced |= (data == 0xE0) & (following >= 0xB8) & (following <= 0xBB)  # Thai, Lao
+        unspaced |= (data == 0xE1) & (
+            ((following >= 0x80) & (following <= 0x82)) | (following == 0x9E) | (following == 0x9F)
+        )
+        begins |= unspaced
+    stops = inside[1:-1] & (~inside[2:] | np.append(begins[1:], True))
+    return np.flatnonzero(begins), np.flatnonzero(stops) + 1
+
+
+def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Ranges of texts of about a megabyte together."""
+    first, size = 0, 0
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size >= _TEXT_BLOCK_BYTES:
+            yield first, index + 1
+            first, size = index + 1, 0
+    if first < len(texts):
+        yield first, len(texts)
+
+
+class KeyFiles:
+    """The keys of every document so far, in files: documents are numbered in the order in which they are added.
+
+    Args:
+        directory: an empty folder for the files.
+        permutations: width of a sketch; 0 keeps no sketches.
+    """
+
+    def __init__(self, directory: Path, *, permutations: int) -> None:
+        self.count = 0
+        self.permutations = permutations
+        self.bands = permutations // BAND
+        directory.mkdir(parents=True, exist_ok=True)
+        self._exact = [directory / "exact-0", directory / "exact-1"]
+        self._bands = [directory / f"band-{band}" for band in range(self.bands)]
+        self._sketches = directory / "sketches"
+        names = [*self._exact, *self._bands, *([self._sketches] if permutations else [])]
+        self._files = {path: path.open("w+b") for path in names}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, exact: Words64, sketches: Sketches | None = None) -> None:
+        """Append documents: keys (n, 2) and sketches (n, permutations)."""
+        for column, path in enumerate(self._exact):
+            self._append(path, exact[:, column])
+        if self.permutations and sketches is not None:
+            bands = np.ascontiguousarray(sketches[:, : self.bands * BAND]).view(np.uint64)
+            for band, path in enumerate(self._bands):
+                self._append(path, bands[:, band])
+            self._append(self._sketches, sketches)
+        self.count += len(exact)
+
+    def _append(self, path: Path, values: npt.NDArray[Any]) -> None:
+        self._files[path].write(np.ascontiguousarray(values).data)
+
+    def read(self, documents: slice) -> tuple[Words64, Sketches]:
+        """Keys (n, 2) and sketches (n, permutations) of a range of documents."""
+        for file in self._files.values():
+            file.flush()
+        count = documents.stop - documents.start
+        columns = [np.fromfile(path, np.uint64, count=count, offset=8 * documents.start) for path in self._exact]
+        if not self.permutations:
+            return np.stack(columns, axis=1), np.zeros((count, 0), dtype=np.uint16)
+        width = self.permutations
+        flat = np.fromfile(self._sketches, np.uint16, count=count * width, offset=2 * width * documents.start)
+        return np.stack(columns, axis=1), flat.reshape(count, width)
+
+    def exact_duplicates(self) -> Flags:
+        """Whether each document has the same text as an earlier one."""
+        flags = np.zeros(self.count, dtype=bool)
+        for later, _ in self._pairs(self._exact, without=flags.copy()):
+            flags[later] = True
+        return flags
+
+    def near_pairs(
+        self, threshold: float, *, without: Flags
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """(later, earlier) documents whose sketches agree in at least `threshold` of their values, some at a time.
+
+        Every document is compared with the first of its bucket in each band. Documents flagged in `without` do not
+        take part; flags that the caller sets meanwhile count from the next band on.
+        """
+        for path in self._bands:
+            for later, earlier in self._pairs([path], without=without):
+                alike = self.similarity(later, earlier) >= threshold
+                if alike.any():
+                    yield later[alike], earlier[alike]
+
+    def similarity(self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Estimated Jaccard similarity of pairs of documents, each between 0 and 1."""
+        return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
+
+    def _read_sketches(self, documents: npt.NDArray[np.int64]) -> Sketches:
+        # Read, not mapped: mapped pages would count as this process's memory.
+        file, width = self._files[self._sketches], 2 * self.permutations
+        file.flush()
+        rows = np.empty((len(documents), self.permutations), dtype=np.uint16)
+        for row, document in enumerate(documents.tolist()):
+            file.seek(document * width)
+            rows[row] = np.frombuffer(file.read(width), dtype=np.uint16)
+        file.seek(0, 2)
+        return rows
+
+    def _pairs(
+        self, paths: list[Path], *, without: Flags
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """(later, first) documents with equal keys, one range of keys at a time; at most 50,000 pairs at once."""
+        ranges = max(1, -(-self.count // _RANGE_KEYS))
+        for part in range(ranges):
+            documents, keys = self._range(paths, part, ranges, without)
+            order = np.lexsort(keys[::-1])
+            documents, keys = documents[order], [column[order] for column in keys]
+            same = np.zeros(len(documents), dtype=bool)
+            if len(documents) > 1:
+                same[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in keys])
+            # lexsort is stable, so the first of equal keys is the earliest document.
+            heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(documents))))
+            later = np.flatnonzero(same)
+            for start in range(0, len(later), 50_000):
+                chosen = later[start : start + 50_000]
+                yield documents[chosen], documents[heads[chosen]]
+
+    def _range(
+        self, paths: list[Path], part: int, ranges: int, without: Flags
+    ) -> tuple[npt.NDArray[np.int64], list[Words64]]:
+        """Documents, and their keys, whose first key lies in the part-th of `ranges` equal ranges."""
+        documents: list[npt.NDArray[np.int64]] = []
+        keys: list[list[Words64]] = [[] for _ in paths]
+        for path in paths:
+            self._files[path].flush()
+        for start in range(0, self.count, _RANGE_KEYS):
+            size = min(_RANGE_KEYS, self.count - start)
+            columns = [np.fromfile(path, dtype=np.uint64, count=size, offset=8 * start) for path in paths]
+            chosen = ~without[start : start + size]
+            if ranges > 1:
+                chosen &= (columns[0] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32) == np.uint64(part)
+            documents.append(np.flatnonzero(chosen) + start)
+            for column, values in zip(keys, columns, strict=True):
+                column.append(values[chosen])
+        return np.concatenate(documents), [np.concatenate(column) for column in keys]

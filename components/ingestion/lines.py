@@ -1,0 +1,163 @@
+"""Text files as lines: decompressed, decoded, counted; one line in memory at a time."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from components.errors import DataError
+
+#: A line beyond this is a mistake (a file without line breaks, a quote that never closes): documents are far shorter.
+LINE_BYTES = 8_000_000
+_BLOCK_BYTES = 1 << 20
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+# Beyond this share of undecodable bytes among those that are not ASCII, the text is in another encoding.
+_BAD_SHARE = 0.3
+_BAD_LEAST = 20
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+@dataclass
+class Reading:
+    """What reading has met so far, over one or several files."""
+
+    #: Bytes of text, decompressed.
+    position: int = 0
+    #: Bytes that are no UTF-8, each replaced by U+FFFD.
+    bad_bytes: int = 0
+    #: Lines that hold such bytes.
+    bad_lines: int = 0
+
+
+def lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+    r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file.
+
+    UTF-8 with or without a byte order mark. A byte that is no UTF-8 becomes U+FFFD and is counted.
+
+    Raises:
+        DataError: missing, empty, unreadable or truncated; another encoding; a NUL byte; a line over 8 MB.
+    """
+    number = 0
+    bad_before, beyond_ascii = reading.bad_bytes, 0
+    for block in _blocks(path, reading):
+        if number == 0:
+            _refuse_encoding(path, block)
+            block = block.removeprefix(codecs.BOM_UTF8)
+        if b"\0" in block:
+            line = number + 1 + block.count(b"\n", 0, block.index(b"\0"))
+            raise DataError(
+                f"{path}, line {line}: holds a NUL byte; it is binary, UTF-16 without a mark, or damaged: "
+                "convert it to UTF-8 or remove the bytes (tr -d '\\000')"
+            )
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            for raw in _split(block):
+                number += 1
+                line_text, bad = _decode(raw)
+                if bad:
+                    reading.bad_bytes += bad
+                    reading.bad_lines += 1
+                beyond_ascii += len(raw) - len(raw.translate(None, _HIGH_BYTES))
+                _refuse_mostly_bad(path, number, reading.bad_bytes - bad_before, beyond_ascii)
+                yield number, line_text
+            continue
+        if not block.isascii():
+            beyond_ascii += len(block) - len(block.translate(None, _HIGH_BYTES))
+        parts = text.split("\n")
+        if not parts[-1]:
+            parts.pop()
+        for part in parts:
+            number += 1
+            yield number, part.removesuffix("\r")
+
+
+_HIGH_BYTES = bytes(range(128, 256))
+
+
+def _split(block: bytes) -> list[bytes]:
+    raws = block.split(b"\n")
+    if not raws[-1]:
+        raws.pop()
+    return [raw.removesuffix(b"\r") for raw in raws]
+
+
+def _decode(raw: bytes) -> tuple[str, int]:
+    """The text, and how many bytes were replaced (Python replaces a broken sequence by one U+FFFD)."""
+    try:
+        return raw.decode(), 0
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace"), len(raw) - len(raw.decode(errors="ignore").encode())
+
+
+def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
+    """Whole lines, about a megabyte at a time."""
+    codec = _CODECS.get(path.suffix.lower())
+    rest: list[bytes] = []
+    size, number, empty = 0, 1, True
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path}: is empty")
+        with pa.input_stream(str(path), compression=codec, buffer_size=_BLOCK_BYTES) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                empty = False
+                reading.position += len(block)
+                cut = block.rfind(b"\n") + 1
+                if cut:
+                    whole = b"".join([*rest, block[:cut]])
+                    _refuse_long(path, number, whole)
+                    number += whole.count(b"\n")
+                    yield whole
+                    rest, size = [block[cut:]], len(block) - cut
+                else:
+                    rest.append(block)
+                    size += len(block)
+                if size > LINE_BYTES:
+                    raise _too_long(path, number)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: does not exist") from error
+    except (pa.ArrowException, OSError) as error:
+        kind = "damaged or truncated" if codec else "cannot be read"
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}, after line {number - 1}: {kind} ({reason}); copy it again") from error
+    if empty:
+        raise DataError(f"{path}: is empty")
+    if last := b"".join(rest):
+        yield last
+
+
+def _refuse_long(path: Path, number: int, block: bytes) -> None:
+    if len(block) <= LINE_BYTES:
+        return
+    for offset, raw in enumerate(block.split(b"\n")):
+        if len(raw) > LINE_BYTES:
+            raise _too_long(path, number + offset)
+
+
+def _too_long(path: Path, number: int) -> DataError:
+    return DataError(
+        f"{path}, line {number}: longer than {LINE_BYTES // 1_000_000} MB; put one document (or paragraph) on a line"
+    )
+
+
+def _refuse_encoding(path: Path, block: bytes) -> None:
+    for mark, name in _BYTE_ORDER_MARKS:
+        if block.startswith(mark):
+            raise DataError(f"{path}: is {name}, expected UTF-8; convert it (iconv -f {name} -t UTF-8)")
+
+
+def _refuse_mostly_bad(path: Path, number: int, bad: int, beyond_ascii: int) -> None:
+    if bad >= _BAD_LEAST and bad > _BAD_SHARE * beyond_ascii:
+        raise DataError(
+            f"{path}, up to line {number}: {bad} of {beyond_ascii} bytes beyond ASCII are no UTF-8: it is in another "
+            "encoding; convert it (for example iconv -f LATIN1 -t UTF-8)"
+        )
