@@ -1,0 +1,214 @@
+"""The only file that talks to an S3 store: buckets, and whole folders in and out.
+
+The endpoint and the keys come from the usual variables (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_DEFAULT_REGION), so one setting serves DVC, MLflow, Ray and this file.
+
+A folder of `components.artifacts` is complete if and only if its manifest is there. That holds in the store too: the
+manifest is removed first and put last, and a download is checked against it before it takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
+
+from components.artifacts import MANIFEST, digest_file, read_manifest
+from components.errors import ArtifactError, StorageError
+
+#: Answers that say that a bucket or object is not there.
+ABSENT = ("404", "NoSuchBucket", "NoSuchKey", "NotFound")
+#: Answers that say that a bucket is there already.
+PRESENT = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+THREADS = 8
+DIGEST = "sha256"
+
+
+def ensure_bucket(bucket: str) -> bool:
+    """Make a bucket unless it exists.
+
+    Returns:
+        True if it was made now.
+
+    Raises:
+        StorageError: no store at the endpoint, no credentials, no right to make or to use it.
+    """
+    client = _client()
+    with _translated(f"s3://{bucket}"):
+        if _exists(lambda: client.head_bucket(Bucket=bucket)):
+            return False
+        try:
+            region = client.meta.region_name
+            # The region's own endpoint wants the region named, us-east-1 wants it left out.
+            place = (
+                {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            )
+            client.create_bucket(Bucket=bucket, **place)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in PRESENT:  # another process was quicker
+                return False
+            raise
+        return True
+
+
+def put_folder(directory: Path, *, to: str) -> int:
+    """Copy a folder into the store, its manifest last; files that are there with the same content are left alone.
+
+    Args:
+        directory: any folder; one with a manifest stays complete or absent for every reader.
+        to: `s3://bucket/prefix`. Objects below the prefix that the folder does not have are removed.
+
+    Returns:
+        Number of files sent.
+
+    Raises:
+        ArtifactError: the folder does not exist or holds no files.
+        StorageError: the bucket does not exist, or the store cannot be reached.
+    """
+    bucket, prefix = split_address(to)
+    directory = Path(directory)
+    files = sorted(path for path in directory.rglob("*") if path.is_file()) if directory.is_dir() else []
+    if not files:
+        raise ArtifactError(f"{directory}: no such folder, or no files in it; nothing to put to {to}")
+    client = _client()
+    names = {_key(prefix, path.relative_to(directory).as_posix()): path for path in files}
+    with _translated(to):
+        there = set(_keys(client, bucket, prefix))
+        digests = {key: digest_file(path) for key, path in names.items()}
+
+        def differs(key: str) -> bool:
+            if key not in there:
+                return True
+            head = client.head_object(Bucket=bucket, Key=key)
+            return bool(head["Metadata"].get(DIGEST) != digests[key])
+
+        def send(key: str) -> None:
+            client.upload_file(str(names[key]), bucket, key, ExtraArgs={"Metadata": {DIGEST: digests[key]}})
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            changed = [key for key, new in zip(names, pool.map(differs, names), strict=True) if new]
+            last = _key(prefix, MANIFEST)
+            surplus = there - names.keys()
+            if (changed or surplus) and last in there:
+                client.delete_object(Bucket=bucket, Key=last)
+                changed = [*(key for key in changed if key != last), *([last] if last in names else [])]
+            list(pool.map(send, (key for key in changed if key != last)))
+            list(pool.map(lambda key: client.delete_object(Bucket=bucket, Key=key), surplus - {last}))
+        if last in changed:
+            send(last)
+    return len(changed)
+
+
+def get_folder(source: str, *, to: Path) -> Path:
+    """Copy a folder out of the store, whole or not at all; an earlier folder of that name is replaced.
+
+    Args:
+        source: `s3://bucket/prefix`.
+        to: the folder to write.
+
+    Raises:
+        StorageError: nothing is there, or the store cannot be reached.
+        ArtifactError: the folder has a manifest and its files do not agree with it, or the disk is full.
+    """
+    bucket, prefix = split_address(source)
+    to = Path(to)
+    client = _client()
+    aside = to.with_name(f".{to.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        with _translated(source):
+            keys = list(_keys(client, bucket, prefix))
+            if not keys:
+                raise StorageError(f"{source}: nothing is there; check the address, or put it there first")
+
+            def fetch(key: str) -> None:
+                target = aside / key.removeprefix(prefix).lstrip("/")
+                if not target.resolve().is_relative_to(aside.resolve()):
+                    raise ArtifactError(f"{source}: the object {key!r} points outside of the folder")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                client.download_file(bucket, key, str(target))
+
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(fetch, keys))
+        if (aside / MANIFEST).is_file():
+            read_manifest(aside, verify=True)
+        old = to.with_name(f".{to.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if to.exists():
+            to.rename(old)
+        aside.rename(to)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise ArtifactError(f"{error.filename or to}: cannot be written ({error.strerror}); free space") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return to
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """`s3://bucket/some/prefix/` -> (`bucket`, `some/prefix`).
+
+    Raises:
+        StorageError: it is no such address.
+    """
+    scheme, _, rest = address.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise StorageError(f"{address}: not an address in an S3 store; write s3://bucket/prefix")
+    return bucket, prefix.strip("/")
+
+
+def _client() -> Any:
+    return boto3.client(
+        "s3",
+        config=Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 3, "mode": "standard"}),
+    )
+
+
+def _key(prefix: str, name: str) -> str:
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _keys(client: Any, bucket: str, prefix: str) -> Iterator[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/" if prefix else "")
+    for page in pages:
+        yield from (entry["Key"] for entry in page.get("Contents", []))
+
+
+def _exists(ask: Callable[[], Any]) -> bool:
+    try:
+        ask()
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ABSENT:
+            return False
+        raise
+    return True
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    endpoint = (
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS (no AWS_ENDPOINT_URL)"
+    )
+    try:
+        yield
+    except EndpointConnectionError as error:
+        raise StorageError(f"{what}: no store answers at {endpoint}; start it, or correct AWS_ENDPOINT_URL") from error
+    except NoCredentialsError as error:
+        raise StorageError(f"{what}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+    except ClientError as error:
+        code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
+        if code in ABSENT:
+            raise StorageError(f"{what}: the bucket or object does not exist at {endpoint} ({code})") from error
+        raise StorageError(f"{what}: {endpoint} refuses ({code}: {message})") from error
+    except BotoCoreError as error:
+        raise StorageError(f"{what}: {endpoint}: {error}") from error
