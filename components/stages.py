@@ -49,7 +49,7 @@ class Stage:
 def _ingest(params: Params) -> dict[str, Arguments]:
     return {
         corpus: {
-            "corpus": corpus,
+            "name": corpus,
             "source": getattr(params.data, corpus),
             "settings": params.ingest,
             "output": _out(params, "corpus", corpus),
