@@ -4,7 +4,8 @@
 
 Reads the texts of a folder, a .txt, .jsonl (column `text`) or .zst file, learns 8,000 pieces from them (or takes
 --tokenizer), and measures in turn: `encode_batch`, `encode_batch_fast`, and this project's encoder with an empty and
-with a filled memory of words. Prints medians in MB/s and their ratio. All of them may use every core this process may use.
+with a filled memory of words. Prints medians in MB/s and their ratio. All of them may use
+every core that this process may use.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from components.tokenization.special import END, PAD, START
 VOCABULARY: Final = "tokenizer.json"
 #: Share of combining marks among a sample's letters from which they are letters of the script and must be kept.
 MARKS_SHARE: Final = 0.01
+WORDS_AT_ONCE: Final = 1 << 14
 
 _HIDDEN = frozenset({PAD, START, END})
 # Where a space is left out when words are joined again: before closing marks, after opening ones, around an
@@ -78,7 +79,12 @@ class BertWordsTokenizer(Tokenizer):
         """The model of the `tokenizers` library over `vocabulary`."""
 
     def _encode_words(self, words: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(words, add_special_tokens=False)]
+        ids: list[list[int]] = []
+        # In groups, because the library's result for a word is a hundred times larger than its ids.
+        for start in range(0, len(words), WORDS_AT_ONCE):
+            group = words[start : start + WORDS_AT_ONCE]
+            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
+        return ids
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         return self._distinct.encode(texts)

@@ -16,8 +16,10 @@ from components.tokenization.special import SPECIAL_PIECES
 
 #: Words longer than this become UNK as a whole, as in BERT.
 LONGEST_WORD: Final = 100
-#: The alphabet may take this share of the vocabulary (1000 of 8000, the usual limit); rarer characters become UNK.
+#: The alphabet is the most frequent characters, as many as this share of the vocabulary (1000 of 8000, the usual limit)
+#: but no fewer than LEAST_ALPHABET; a word with a rarer character becomes UNK.
 ALPHABET_SHARE: Final = 1 / 8
+LEAST_ALPHABET: Final = 256
 
 
 class WordPieceTokenizer(BertWordsTokenizer):
@@ -48,7 +50,7 @@ def train_wordpiece(
     """
     learner = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     alphabet, continuing = _alphabet(
-        count_words(texts, learner), limit=max(1, int(settings.vocabulary * ALPHABET_SHARE))
+        count_words(texts, learner), limit=max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
     )
     learner.train_from_iterator(
         texts,
@@ -95,5 +97,6 @@ def check_size(given: int, *, asked: int, key: str) -> None:
         )
     if given > asked:
         raise DataError(
-            f"{key}: {asked} pieces are too few for the special pieces and the alphabet ({given}); set it to some hundreds"
+            f"{key}: {asked} pieces are too few, the special ones and the alphabet of the corpus are {given} already; "
+            "set it to some hundreds at least"
         )
