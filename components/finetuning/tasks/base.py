@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from components.config import FinetuneSettings, TaskSource
+from components.finetuning.heads import ClassificationHead
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 
@@ -68,12 +68,12 @@ class Task:
     Attributes:
         read: (name, source) -> the task's data; raises DataError for what is wrong with it.
         encode: (texts, tokenizer, model, max_length) -> each text as piece ids with the model's special pieces.
-        head: (settings, features, outputs) -> the module on top of the encoder: (B, features) -> (B, outputs).
+        head: (settings, features, outputs) -> the layers on top of the encoder: (B, features) -> (B, outputs).
         metrics: names of the scores of `components.evaluation.metrics` that count here, the deciding one first.
     """
 
     kind: str
     read: Callable[[str, TaskSource], Examples]
     encode: Callable[[Sequence[str], Tokenizer, LanguageModel, int], list[NDArray[np.int64]]]
-    head: Callable[[FinetuneSettings, int, int], nn.Module]
+    head: Callable[[FinetuneSettings, int, int], ClassificationHead]
     metrics: tuple[str, ...]

@@ -49,7 +49,8 @@ def without_overlap(
         DataError: rule `refuse`, and a text stands in two splits.
     """
     keys = {
-        name: [text_key(text) for text in split.texts] for name, split in (("train", train), ("dev", dev), ("test", test))
+        name: [text_key(text) for text in split.texts]
+        for name, split in (("train", train), ("dev", dev), ("test", test))
     }
     in_test = set(keys["test"])
     in_both = in_test | set(keys["dev"])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from components.config import FinetuneSettings, TaskSource
 from components.errors import DataError
@@ -34,7 +33,7 @@ def read(name: str, source: TaskSource) -> Examples:
     folder = Path(source.path)
     key = f"data.tasks.{name}"
     rows = {
-        split: _rows(folder / file, source)
+        split: list(read_labelled(folder / file, source))
         for split, file in (("train", source.train), ("dev", source.dev), ("test", source.test))
         if file is not None
     }
@@ -49,7 +48,7 @@ def read(name: str, source: TaskSource) -> Examples:
         for row in rows.get(split, []):
             if row.label not in number:
                 raise DataError(
-                    f"{folder / str(file)}:{row.line}: label {row.label!r} does not occur in {source.train}; "
+                    f"{folder / str(file)}, line {row.line}: label {row.label!r} does not occur in {source.train}; "
                     f"correct it, or add examples of it to {source.train}"
                 )
     splits = {split: _split(found, number) for split, found in rows.items()}
@@ -84,27 +83,11 @@ def encode(
     ]
 
 
-def head(settings: FinetuneSettings, features: int, outputs: int) -> nn.Module:
+def head(settings: FinetuneSettings, features: int, outputs: int) -> ClassificationHead:
     """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
     return ClassificationHead(
         features, outputs, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
     )
-
-
-def _rows(path: Path, source: TaskSource) -> list[LabelledRow]:
-    rows = list(
-        read_labelled(
-            path, text=source.text, label=source.label, slice=source.slice, id=source.id, header=source.header
-        )
-    )
-    if not rows:
-        raise DataError(f"{path}: holds no rows; put labelled texts there")
-    for row in rows:
-        if not row.text.strip():
-            raise DataError(f"{path}:{row.line}: the text is empty; fill in column {source.text!r} or remove the row")
-        if not row.label.strip():
-            raise DataError(f"{path}:{row.line}: the label is empty; fill in column {source.label!r} or remove the row")
-    return rows
 
 
 def _split(rows: list[LabelledRow], number: dict[str, int]) -> Split:

@@ -1,0 +1,168 @@
+"""The head alone, on features that the frozen encoder gave once: multinomial logistic regression.
+
+Starting fine-tuning from a head that fits the features leaves them less distorted than starting from a random one
+(Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform out-of-distribution").
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from components.config import Training
+from components.finetuning.heads import BatchNorm, ClassificationHead, FixedNorm
+from components.models.base import Batch, Carry, Losses
+from components.training.counters import counter_rng
+from components.training.groups import decayed
+from components.training.loop import TrainingState, train
+from components.training.windows import Sampler
+
+#: More training rows than this say nothing new to a linear layer: a draw of so many is used.
+MOST_ROWS = 20_000
+
+Score = Callable[[NDArray[np.float32]], float]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the search over penalties found.
+
+    Attributes:
+        penalty: strength of the chosen L2 penalty.
+        score: its score on dev.
+        scores: score of every penalty tried.
+    """
+
+    penalty: float
+    score: float
+    scores: dict[float, float]
+
+
+def fit_head(
+    head: ClassificationHead,
+    *,
+    features: Tensor,
+    labels: NDArray[np.int64],
+    dev: Tensor,
+    score: Score,
+    penalties: Sequence[float],
+    steps: int,
+) -> Probe:
+    """Set a head without hidden layer to the best of several L2-penalised logistic regressions.
+
+    Minimises sum of cross entropy + penalty / 2 * |W|^2 by L-BFGS on the head's normalised features; ties go to the
+    larger penalty.
+
+    Args:
+        head: its normalisation is fitted to `features`, its output layer is replaced.
+        features: (N, F) of the training texts.
+        labels: (N,).
+        dev: (M, F) features to choose the penalty on.
+        score: (M, C) probabilities -> score, higher is better.
+        penalties: strengths to try.
+        steps: most L-BFGS iterations.
+    """
+    fit_norm(head, features)
+    head.eval()
+    with torch.inference_mode():
+        x, x_dev = head.norm(features).double().numpy(), head.norm(dev)
+    found: list[tuple[float, float, Tensor, Tensor]] = []
+    for penalty in sorted(penalties, reverse=True):
+        weight, bias = _regression(x, labels, classes=head.output.out_features, penalty=penalty, steps=steps)
+        logits = torch.nn.functional.linear(x_dev, weight, bias)
+        found.append((score(logits.softmax(1).numpy()), penalty, weight, bias))
+    best = max(found, key=lambda entry: entry[0])
+    with torch.no_grad():
+        head.output.weight.copy_(best[2])
+        head.output.bias.copy_(best[3])
+    return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
+
+
+def fit_norm(head: ClassificationHead, features: Tensor) -> None:
+    """Give the head's normalisation the statistics of the training features."""
+    if isinstance(head.norm, FixedNorm):
+        head.norm.fit(features)
+    elif isinstance(head.norm, BatchNorm) and head.norm.running_mean is not None and head.norm.running_var is not None:
+        head.norm.running_mean.copy_(features.mean(0))
+        head.norm.running_var.copy_(features.var(0, correction=0))
+
+
+def _regression(
+    x: NDArray[np.float64], labels: NDArray[np.int64], *, classes: int, penalty: float, steps: int
+) -> tuple[Tensor, Tensor]:
+    regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
+    with warnings.catch_warnings():
+        # `steps` is a bound that may well be reached; what has been learned by then is what is wanted.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression.fit(x, labels)
+    weight, bias = regression.coef_, regression.intercept_
+    if len(weight) == 1:
+        # Two classes: scikit-learn gives the log odds of the second.
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    # A class of which the draw holds no row starts as an unlikely one.
+    full_weight, full_bias = torch.zeros(classes, x.shape[1]), torch.full((classes,), float(bias.min()) - 1)
+    rows = torch.from_numpy(regression.classes_)
+    full_weight[rows] = torch.from_numpy(weight).float()
+    full_bias[rows] = torch.from_numpy(bias).float()
+    return full_weight, full_bias
+
+
+class _HeadAlone(nn.Module):
+    """A head as something the training loop can train, on batches of features."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        loss = nn.functional.cross_entropy(self.head(batch["features"]), batch["labels"])
+        count = torch.tensor(len(batch["labels"]))
+        return Losses(loss, {"labels": (loss.detach() * count, count)})
+
+
+class _FeatureSampler(Sampler):
+    """Rows of features, all of them once an epoch, in an order of (seed, epoch)."""
+
+    def __init__(self, features: Tensor, labels: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
+        self.features, self.labels = features, torch.from_numpy(labels)
+        self.batch_size, self.seed = batch_size, seed
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        epoch, place = divmod(step, -(-len(self.features) // self.batch_size))
+        order = counter_rng(self.seed, "features", epoch).permutation(len(self.features))
+        rows = torch.from_numpy(order[place * self.batch_size : (place + 1) * self.batch_size])
+        return {"features": self.features[rows], "labels": self.labels[rows]}
+
+    def tokens_before(self, step: int) -> int:
+        """Texts before `step`; no token is read."""
+        return step * self.batch_size
+
+
+def train_head(
+    head: ClassificationHead,
+    *,
+    features: Tensor,
+    labels: NDArray[np.int64],
+    settings: Training,
+    steps: int,
+    seed: int,
+) -> None:
+    """Train a head with a hidden layer by gradient steps on (N, F) features, through the one training loop.
+
+    Raises:
+        TrainingError: the loss is no longer finite.
+    """
+    fit_norm(head, features)
+    alone = _HeadAlone(head.cpu())
+    state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
+    sampler = _FeatureSampler(features, labels, batch_size=settings.batch_size, seed=seed)
+    for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):
+        pass

@@ -1,0 +1,343 @@
+"""One fine-tuning run: one budget and one seed of one (task, family, start), from encoder to predictions.
+
+The head first learns on features that the frozen encoder gives once; then, with method `finetune`, everything goes on
+learning from there, scored on dev again and again, and the best weights are kept, those of the head alone among them.
+Every run is a function of its `RunSpec`; what it has reached lies under `cluster.storage`, so that a run which was
+killed goes on from its last checkpoint and a finished one is not done again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.config import FinetuneSettings
+from components.finetuning.examples import read_facts, read_labels, read_split
+from components.finetuning.model import Classifier, cloned_state, probabilities, run_over
+from components.finetuning.probe import MOST_ROWS, Probe, fit_head, train_head
+from components.finetuning.sampler import ExampleSampler
+from components.finetuning.scores import dev_scores
+from components.finetuning.tasks import find_task
+from components.finetuning.tasks.checks import draw
+from components.models.encoder import build_model, load_encoder
+from components.tokenization import Tokenizer
+from components.training.checkpoint import CheckpointStore
+from components.training.counters import counter_rng, counter_seed
+from components.training.groups import discriminative
+from components.training.loop import TrainingState, train
+from components.training.precision import Precision
+from components.training.world import World
+
+#: Prefix of the best weights so far in a checkpoint, beside the training state's own names.
+BEST = "best."
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that a run depends on; plain values, to be sent to another process.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        encoder: encoder directory.
+        settings: `finetune.<family>`, with what differs from scratch already in place.
+        budget: labels a class, -1 for all.
+        storage: `cluster.storage`.
+        key: of this run's checkpoints.
+        features: key of the features that the runs share.
+    """
+
+    examples: Path
+    encoder: Path
+    settings: FinetuneSettings
+    budget: int
+    seed: int
+    precision: Precision
+    storage: str
+    key: str
+    features: str
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """Features to compute once: `rows` of a split by the encoder of `run` (of its seed, where weights are random)."""
+
+    run: RunSpec
+    split: str
+    rows: NDArray[np.int64] | None
+
+
+def device() -> torch.device:
+    """The first GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def build(spec: RunSpec) -> tuple[Classifier, Tokenizer]:
+    """The classifier before anything is learned: encoder weights as stored, or fresh ones of the run's seed where the
+    encoder is untrained; the head's are the seed's own."""
+    facts = read_facts(spec.examples)
+    loaded = load_encoder(spec.encoder)
+    encoder = loaded.model
+    if not loaded.trained:
+        torch.manual_seed(counter_seed(spec.seed, "encoder"))
+        sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
+        encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
+    encoder.set_dropout(spec.settings.dropout)
+    torch.manual_seed(counter_seed(spec.seed, "head"))
+    task = find_task(facts.kind)
+    classifier = Classifier(encoder, settings=spec.settings, outputs=len(facts.labels), head=task.head)
+    return classifier.to(device()), loaded.tokenizer
+
+
+def encode(spec: RunSpec, classifier: Classifier, tokenizer: Tokenizer, texts: list[str]) -> list[NDArray[np.int64]]:
+    """Texts as the encoder reads them."""
+    limit = min(spec.settings.max_length, classifier.encoder.max_tokens or spec.settings.max_length)
+    return find_task(read_facts(spec.examples).kind).encode(texts, tokenizer, classifier.encoder, limit)
+
+
+def probe_rows(labels: NDArray[np.int64], *, budget: int, seed: int) -> NDArray[np.int64]:
+    """Train rows that the head alone learns from: the run's draw, cut down to `MOST_ROWS`."""
+    rows, _ = draw(labels, budget, seed=seed)
+    if len(rows) > MOST_ROWS:
+        rows = np.sort(counter_rng(seed, "probe").permutation(rows)[:MOST_ROWS])
+    return rows
+
+
+def compute_features(spec: FeatureSpec) -> int:
+    """Compute and store features once; returns the number of texts."""
+    store = feature_store(spec.run, spec.split)
+    if (stored := store.latest()) is not None:
+        return len(stored.tensors["features"])
+    classifier, tokenizer = build(spec.run)
+    split = read_split(spec.run.examples, spec.split, rows=spec.rows)
+    pieces = encode(spec.run, classifier, tokenizer, split.texts)
+    features = run_over(classifier.pooled, classifier, pieces, precision=spec.run.precision)
+    rows = np.arange(len(split)) if spec.rows is None else spec.rows
+    store.save(0, {"features": features, "rows": torch.from_numpy(rows)}, {})
+    return len(features)
+
+
+def finished(spec: RunSpec) -> bool:
+    """Whether the run's result is there."""
+    stored = CheckpointStore(spec.storage, key=spec.key).latest()
+    return stored is not None and bool(stored.numbers.get("done"))
+
+
+def execute(spec: RunSpec) -> dict[str, Any]:
+    """Do a run, or what is left of it; its result is the last checkpoint: `dev` and `test` probabilities and the
+    weights under `model.`; the record of the run (also returned) under the number `record`.
+
+    Raises:
+        TrainingError: the loss is no longer finite, or a checkpoint cannot be written.
+        ArtifactError: encoder or examples are incomplete, or do not fit.
+    """
+    store = CheckpointStore(spec.storage, key=spec.key)
+    stored = store.latest()
+    if stored is not None and stored.numbers.get("done"):
+        return dict(stored.numbers["record"])
+    began = time.perf_counter()
+    settings = spec.settings
+    classifier, tokenizer = build(spec)
+    rows, short = draw(read_labels(spec.examples, "train"), spec.budget, seed=spec.seed)
+    split = {
+        "train": read_split(spec.examples, "train", rows=rows),
+        "dev": read_split(spec.examples, "dev"),
+        "test": read_split(spec.examples, "test"),
+    }
+    pieces = {name: encode(spec, classifier, tokenizer, found.texts) for name, found in split.items()}
+    run = _Run(spec, classifier, pieces, {name: found.labels for name, found in split.items()})
+    if stored is None:
+        run.start()
+    else:
+        run.resume(stored.tensors, stored.numbers)
+    if settings.method == "finetune":
+        run.finetune(store)
+    predicted = run.predict()
+    record = run.record | {
+        "rows": len(rows),
+        "short": {str(label): count for label, count in short.items()},
+        "seconds": round(run.record["seconds"] + time.perf_counter() - began, 3),
+    }
+    weights = {f"model.{name}": value.cpu() for name, value in cloned_state(classifier).items()}
+    store.save(run.steps + 1, predicted | weights, {"done": True, "record": record})
+    return record
+
+
+class _Run:
+    """The moving parts of `execute`: the classifier, the record of its scores, the best weights so far."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        classifier: Classifier,
+        pieces: dict[str, list[NDArray[np.int64]]],
+        labels: dict[str, NDArray[np.int64]],
+    ) -> None:
+        self.spec = spec
+        self.classifier = classifier
+        self.pieces = pieces
+        self.labels = labels
+        training = spec.settings.training
+        self.sampler = ExampleSampler(
+            pieces["train"], labels["train"], batch_size=training.batch_size, seed=counter_seed(spec.seed, "batches")
+        )
+        self.epoch = self.sampler.epoch_steps
+        self.steps = max(spec.settings.min_steps, math.ceil(spec.settings.epochs * self.epoch))
+        groups = discriminative(
+            classifier.encoder.layer_groups(),
+            head=classifier.own_parameters(),
+            factor=spec.settings.discriminative,
+            unfreeze_every=round(spec.settings.unfreeze_epochs * self.epoch),
+        )
+        self.state = TrainingState.fresh(classifier, groups, settings=training, precision=spec.precision)
+        self.best: dict[str, Tensor] = {}
+        self.record: dict[str, Any] = {
+            "budget": spec.budget,
+            "seed": spec.seed,
+            "precision": spec.precision,
+            "curve": [],
+            "best_step": 0,
+            "best_epoch": 0.0,
+            "steps": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+        }
+
+    def start(self) -> None:
+        """The head alone, on the frozen encoder's features; its score on dev is that of epoch 0."""
+        settings = self.spec.settings
+        dev = self._stored_features("dev")
+        if settings.head_steps:
+            rows = probe_rows(read_labels(self.spec.examples, "train"), budget=self.spec.budget, seed=self.spec.seed)
+            probe = self._fit_head(
+                self._stored_features("train", rows), read_labels(self.spec.examples, "train")[rows], dev
+            )
+            if probe is not None:
+                self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+        self.classifier.eval()
+        with torch.inference_mode():
+            logits = self.classifier.head(dev.to(device()))
+        self._score(logits.float().softmax(1).cpu().numpy())
+
+    def resume(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Go on from a checkpoint of `finetune`."""
+        self.best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
+        kept = {name: value for name, value in tensors.items() if not name.startswith(BEST)}
+        self.state.restore(kept, numbers["state"], world=World(device=device()))
+        self.record = dict(numbers["record"])
+
+    def finetune(self, store: CheckpointStore) -> None:
+        """All steps that are left, with dev scores spread evenly over them; ends early when patience does."""
+        settings = self.spec.settings
+        world = World(device=device())
+        scored_at = {round(self.steps * (k + 1) / settings.evaluations) for k in range(settings.evaluations)} - {0}
+        began = saved = time.perf_counter()
+        before = self.record["seconds"]
+        reports = train(
+            self.state,
+            self.sampler,
+            settings=settings.training,
+            total_steps=self.steps,
+            seed=counter_seed(self.spec.seed, "finetune"),
+            world=world,
+        )
+        if self._out_of_patience():
+            return
+        for report in reports:
+            self.record["tokens"] += report.tokens
+            self.record["steps"] = report.step
+            if report.step in scored_at:
+                self._score(self._averaged_probabilities("dev"), loss=report.loss)
+                if self._out_of_patience():
+                    break
+            now = time.perf_counter()
+            self.record["seconds"] = before + now - began
+            if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
+                self._checkpoint(store, world)
+                saved = time.perf_counter()
+
+    def predict(self) -> dict[str, Tensor]:
+        """Probabilities of dev and test by the best weights, which the classifier then holds."""
+        self.classifier.load_state_dict(self.best)
+        if self.record["best_step"] == 0 and self.spec.settings.method == "features":
+            self.classifier.eval()
+            with torch.inference_mode():
+                features = {name: self._stored_features(name).to(device()) for name in ("dev", "test")}
+                return {name: self.classifier.head(found).float().softmax(1).cpu() for name, found in features.items()}
+        return {
+            name: torch.from_numpy(probabilities(self.classifier, self.pieces[name], precision=self.spec.precision))
+            for name in ("dev", "test")
+        }
+
+    def _fit_head(self, features: Tensor, labels: NDArray[np.int64], dev: Tensor) -> Probe | None:
+        settings = self.spec.settings
+        if settings.head_hidden == 0:
+            return fit_head(
+                self.classifier.head,
+                features=features,
+                labels=labels,
+                dev=dev,
+                score=lambda found: dev_scores(self.labels["dev"], found)["macro_f1"],
+                penalties=settings.head_penalties,
+                steps=settings.head_steps,
+            )
+        train_head(
+            self.classifier.head,
+            features=features,
+            labels=labels,
+            settings=settings.training,
+            steps=settings.head_steps,
+            seed=counter_seed(self.spec.seed, "head alone"),
+        )
+        return None
+
+    def _score(self, found: NDArray[np.float32], *, loss: float | None = None) -> None:
+        """Note the scores on dev; keep the weights if they are the best so far (the earlier ones at a tie)."""
+        scores = dev_scores(self.labels["dev"], found)
+        step = self.state.step
+        curve = self.record["curve"]
+        if not curve or scores["macro_f1"] > max(point["macro_f1"] for point in curve):
+            self.record |= {"best_step": step, "best_epoch": round(step / self.epoch, 3)}
+            self._swap()
+            self.best = cloned_state(self.classifier)
+            self._swap()
+        curve.append({"step": step, "epoch": round(step / self.epoch, 3), "train_loss": loss, **scores})
+
+    def _averaged_probabilities(self, split: str) -> NDArray[np.float32]:
+        self._swap()
+        found = probabilities(self.classifier, self.pieces[split], precision=self.spec.precision)
+        self._swap()
+        return found
+
+    def _swap(self) -> None:
+        if self.state.average is not None:
+            self.state.average.swap()
+
+    def _out_of_patience(self) -> bool:
+        patience, curve = self.spec.settings.patience, self.record["curve"]
+        best = max(range(len(curve)), key=lambda place: curve[place]["macro_f1"])
+        return patience is not None and len(curve) - 1 - best >= patience
+
+    def _checkpoint(self, store: CheckpointStore, world: World) -> None:
+        tensors = self.state.tensors(world) | {f"{BEST}{name}": value.cpu() for name, value in self.best.items()}
+        store.save(self.state.step, tensors, {"state": self.state.numbers(), "record": self.record})
+
+    def _stored_features(self, split: str, rows: NDArray[np.int64] | None = None) -> Tensor:
+        stored = feature_store(self.spec, split).latest()
+        if stored is None:
+            return run_over(self.classifier.pooled, self.classifier, self.pieces[split], precision=self.spec.precision)
+        if rows is None:
+            return stored.tensors["features"]
+        return stored.tensors["features"][torch.searchsorted(stored.tensors["rows"], torch.from_numpy(rows))]
+
+
+def feature_store(spec: RunSpec, split: str) -> CheckpointStore:
+    """Where the features of a split lie that the runs share."""
+    return CheckpointStore(spec.storage, key=f"{spec.features}-{split}")

@@ -1,0 +1,270 @@
+"""Stage `finetune`: every label budget and seed of one (task, family, start).
+
+The runs are independent of each other: they go to as many single-threaded processes as there are cores. What they have
+reached lies under `cluster.storage`; whatever is killed, the next start does only what is missing, and ends with the
+same weights and predictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import components
+from components.artifacts import read_manifest, writing
+from components.cluster import map_parallel
+from components.config import ClusterSettings, FinetuneSettings, Section, Start
+from components.finetuning.classifier import save_classifier
+from components.finetuning.examples import TaskFacts, read_facts, read_labels, read_split
+from components.finetuning.model import Classifier
+from components.finetuning.results import KIND, RunResult, summary, write_results
+from components.finetuning.runs import (
+    FeatureSpec,
+    RunSpec,
+    build,
+    compute_features,
+    device,
+    encode,
+    execute,
+    feature_store,
+    finished,
+    probe_rows,
+)
+from components.finetuning.sampler import ExampleSampler
+from components.models.encoder import KIND as ENCODER
+from components.progress import Progress
+from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+from components.training.precision import Precision, choose
+
+
+class FinetuneJob(Section):
+    """What the stage is told.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        encoder: encoder directory of this start.
+        settings: `finetune.<family>`.
+    """
+
+    task: str
+    family: str
+    start: Start
+    examples: Path
+    encoder: Path
+    output: Path
+    settings: FinetuneSettings
+    cluster: ClusterSettings = ClusterSettings()
+
+    @property
+    def system(self) -> str:
+        """Name of the system in results."""
+        return f"{self.family}-{self.start}"
+
+
+def finetune(job: FinetuneJob) -> Path:
+    """Train a classifier for every budget and seed; write their predictions, records, and the best one.
+
+    The output directory holds what `components.finetuning.results` describes, `classifier/` (largest budget, best seed
+    on dev; see `components.finetuning.classifier`) and metrics.json.
+
+    Raises:
+        ArtifactError: examples or encoder are incomplete, altered, or of another family.
+        ConfigError: the settings do not suit the encoder.
+        TrainingError: a loss that is not finite, no space for a checkpoint.
+    """
+    facts = read_facts(job.examples)
+    encoder = read_manifest(job.encoder, kind=ENCODER)
+    trained = bool(encoder.facts.get("trained", True))
+    settings = _for_start(job.settings, trained=trained)
+    inputs = {
+        "settings": settings.model_dump(mode="json"),
+        "encoder": encoder.digest,
+        "examples": facts.digests,
+        "kind": facts.kind,
+        "code": _code(),
+    }
+    precision = _precision(job, facts, settings, inputs)
+    specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
+    left = [spec for spec in specs if not finished(spec)]
+    with Progress(
+        f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
+    ) as bar:
+        for _ in map_parallel(compute_features, _features(job, left, trained=trained), settings=job.cluster):
+            pass
+        for _, record in map_parallel(execute, left, settings=job.cluster):
+            best = max(point["macro_f1"] for point in record["curve"])
+            bar.advance(1, labels=_budget_name(record["budget"]), dev_macro_f1=round(best, 4))
+    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    with writing(job.output, kind=KIND) as draft:
+        records = write_results(draft.path, _results(job, specs), splits=splits, labels=facts.labels)
+        (draft.path / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
+        chosen = _best(specs, records)
+        classifier, _ = build(chosen)
+        stored = CheckpointStore(chosen.storage, key=chosen.key).latest()
+        assert stored is not None
+        _load(classifier, stored.tensors)
+        save_classifier(
+            draft.path / "classifier",
+            classifier=classifier,
+            family=job.family,
+            settings=settings,
+            kind=facts.kind,
+            labels=facts.labels,
+            tokenizer=job.encoder / "tokenizer",
+            facts={"task": job.task, "start": job.start, "budget": chosen.budget, "seed": chosen.seed},
+        )
+        draft.facts |= {
+            "task": job.task,
+            "system": job.system,
+            "family": job.family,
+            "start": job.start,
+            "encoder": encoder.digest,
+            "examples": facts.digests,
+            "runs": len(records),
+        }
+    for spec in specs:
+        CheckpointStore(spec.storage, key=spec.key).clear()
+        for split in ("train", "dev", "test"):
+            feature_store(spec, split).clear()
+    _plan_store(job, inputs).clear()
+    return job.output
+
+
+def _for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
+    """The settings with `scratch` in place where the encoder's weights are random."""
+    if trained:
+        return settings
+    scratch = settings.scratch
+    training = settings.training
+    if scratch.rate is not None:
+        training = training.model_copy(update={"rate": scratch.rate})
+    return settings.model_copy(
+        update={
+            "training": training,
+            "epochs": scratch.epochs or settings.epochs,
+            "discriminative": scratch.discriminative,
+            "unfreeze_epochs": scratch.unfreeze_epochs,
+        }
+    )
+
+
+def _code() -> str:
+    root = Path(str(components.__file__)).parent
+    return code_digest(*(root / package for package in ("finetuning", "models", "training")))
+
+
+def _plan_store(job: FinetuneJob, inputs: dict[str, Any]) -> CheckpointStore:
+    return CheckpointStore(job.cluster.storage, key=f"finetune-plan-{fingerprint(**inputs)}")
+
+
+def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, inputs: dict[str, Any]) -> Precision:
+    """The precision of all runs. `auto` asks a clock, so what it said first is kept for whoever goes on."""
+    if settings.training.precision != "auto":
+        return settings.training.precision
+    store = _plan_store(job, inputs)
+    if (stored := store.latest()) is not None:
+        return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
+    spec = _spec(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
+    classifier, tokenizer = build(spec)
+    rows = probe_rows(read_labels(job.examples, "train"), budget=spec.budget, seed=spec.seed)
+    split = read_split(job.examples, "train", rows=rows[: 4 * settings.training.batch_size])
+    pieces = encode(spec, classifier, tokenizer, split.texts)
+    sampler = ExampleSampler(pieces, split.labels, batch_size=settings.training.batch_size, seed=0)
+    batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
+    precision = choose(classifier, batch, "auto", device())
+    store.save(0, {"none": torch.zeros(1)}, {"precision": precision})
+    return precision
+
+
+def _spec(
+    job: FinetuneJob,
+    settings: FinetuneSettings,
+    inputs: dict[str, Any],
+    budget: int,
+    seed: int,
+    precision: Precision,
+    *,
+    trained: bool,
+) -> RunSpec:
+    shared = {**inputs, "precision": precision}
+    # Random encoders differ from seed to seed, and so do their features.
+    features = fingerprint(**shared, weights=None if trained else seed)
+    return RunSpec(
+        examples=job.examples.absolute(),
+        encoder=job.encoder.absolute(),
+        settings=settings,
+        budget=budget,
+        seed=seed,
+        precision=precision,
+        storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
+        key=f"finetune-{fingerprint(**shared, budget=budget, seed=seed)}",
+        features=f"features-{features}",
+    )
+
+
+def _specs(
+    job: FinetuneJob,
+    facts: TaskFacts,
+    settings: FinetuneSettings,
+    inputs: dict[str, Any],
+    precision: Precision,
+    *,
+    trained: bool,
+) -> Iterator[RunSpec]:
+    """The longest runs first, so that no core waits for one at the end."""
+    for budget in reversed(facts.budgets):
+        for seed in facts.seeds:
+            yield _spec(job, settings, inputs, budget, seed, precision, trained=trained)
+
+
+def _features(job: FinetuneJob, specs: list[RunSpec], *, trained: bool) -> list[FeatureSpec]:
+    """Each split once for every set of encoder weights; of train, the rows that any of the runs needs."""
+    labels = read_labels(job.examples, "train")
+    found = []
+    for key in dict.fromkeys(spec.features for spec in specs):
+        runs = [spec for spec in specs if spec.features == key]
+        rows = np.unique(np.concatenate([probe_rows(labels, budget=run.budget, seed=run.seed) for run in runs]))
+        found += [FeatureSpec(runs[0], "train", rows), FeatureSpec(runs[0], "dev", None)]
+        if runs[0].settings.method == "features":
+            found.append(FeatureSpec(runs[0], "test", None))
+    return found
+
+
+def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
+    for spec in sorted(specs, key=lambda spec: (spec.budget < 0, spec.budget, spec.seed)):
+        stored = CheckpointStore(spec.storage, key=spec.key).latest()
+        assert stored is not None
+        yield RunResult(
+            job.system,
+            job.family,
+            job.start,
+            stored.numbers["record"],
+            {name: stored.tensors[name].numpy() for name in ("dev", "test")},
+        )
+
+
+def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
+    """The run whose classifier is served: the largest budget, its best seed on dev."""
+    largest = specs[0].budget
+    scores = {
+        record["seed"]: max(point["macro_f1"] for point in record["curve"])
+        for record in records
+        if record["budget"] == largest
+    }
+    return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
+
+
+def _load(classifier: Classifier, tensors: dict[str, torch.Tensor]) -> None:
+    prefix = "model."
+    classifier.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    )
+
+
+def _budget_name(budget: int) -> str:
+    return "all" if budget < 0 else str(budget)
