@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.dropout import Dropout
-from components.models.layers.lstm import LSTM, zero_state
+from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
@@ -65,8 +65,7 @@ class Direction(nn.Module):
         x_TBD = self.drop(self.embedding[tokens_TB])
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            state = carry[2 * index : 2 * index + 2] or zero_state(lstm, x_TBD)
-            x_TBD, state = lstm(x_TBD, state)
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2])
             states += state
             outputs.append(self.drop(x_TBD))
         return outputs, tuple(states)

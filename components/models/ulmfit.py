@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.dropout import LockedDropout, RowDropout
-from components.models.layers.lstm import LSTM, zero_state
+from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
@@ -126,8 +126,7 @@ class AWDLSTM(LanguageModel):
         x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            state = carry[2 * index : 2 * index + 2] or zero_state(lstm, x_TBD)
-            x_TBD, state = lstm(x_TBD, state)
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2])
             states += state
             if index + 1 < len(self.lstms):
                 x_TBD = self.drop_hidden(x_TBD)
