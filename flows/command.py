@@ -1,0 +1,34 @@
+"""A flow as a program: its flags, its signals, its exit code, its one error message."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from components.errors import HeadstartError
+
+ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings; a row of experiments/ has its own.")]
+PARAMS = Path("params.yaml")
+
+
+def main(function: Callable[..., Any]) -> None:
+    """Run `function` with the flags of its signature.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does: the stage's processes and Prefect's embedded server end first. (Their
+    default would end only this process and leave both running.) What its user has to put right is one message and exit
+    code 2.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(function)
+    try:
+        app()
+    except HeadstartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,44 @@
+"""Register and promote what the last run made, without training: after a change of the rule, or of the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+
+from flows import summary
+from flows.command import PARAMS, ParamsFile, main
+from flows.dvc_tasks import run_stage
+from flows.repository import find_root, locked, pipeline_of
+from flows.retrain import ask_dvc
+from flows.terminal import terminal
+
+STAGES = ("register", "promote")
+
+
+@flow(name="promote", flow_run_name="promote {params}")
+def promote(params: str = "params.yaml") -> None:
+    """Run the stages that act on the registry.
+
+    Raises:
+        ConfigError: the settings or dvc.yaml are wrong.
+        StageError: the registry cannot be reached, or there is nothing to register; with the stage's message.
+    """
+    file = Path(params).resolve()
+    root = find_root(file.parent)
+    with locked(root, what=f"promote {params}", say=terminal.say):
+        plan = ask_dvc(pipeline_of(file, root=root), root=root)
+        for stage in plan.stages:
+            if stage.name in STAGES:
+                run_stage.with_options(name=stage.group, retries=stage.retries)(stage, root)
+    for line in summary.decisions(root=root, params=file):
+        terminal.say(line)
+
+
+def command(*, params: ParamsFile = PARAMS) -> None:
+    """Register the models that are there and let the challenger stand against the champion, without training."""
+    promote(str(params))
+
+
+if __name__ == "__main__":
+    main(command)

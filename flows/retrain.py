@@ -1,0 +1,112 @@
+"""From raw data to a promoted classifier: `headstart retrain [--params experiments/full/params.yaml]`.
+
+The chain of stages in the order of the DVC graph. What is up to date stays as it is; what has changed, and what depends
+on it, is done again. Two runs in one repository wait for each other.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from prefect import flow
+
+from components.errors import ConfigError
+from flows import processes, summary
+from flows.command import PARAMS, ParamsFile, main
+from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, run_stage
+from flows.plan import Plan, Stage
+from flows.repository import STATE, environment, find_root, locked, pipeline_of
+from flows.terminal import terminal
+
+#: What a run is for: the scores. They ask for everything they are made from; the rest reads what is there then.
+GOALS = ("evaluate",)
+AFTERWARDS = ("report", "register", "promote")
+
+
+@flow(name="retrain", flow_run_name="retrain {params}")
+def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
+    """Run every stage that is not up to date, in the order of the graph.
+
+    Returns:
+        The names of the stages by what was done: Completed, Cached, Skipped.
+
+    Raises:
+        ConfigError: the settings or dvc.yaml are wrong; nothing has run.
+        StageError: a stage failed; those before it are done, the next run goes on from there.
+    """
+    file = Path(params).resolve()
+    root = find_root(file.parent)
+    with locked(root, what=f"retrain {params}", say=terminal.say):
+        if processes.end_leftover(root / STATE / "running", directory=root):
+            terminal.say("ended what an earlier run that was killed had left running")
+        pipeline = pipeline_of(file, root=root)
+        run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+        plan = ask_dvc(pipeline, root=root)
+        if plan.data == "changed":
+            add_data(root)
+        done = run_stages(plan, root=root)
+        terminal.say("")
+        for line in summary.lines(root=root, params=file):
+            terminal.say(line)
+        return done
+
+
+def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
+    """Run the stages of a plan that are wanted and not up to date.
+
+    Returns:
+        The names of all that are wanted by what was done: Completed, Cached, Skipped.
+    """
+    done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
+    touched: set[str] = set()
+    for stage in wanted(plan):
+        # Below a stage that ran, DVC looks again: the same output as before changes nothing further down.
+        if stage.reasons or stage.always or touched.intersection(stage.needs):
+            started = time.monotonic()
+            run = run_stage.with_options(name=stage.group, retries=stage.retries)
+            outcome = str(run(stage, root, return_state=True).result())
+            if outcome != "Skipped":
+                touched.add(stage.name)
+                terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
+        else:
+            outcome = str(leave_stage.with_options(name=stage.group)(stage, return_state=True).result())
+        done[outcome].append(stage.name)
+        if outcome == "Skipped":
+            terminal.say("up to date", source=stage.name)
+    return done
+
+
+def wanted(plan: Plan) -> list[Stage]:
+    """The stages that lead to the scores, and those that read whatever is there; all, if there are no scores."""
+    goals = {stage.name for stage in plan.stages if stage.group in GOALS}
+    needed = plan.ancestors(goals)
+    return [stage for stage in plan.stages if not goals or stage.name in needed or stage.group in AFTERWARDS]
+
+
+def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
+    """The plan of a dvc.yaml, read by a process of its own.
+
+    Raises:
+        ConfigError: DVC cannot read the pipeline; with DVC's message.
+        StageError: the process crashed.
+    """
+    lines: list[str] = []
+    command = [sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root))]
+    code = processes.run(command, directory=root, environment=environment(), limit_s=3600, on_line=lines.append)
+    if code:
+        raise failure("dvc status", code, lines)
+    plan = Plan.from_json(lines[-1])
+    if plan.problem:
+        raise ConfigError(plan.problem)
+    return plan
+
+
+def command(*, params: ParamsFile = PARAMS) -> None:
+    """Bring everything up to date, from raw data to the promoted classifier."""
+    retrain(str(params))
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,39 @@
+"""Make the champion before this one the champion again; recorded like every other change of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.config import load_params
+from flows.command import PARAMS, ParamsFile, main
+from flows.repository import find_root, locked
+from flows.terminal import terminal
+
+
+def rollback(*, task: str = "", params: Path = PARAMS) -> None:
+    """Restore the former champion of a task (the first of `run.tasks` if not said), while no run holds the repository.
+
+    Raises:
+        RegistryError: there is no champion, or none before it.
+    """
+    from components.registry.promote import rollback as restore
+
+    settings = load_params(params)
+    with locked(find_root(params.parent), what="rollback", say=terminal.say):
+        terminal.say(restore(settings.registry, task or settings.run.tasks[0]))
+
+
+def command(
+    *,
+    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Make the champion before this one the champion again."""
+    rollback(task=task, params=params)
+
+
+if __name__ == "__main__":
+    main(command)
