@@ -12,7 +12,6 @@ _LINE_BREAKS = re.compile("\r\n?|[\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 # Control characters but tab and line feed; zero-width space, soft hyphen, byte order mark. Zero-width (non-)joiners
 # stay: Persian, Hindi and emoji are spelled with them.
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffe\uffff]")
-_ODD_SPACES = re.compile(r"[^\S\n ]+")
 
 
 def clean(text: str, *, strip_markup: bool = True) -> str:
@@ -28,14 +27,13 @@ def clean(text: str, *, strip_markup: bool = True) -> str:
             text = html.unescape(text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
-    if not text.isprintable():
+    # Tests in C first: most texts need nothing of what follows.
+    printable = text.replace("\n", "").isprintable()
+    if not printable:
         text = _LINE_BREAKS.sub("\n", text)
         text = _INVISIBLE.sub("", text)
-        text = _ODD_SPACES.sub(" ", text)
-    while "  " in text:
-        text = text.replace("  ", " ")
-    if "\n" in text:
-        text = text.replace(" \n", "\n").replace("\n ", "\n")
-        while "\n\n\n" in text:
-            text = text.replace("\n\n\n", "\n\n")
+    if not printable or "  " in text or " \n" in text or "\n " in text:
+        text = "\n".join([" ".join(line.split()) for line in text.split("\n")])
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
     return text.strip()

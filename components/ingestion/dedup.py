@@ -26,7 +26,8 @@ BAND = 4
 _SEED = 0x5EED
 # Keys compared at a time; 4 million take about 200 MB.
 _RANGE_KEYS = 4_000_000
-_TEXT_BLOCK_BYTES = 1_000_000
+# Texts sketched at a time: few enough that the arrays stay in the processor's cache.
+_TEXT_BLOCK_BYTES = 250_000
 
 
 def exact_keys(texts: Sequence[str]) -> Words64:
@@ -45,8 +46,6 @@ class Shingles:
     def __init__(self, *, ngram: int, permutations: int) -> None:
         self.ngram = ngram
         self.permutations = permutations
-        self._powers = np.ones(0, dtype=np.uint64)
-        self._inverses = np.ones(0, dtype=np.uint64)
 
     def sketches(self, texts: Sequence[str]) -> Sketches:
         """(n, permutations) values: the low 16 bits of each MinHash, of which 1 in 65,536 agrees by chance."""
@@ -59,86 +58,86 @@ class Shingles:
 
     def _shingles(self, texts: Sequence[str]) -> tuple[Words64, Words64]:
         """Hashes of all n-grams of all texts, and the offset of each text's first (n + 1 offsets)."""
-        data = np.frombuffer("\0".join(texts).lower().encode(), dtype=np.uint8)
-        starts, ends = _word_bounds(data)
-        words = self._word_hashes(data, starts, ends)
-        # Text of each word: texts are separated by NUL bytes, which clean text does not hold.
-        separators = np.flatnonzero(data == 0)
-        owner = np.searchsorted(separators, starts)
-        hashes = np.zeros(len(words), dtype=np.uint64)
-        for distance in range(min(self.ngram, len(words))):
-            # Words beyond the end of their text count as none, so a short text still has its one n-gram.
-            inside = owner[distance:] == owner[: len(owner) - distance]
-            part = words[distance:] * np.uint64(_PRIMES[distance % len(_PRIMES)] ** (distance + 1) % 2**64)
-            hashes[: len(hashes) - distance] += np.where(inside, part, np.uint64(0))
-        first_word = np.ones(len(words), dtype=bool)
-        first_word[1:] = owner[1:] != owner[:-1]
-        whole = np.zeros(len(words), dtype=bool)
-        if len(words) >= self.ngram:
-            whole[: len(words) - self.ngram + 1] = owner[self.ngram - 1 :] == owner[: len(owner) - self.ngram + 1]
-        chosen = whole | first_word
-        counts = np.bincount(owner[chosen], minlength=len(texts))
-        hashes = _mix(hashes[chosen])
-        if (wordless := np.flatnonzero(counts == 0)).size:
+        # Texts are separated by NUL bytes, which clean text does not hold. Case is folded for ASCII only.
+        data = b"\0".join([text.encode() for text in texts]).lower()
+        starts, ends = _word_bounds(np.frombuffer(data, dtype=np.uint8))
+        words = _word_hashes(data, starts, ends)
+        # The text of each word: bounds[i] is the first word of text i.
+        separators = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0)
+        bounds = np.concatenate([[0], np.searchsorted(starts, separators), [len(starts)]])
+        lengths = np.diff(bounds)
+        begin, end = np.repeat(bounds[:-1], lengths), np.repeat(bounds[1:], lengths)
+        # The n-gram at each word ends with its text, so that a short text still has one. Its hash is the difference of
+        # two terms of one running sum, moved to the n-gram's own origin.
+        position = np.arange(len(words))
+        stop = np.minimum(position + self.ngram, end)
+        sums = np.zeros(len(words) + 1, dtype=np.uint64)
+        np.cumsum(words * _powers(_MULTIPLIER, len(words)), out=sums[1:])
+        hashes = (sums[stop] - sums[position]) * _powers(pow(_MULTIPLIER, -1, 2**64), len(words))
+        hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
+        counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
+        if (wordless := np.flatnonzero(lengths == 0)).size:
             # Without a word there is nothing to compare but the text itself.
             own = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
-            positions = np.concatenate([[0], np.cumsum(counts)])[wordless]
-            hashes = np.insert(hashes, positions, own)
+            hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], own)
             counts[wordless] = 1
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
-        return hashes, offsets
-
-    def _word_hashes(self, data: npt.NDArray[np.uint8], starts: Any, ends: Any) -> Words64:
-        """A polynomial hash of each word: differences of one running sum, each moved to the word's own origin."""
-        if len(self._powers) <= len(data):
-            self._powers = _powers(_MULTIPLIER, len(data) + 1)
-            self._inverses = _powers(pow(_MULTIPLIER, -1, 2**64), len(data) + 1)
-        sums = np.zeros(len(data) + 1, dtype=np.uint64)
-        np.cumsum((data.astype(np.uint64) + np.uint64(1)) * self._powers[: len(data)], out=sums[1:])
-        return _mix((sums[ends] - sums[starts]) * self._inverses[starts])
+        return hashes, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
 
 _MULTIPLIER = 0x9E3779B97F4A7C15
-_PRIMES = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x87C37B91114253D5, 0x4CF5AD432745937F, 0xD6E8FEB86659FD93)
 
 
 def _powers(base: int, count: int) -> Words64:
     """base^0 ... base^(count - 1) modulo 2^64."""
     powers = np.full(count, base, dtype=np.uint64)
-    powers[0] = 1
+    powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint64)
 
 
 def _mix(values: Words64) -> Words64:
     """MurmurHash3's 64-bit finalizer: every bit of the input reaches every bit of the output."""
-    values = (values ^ (values >> np.uint64(33))) * np.uint64(_PRIMES[0])
-    values = (values ^ (values >> np.uint64(33))) * np.uint64(_PRIMES[1])
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))
 
 
 _WORD_BYTE = np.zeros(256, dtype=bool)
 _WORD_BYTE[[*b"abcdefghijklmnopqrstuvwxyz0123456789", *range(128, 256)]] = True
+#: The lowest n bytes of a little-endian 64-bit number.
+_LOWEST = np.array([2 ** (8 * count) - 1 for count in range(9)], dtype=np.uint64)
 
 
 def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Start and end of every word in lower-case UTF-8."""
     inside = np.zeros(len(data) + 2, dtype=bool)
-    inside[1:-1] = _WORD_BYTE[data]
-    begins = inside[1:-1] & ~inside[:-2]
-    if data.size and data.max() >= 0xE0:
-        following = np.append(data[1:], np.uint8(0))
-        unspaced = (data >= 0xE3) & (data <= 0xE9)  # CJK
-        unspaced |= (data == 0xE0) & (following >= 0xB8) & (following <= 0xBB)  # Thai, Lao
-        unspaced |= (data == 0xE1) & (
-            ((following >= 0x80) & (following <= 0x82)) | (following == 0x9E) | (following == 0x9F)
-        )
-        begins |= unspaced
+    np.take(_WORD_BYTE, data, out=inside[1:-1])
+    if not data.size or data.max() < 0xE0:
+        edges = np.flatnonzero(inside[1:] != inside[:-1])
+        return edges[::2], edges[1::2]
+    following = np.append(data[1:], np.uint8(0))
+    unspaced = (data >= 0xE3) & (data <= 0xE9)  # Chinese, Japanese
+    unspaced |= (data == 0xE0) & (following >= 0xB8) & (following <= 0xBB)  # Thai, Lao
+    unspaced |= (data == 0xE1) & (following >= 0x80) & (following <= 0x82)  # Burmese
+    unspaced |= (data == 0xE1) & (following >= 0x9E) & (following <= 0x9F)  # Khmer
+    begins = (inside[1:-1] & ~inside[:-2]) | unspaced
     stops = inside[1:-1] & (~inside[2:] | np.append(begins[1:], True))
     return np.flatnonzero(begins), np.flatnonzero(stops) + 1
 
 
+def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Words64:
+    """A hash of the length, first and last eight bytes of each word; longer words agree in no more than that."""
+    padded = bytes(8) + data + bytes(8)
+    # Eight bytes from every position, as numbers, without a copy.
+    eights = np.ndarray((len(data) + 9,), dtype="<u8", buffer=padded, strides=(1,))
+    lengths = ends - starts
+    short = np.minimum(lengths, 8)
+    first = eights[starts + 8] & _LOWEST[short]
+    last = eights[ends] >> (np.uint64(8) * (np.uint64(8) - short.astype(np.uint64)) % np.uint64(64))
+    return _mix(first * np.uint64(_MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
+
+
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Ranges of texts of about a megabyte together."""
+    """Ranges of texts of about 250,000 characters together."""
     first, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)

@@ -38,7 +38,7 @@ def order_key(*parts: str) -> bytes:
 
 
 def service_split(key: str) -> str:
-    """The split of a service and its kin: those with the same first word (`lex-models`, `lexv2-models`) stay together."""
+    """The split of a service and its kin: those with one first word (`lex-models`, `lexv2-models`) stay together."""
     family = re.sub(r"v?\d+$", "", key.split("-")[0])
     share = int.from_bytes(order_key("split", family)[:4], "big") / 2**32
     return "train" if share < 0.6 else "dev" if share < 0.75 else "test"
