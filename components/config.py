@@ -7,6 +7,7 @@ starts and reports everything that is wrong in one `ConfigError`, by key, with t
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -303,6 +304,10 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    storage, cluster = os.environ.get("HEADSTART_STORAGE"), raw.get("cluster") or {}
+    if storage and isinstance(cluster, dict):
+        # As RAY_ADDRESS does: where checkpoints lie differs between the hosts that share one params.yaml.
+        raw["cluster"] = {**cluster, "storage": storage}
     problems = _unknown_names(raw)
     try:
         params = Params.model_validate(raw)

@@ -1,0 +1,127 @@
+"""`infra/local-stack`: up, run, status, down, env."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from components.errors import HeadstartError
+from infra.stack import compose, stack
+from infra.stack.params import overlay
+
+FOLDER = Path(".headstart/stack")
+PARAMS = Path(__file__).parents[1] / "local-stack-params.yaml"
+#: What `run` does when no command is given: the flow, as the Prefect worker runs it.
+FLOW = ["prefect", "deployment", "run", "retrain/retrain", "--watch"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+Folder = Annotated[Path, typer.Option("--folder", help="Where logs, databases and the clone are kept.")]
+Params = Annotated[
+    Path | None,
+    typer.Option("--params", help="Keys that replace those of params.yaml; the shipped ones make a run of minutes."),
+]
+AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Leave params.yaml as the branch has it.")]
+
+
+@app.command()
+def up(*, folder: Folder = FOLDER, params: Params = PARAMS, as_it_is: AsItIs = False) -> None:
+    """Start every service and leave it running."""
+    running = _up(folder, None if as_it_is else params)
+    print(f"\ninfra/local-stack run -- COMMAND uses it, infra/local-stack down stops it; logs in {running.layout.logs}")
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def run(
+    command: Annotated[list[str] | None, typer.Argument(help="Command and arguments; the flow if none.")] = None,
+    *,
+    folder: Folder = FOLDER,
+    params: Params = PARAMS,
+    as_it_is: AsItIs = False,
+) -> None:
+    """Run a command in the workspace against the services: those that run, or new ones that are stopped in the end."""
+    try:
+        running = stack.attach(folder)
+        ours = False
+    except stack.StackError:
+        running = _up(folder, None if as_it_is else params)
+        ours = True
+    try:
+        words = command or FLOW
+        print(f"$ {' '.join(words)}", flush=True)
+        code = _call(words, running)
+    finally:
+        if ours:
+            stack.down(folder)
+    sys.exit(code)
+
+
+@app.command()
+def down(*, folder: Folder = FOLDER) -> None:
+    """Stop what `up` started, and nothing else."""
+    stack.down(folder)
+
+
+@app.command()
+def status(*, folder: Folder = FOLDER) -> None:
+    """Say which services run; exit code 1 unless all of them do."""
+    sys.exit(0 if stack.status(folder) else 1)
+
+
+@app.command()
+def env() -> None:
+    """Print .env.example with its secrets drawn: `infra/local-stack env > infra/.env` for compose."""
+    text = compose.ENV_EXAMPLE.read_text(encoding="utf-8")
+    filled = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
+    for line in text.splitlines():
+        name = line.partition("=")[0]
+        print(f"{name}={filled[name]}" if name in filled else line)
+
+
+def _up(folder: Path, params: Path | None) -> stack.Stack:
+    running = stack.up(folder)
+    stack.note_uncommitted(running.values, print)
+    if params is not None:
+        overlay(running.layout.workspace / "params.yaml", params)
+        print(f"params.yaml of the workspace with the keys of {params.name}")
+    return running
+
+
+def _call(words: list[str], running: stack.Stack) -> int:
+    environment = running.client_environment()
+    try:
+        child = subprocess.Popen(words, env=environment, cwd=running.layout.workspace, start_new_session=True)
+    except OSError as error:
+        raise stack.StackError(f"{words[0]}: cannot be run ({error.strerror})") from error
+    try:
+        return child.wait()
+    except BaseException:
+        os.killpg(child.pid, signal.SIGTERM)
+        raise
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # An exception unwinds through every `finally`, so a TERM stops the services as a Ctrl-C does.
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    """Entry point of `infra/local-stack`."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        app()
+    except HeadstartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

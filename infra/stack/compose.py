@@ -1,0 +1,155 @@
+"""compose.yaml as the one source of commands and settings, and its translation to processes on 127.0.0.1.
+
+In compose every service is a host with fixed ports (`mlflow:5000`) and listens on 0.0.0.0. As local processes they
+share one host, so each port becomes a free one, and everything that names it follows: addresses in the environment of
+others, the flags of the service's own command, its list of allowed hosts.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.errors import ConfigError
+
+COMPOSE = Path(__file__).parents[1] / "compose.yaml"
+ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
+#: The port that each service listens on in its container.
+PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379}
+#: Where the containers mount the shared clone.
+WORKSPACE = "/workspace"
+
+_VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?:(?P<rule>:?[-?])(?P<word>[^}]*))?\})")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What compose runs for one name: program and arguments, and the variables it sees."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """The NAME=value lines of an .env file (no quotes, no continuation).
+
+    Raises:
+        ConfigError: a line is neither empty, a comment nor NAME=value.
+    """
+    values: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            raise ConfigError(f"{path}:{number}: expected NAME=value, found {line!r}")
+        values[name] = value
+    return values
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name of .env stands for something that must be drawn at random and never be committed."""
+    return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_TOKEN"))
+
+
+def draw_secret() -> str:
+    """32 random characters that mean nothing in a URL, in SQL or in JSON."""
+    return secrets.token_hex(16)
+
+
+def fill_secrets(values: Mapping[str, str], draw: Callable[[], str] = draw_secret) -> dict[str, str]:
+    """`values` with every empty secret drawn ."""
+    return {name: draw() if not value and is_secret(name) else value for name, value in values.items()}
+
+
+def interpolate(text: str, values: Mapping[str, str]) -> str:
+    """`${NAME}`, `${NAME-default}`, `${NAME:-default}`, `${NAME?message}`, `${NAME:?message}` and `$$`, as in compose.
+
+    Raises:
+        ConfigError: a variable that must be set is not.
+    """
+
+    def substitute(match: re.Match[str]) -> str:
+        name, rule, word = match["name"], match["rule"] or "", match["word"] or ""
+        if name is None:
+            return "$"
+        value = values.get(name)
+        if value or (value == "" and ":" not in rule):
+            return value
+        if rule.endswith("-"):
+            return word
+        raise ConfigError(f"{COMPOSE.name}: {name} is not set{f'; {word}' if word else ''}")
+
+    return _VARIABLE.sub(substitute, text)
+
+
+def _interpolated(tree: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _interpolated(item, values) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [_interpolated(item, values) for item in tree]
+    return interpolate(tree, values) if isinstance(tree, str) else tree
+
+
+def load_compose(values: Mapping[str, str], *, path: Path = COMPOSE) -> dict[str, Any]:
+    """The compose file with its variables filled in.
+
+    Raises:
+        ConfigError: a variable that must be set is not.
+    """
+    tree: dict[str, Any] = _interpolated(yaml.safe_load(path.read_text(encoding="utf-8")), values)
+    return tree
+
+
+def services(compose: Mapping[str, Any]) -> dict[str, Service]:
+    """Every service that has a command of its own (Postgres runs its image's)."""
+    return {
+        name: Service(
+            name, tuple(map(str, body["command"])), {k: str(v) for k, v in body.get("environment", {}).items()}
+        )
+        for name, body in compose["services"].items()
+        if "command" in body
+    }
+
+
+def free_ports(names: Iterable[str]) -> dict[str, int]:
+    """A free TCP port of 127.0.0.1 for each name, all different."""
+    held = {name: socket.socket() for name in names}
+    try:
+        for each in held.values():
+            each.bind(("127.0.0.1", 0))
+        return {name: each.getsockname()[1] for name, each in held.items()}
+    finally:
+        for each in held.values():
+            each.close()
+
+
+def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: str = "") -> str:
+    """`text` with the containers' addresses and paths turned into this machine's; `owner`: the service it is of."""
+    for name, port in PORTS.items():
+        text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
+    if owner in PORTS:
+        text = re.sub(rf"(?<=[=:]){PORTS[owner]}(?!\w)", str(ports[owner]), text)
+    text = text.replace("0.0.0.0", "127.0.0.1")
+    return re.sub(rf"^{WORKSPACE}(?=/|$)", str(workspace), text)
+
+
+def localize(service: Service, ports: Mapping[str, int], *, workspace: Path) -> Service:
+    """The service as a process of this machine; it needs no `join-ray`, for this host is a Ray node already."""
+    command = service.command[1:] if service.command[0] == "infra/join-ray" else service.command
+    return replace(
+        service,
+        command=tuple(localized(part, ports, workspace=workspace, owner=service.name) for part in command),
+        environment={
+            name: localized(value, ports, workspace=workspace, owner=service.name)
+            for name, value in service.environment.items()
+        },
+    )

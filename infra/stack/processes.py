@@ -1,0 +1,206 @@
+"""Processes that outlive the command which started them, and are ended with all they started, if still ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from components.artifacts import write_atomic
+from components.errors import HeadstartError
+
+
+class StackError(HeadstartError):
+    """A part of the local stack is missing, did not start, or failed."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process by its number and its time of birth: a number alone may belong to somebody else by now."""
+
+    name: str
+    pid: int
+    born: float
+
+    def process(self) -> psutil.Process | None:
+        """The process, or None once it has ended."""
+        try:
+            process = psutil.Process(self.pid)
+            alive = abs(process.create_time() - self.born) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return None
+        return process if alive else None
+
+
+def start(
+    name: str,
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path,
+    user: str | None = None,
+) -> Started:
+    """Start a process in a session of its own, with its output in `log`.
+
+    Raises:
+        StackError: the program does not exist.
+    """
+    child = _popen(name, command, environment=environment, log=log, folder=folder, user=user)
+    return Started(name, child.pid, psutil.Process(child.pid).create_time())
+
+
+def run(
+    name: str,
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path,
+    user: str | None = None,
+    timeout: float = 600,
+) -> None:
+    """Run a command to its end, with its output in `log`.
+
+    Raises:
+        StackError: it failed or took longer than `timeout` seconds; the message ends with its last lines.
+    """
+    child = _popen(name, command, environment=environment, log=log, folder=folder, user=user)
+    try:
+        code = child.wait(timeout)
+    except subprocess.TimeoutExpired as error:
+        os.killpg(child.pid, signal.SIGKILL)
+        raise StackError(f"{name}: no end after {timeout:g} s; see {log}\n{last_lines(log)}") from error
+    except BaseException:
+        os.killpg(child.pid, signal.SIGKILL)
+        raise
+    if code:
+        raise StackError(f"{name}: failed with exit code {code}; see {log}\n{last_lines(log)}")
+
+
+def _popen(
+    name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path, folder: Path, user: str | None
+) -> subprocess.Popen[bytes]:
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **_as_user(user),
+            )
+    except OSError as error:
+        raise StackError(f"{name}: cannot start {command[0]} ({error.strerror}); run `make install`") from error
+
+
+def wait_until(
+    started: Started, ready: Callable[[], bool], *, log: Path, timeout: float = 120, interval: float = 0.2
+) -> None:
+    """Wait until `ready()`.
+
+    Raises:
+        StackError: the process ended, or was not ready after `timeout` seconds; the message ends with its last lines.
+    """
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if started.process() is None:
+            raise StackError(f"{started.name}: ended while starting; see {log}\n{last_lines(log)}")
+        if time.monotonic() > deadline:
+            raise StackError(f"{started.name}: not ready after {timeout:g} s; see {log}\n{last_lines(log)}")
+        time.sleep(interval)
+
+
+def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, patience: float = 10) -> None:
+    """End processes with everything that they started: politely, then for certain.
+
+    Ray's agents and the stages of a flow live in sessions of their own, and outlive a parent that was killed, so
+    neither a group nor a tree finds them all: `marker`, a variable and its value that only they inherited, does.
+    """
+    roots = [process for each in started if (process := each.process())]
+    family = {process for root in roots for process in [root, *_children(root)]}
+    if marker is not None:
+        family |= set(marked(*marker))
+    for root in roots:
+        try:
+            root.terminate()
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(family, timeout=patience)
+    if marker is not None:
+        alive += [process for process in marked(*marker) if process not in alive]
+    for process in alive:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(alive, timeout=5)
+
+
+def marked(name: str, value: str) -> list[psutil.Process]:
+    """The processes whose environment has `name` set to `value`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def remember(path: Path, started: Sequence[Started], facts: Mapping[str, object]) -> None:
+    """Write down what runs, so that a later command finds it."""
+    write_atomic(path, json.dumps({"processes": [asdict(each) for each in started], **facts}, indent=1) + "\n")
+    path.chmod(0o600)
+
+
+def recall(path: Path) -> tuple[list[Started], dict[str, Any]]:
+    """What `remember` wrote: processes in their order, and the other facts; nothing if there is no such file.
+
+    Raises:
+        StackError: the file is damaged.
+    """
+    if not path.is_file():
+        return [], {}
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return [Started(**each) for each in facts.pop("processes")], facts
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise StackError(f"{path}: damaged ({error}); end the processes by hand and remove the file") from error
+
+
+def last_lines(path: Path, count: int = 15) -> str:
+    """The end of a log, indented."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(f"    {line}" for line in lines[-count:])
+
+
+def _as_user(user: str | None) -> dict[str, Any]:
+    """Arguments of Popen that give up root, or none."""
+    if user is None or os.geteuid() != 0:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
