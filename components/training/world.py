@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -72,6 +72,19 @@ class World:
         box: list[T] = [value]
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a worker is given besides its job.
+
+    Attributes:
+        world: its place among all workers.
+        publish: tells whoever started the training how far it is, by named numbers; cheap, and not every call arrives.
+    """
+
+    world: World = field(default_factory=World)
+    publish: Callable[[Mapping[str, float]], None] = lambda numbers: None
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -1,0 +1,1 @@
+"""Adaptation: a pretrained language model goes on training on a domain's text."""

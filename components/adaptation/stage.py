@@ -1,0 +1,114 @@
+"""The stage `adapt`: pretraining that goes on from given weights, and what it forgets by it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from components.artifacts import writing
+from components.config import ClusterSettings, LanguageModelTraining, Section
+from components.ingestion.corpus import read_documents
+from components.models import family
+from components.models.base import LanguageModel
+from components.models.encoder import KIND, load_encoder
+from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization.store import KIND as TOKENS
+from components.tokenization.store import EncodedDocuments, TokenStore, write_shard
+from components.tokenization.tokenize import encode_documents
+from components.training.encoders import train_encoder, write_encoder
+from components.training.language_model import FINAL_PIECES, LanguageModelRun
+from components.training.perplexity import heldout_sampler, measure
+from components.training.world import World
+
+#: Documents that are encoded together.
+ENCODED_TOGETHER: Final = 256
+
+
+class AdaptJob(Section):
+    """What adaptation reads and writes.
+
+    Attributes:
+        pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
+            both share keep their rows and the others start at the mean.
+        tokens, tokenizer: the domain's token shards and the tokenizer that made them.
+        general_tokens: token shards of the general corpus, made with the pretrained encoder's tokenizer.
+        general_corpus: the general corpus; its held-out documents show what is forgotten.
+        output: encoder directory.
+        cluster: where it runs; changes nothing in what is learned.
+    """
+
+    family: str
+    pretrained: Path
+    tokens: Path
+    tokenizer: Path
+    general_tokens: Path
+    general_corpus: Path
+    output: Path
+    training: LanguageModelTraining
+    seed: int = 0
+    cluster: ClusterSettings = ClusterSettings()
+
+
+def adapt(job: AdaptJob) -> Path:
+    """Go on training a pretrained encoder on the domain's text; returns the encoder directory.
+
+    Its metrics hold the perplexity of the domain's and of the general held-out text, before and after; per word, so
+    that a change of vocabulary does not hide what was forgotten.
+
+    Raises:
+        ArtifactError: an input is incomplete or was made with another tokenizer.
+        TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
+    """
+    run = LanguageModelRun(
+        name=f"adapt {job.family}",
+        family=job.family,
+        parent=job.pretrained.absolute(),
+        tokens=job.tokens.absolute(),
+        tokenizer=job.tokenizer.absolute(),
+        training=job.training,
+        seed=job.seed,
+    )
+    trained = train_encoder(run, settings=job.cluster)
+    general = TokenStore(job.general_tokens, "heldout")
+    before = _general_perplexity(load_encoder(job.pretrained).model, general, job=job, prefix="general_before_")
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = load_tokenizer(job.tokenizer)
+        if general.tokenizer_fingerprint != tokenizer.fingerprint():
+            general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
+        after = _general_perplexity(trained.model, general, job=job, prefix="general_after_")
+    with writing(job.output, kind=KIND) as draft:
+        write_encoder(draft, trained, run=run, metrics=before | after)
+    trained.checkpoints.clear()
+    return job.output
+
+
+def _general_perplexity(model: LanguageModel, store: TokenStore, *, job: AdaptJob, prefix: str) -> dict[str, float]:
+    """Perplexity of the general held-out text; nothing if there is too little of it."""
+    sampler = heldout_sampler(
+        family(job.family).sampler,
+        store,
+        batch_size=job.training.batch_size,
+        window=job.training.window,
+        vocabulary=model.config.vocabulary,
+        workers=1,
+    )
+    if sampler is None:
+        return {}
+    return measure(model, sampler, store, pieces=FINAL_PIECES, precision="float32", world=World()).named(prefix)
+
+
+def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
+    """The held-out documents of a corpus in the pieces of another tokenizer."""
+
+    def encoded() -> Iterator[EncodedDocuments]:
+        documents = read_documents(corpus, "heldout")
+        while texts := list(islice(documents, ENCODED_TOGETHER)):
+            yield encode_documents(texts, tokenizer=tokenizer)
+
+    with writing(directory, kind=TOKENS) as draft:
+        write_shard(draft.path / "heldout-0.arrow", encoded(), vocab_size=tokenizer.vocab_size)
+        draft.facts |= {"tokenizer": tokenizer.fingerprint(), "vocabulary": tokenizer.vocab_size}
+    return TokenStore(directory, "heldout")

@@ -1,0 +1,190 @@
+"""Checkpoints: whole or absent, checked when read, and found only by the run that they belong to (contract 7).
+
+A checkpoint is a directory `step-<n>` with `state.safetensors` and `state.json` (numbers, and the digest of the
+former). Locally it is written aside, forced to disk and renamed; in an S3 store, which has no rename, `state.json` is
+written last, and what has none is no checkpoint. The newest two are kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from components.artifacts import digest_file
+from components.errors import TrainingError
+
+TENSORS = "state.safetensors"
+NUMBERS = "state.json"
+PREFIX = "step-"
+KEEP = 2
+
+
+def fingerprint(**parts: Any) -> str:
+    """The key of a run's checkpoints: a digest of all that decides what is learned (settings, inputs, code)."""
+    listing = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(listing.encode()).hexdigest()[:24]
+
+
+def code_digest(*packages: Path) -> str:
+    """SHA-256 over the Python files of packages, by name and content."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for file in sorted(package.rglob("*.py")):
+            digest.update(f"{file.relative_to(package.parent)}\0{digest_file(file)}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state read back: tensors by name, and the numbers that were stored with them."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints of one run, in a folder or an S3 store.
+
+    Args:
+        storage: a folder, or s3://bucket/prefix (the end point from AWS_ENDPOINT_URL, as everywhere).
+        key: names the run; another configuration, tokenizer, corpus or code has another key (`fingerprint`).
+
+    Attributes:
+        storage: as given, but absolute.
+
+    Raises:
+        TrainingError: the storage cannot be reached.
+    """
+
+    def __init__(self, storage: str, *, key: str) -> None:
+        self.remote = "://" in storage
+        # Workers have working directories of their own.
+        self.storage = storage.rstrip("/") if self.remote else str(Path(storage).absolute())
+        self.key = key
+        self.name = f"{self.storage}/{key}"
+        try:
+            if self.remote:
+                self.files, self.root = pyarrow.fs.FileSystem.from_uri(self.name)
+            else:
+                self.files, self.root = pyarrow.fs.LocalFileSystem(), self.name
+        except (OSError, pa.ArrowInvalid) as error:
+            raise TrainingError(f"cluster.storage {storage}: cannot be used ({error})") from error
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Write a checkpoint; the ones before the last two are removed afterwards.
+
+        Raises:
+            TrainingError: no space, or no access. The earlier checkpoints are as they were.
+        """
+        try:
+            if self.remote:
+                with tempfile.TemporaryDirectory() as folder:
+                    _write(Path(folder), tensors, numbers)
+                    for name in (TENSORS, NUMBERS):
+                        target = f"{self._path(step)}/{name}"
+                        pyarrow.fs.copy_files(f"{folder}/{name}", target, pyarrow.fs.LocalFileSystem(), self.files)
+            else:
+                aside = Path(self.root) / f".{PREFIX}{step}.{os.getpid()}"
+                try:
+                    aside.mkdir(parents=True)
+                    _write(aside, tensors, numbers)
+                    final = Path(self._path(step))
+                    # Left by a run that was stopped here and began anew: the same step has the same content.
+                    shutil.rmtree(final, ignore_errors=True)
+                    aside.rename(final)
+                    _sync(final.parent)
+                finally:
+                    shutil.rmtree(aside, ignore_errors=True)
+            for old in self.steps()[:-KEEP]:
+                self.files.delete_dir(self._path(old))
+        except (OSError, SafetensorError) as error:
+            full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space" in str(error)
+            kept = self.steps()
+            raise TrainingError(
+                f"{self.name}: checkpoint of step {step} cannot be written "
+                f"({'no space left' if full else error}); free space or set cluster.storage to another place and run "
+                f"again: {f'training goes on from step {kept[-1]}' if kept else 'training begins anew'}"
+            ) from error
+
+    def steps(self) -> list[int]:
+        """Steps of which there is a complete checkpoint, ascending."""
+        found = []
+        listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        for entry in self.files.get_file_info(listing):
+            folder, _, name = entry.path.rpartition("/")
+            folder = folder.rpartition("/")[2]
+            if name == NUMBERS and folder.startswith(PREFIX):
+                found.append(int(folder.removeprefix(PREFIX)))
+        return sorted(found)
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; None if there is none at all.
+
+        Raises:
+            TrainingError: there are checkpoints and each is damaged.
+        """
+        steps = self.steps()
+        for step in reversed(steps):
+            if (checkpoint := self._load(step)) is not None:
+                return checkpoint
+        if steps:
+            raise TrainingError(f"{self.name}: every checkpoint is damaged; remove the folder to begin anew")
+        return None
+
+    def clear(self) -> None:
+        """Remove all checkpoints of this run: it has ended and its output is written."""
+        info = self.files.get_file_info(self.root)
+        if info.type == pyarrow.fs.FileType.Directory:
+            self.files.delete_dir(self.root)
+
+    def _load(self, step: int) -> Checkpoint | None:
+        """A checkpoint, or None if its bytes are not those that were written."""
+        if not self.remote:
+            return _read(Path(self._path(step)), step)
+        with tempfile.TemporaryDirectory() as folder:
+            pyarrow.fs.copy_files(self._path(step), folder, self.files, pyarrow.fs.LocalFileSystem())
+            return _read(Path(folder), step)
+
+    def _path(self, step: int) -> str:
+        return f"{self.root}/{PREFIX}{step:09d}"
+
+
+def _write(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    save_file(dict(tensors), folder / TENSORS)
+    _sync(folder / TENSORS)
+    content = {"sha256": digest_file(folder / TENSORS), "numbers": dict(numbers)}
+    (folder / NUMBERS).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    _sync(folder / NUMBERS)
+
+
+def _read(folder: Path, step: int) -> Checkpoint | None:
+    try:
+        content = json.loads((folder / NUMBERS).read_text())
+        if digest_file(folder / TENSORS) != content["sha256"]:
+            return None
+        return Checkpoint(step, load_file(folder / TENSORS), content["numbers"])
+    except (OSError, ValueError, KeyError, SafetensorError):
+        return None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

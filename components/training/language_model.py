@@ -1,0 +1,237 @@
+"""What every worker does to train a language model on a token store; pretraining and adaptation differ in the start.
+
+A worker goes on from the newest checkpoint, trains, and leaves everything that is wanted of it in the last one. So
+workers may be killed at any moment, and need not share a disk with the stage if checkpoints are in S3.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from components.config import LanguageModelTraining, Section
+from components.errors import TrainingError
+from components.models import family
+from components.models.base import LanguageModel
+from components.models.encoder import build_model, load_encoder
+from components.tokenization import load_tokenizer, overlap
+from components.tokenization.store import TokenStore
+from components.training.checkpoint import CheckpointStore
+from components.training.counters import counter_seed
+from components.training.groups import decayed
+from components.training.loop import StepReport, TrainingState, train
+from components.training.optim import non_monotone
+from components.training.perplexity import heldout_sampler, measure
+from components.training.precision import choose
+from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.world import Worker, World
+
+#: Rows of the training curve, each with a held-out loss over this many pieces.
+CURVE_POINTS = 20
+CURVE_PIECES = 8192
+#: Pieces over which perplexity is measured before and after.
+FINAL_PIECES = 131_072
+#: Steps between two exchanges on whether a checkpoint is due, where several workers must agree.
+AGREE_EVERY = 10
+
+
+class LanguageModelRun(Section):
+    """Everything that decides what is learned.
+
+    Attributes:
+        name: for progress lines.
+        family, preset, model: the model that is built, unless there is a `parent`.
+        parent: encoder directory whose weights are the start, its rows re-mapped to `tokenizer`'s pieces.
+        tokens, tokenizer: directories of the text and of the tokenizer that it was encoded with.
+        storage, key: where the checkpoints are; filled in by `train_encoder`.
+    """
+
+    name: str
+    family: str
+    preset: str | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    parent: Path | None = None
+    tokens: Path
+    tokenizer: Path
+    training: LanguageModelTraining
+    seed: int = 0
+    storage: str = ""
+    key: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Steps that take in the token budget."""
+        return max(1, round(self.training.tokens / (self.training.batch_size * self.training.window)))
+
+
+@dataclass
+class Progressed:
+    """What a run has to show so far; stored in every checkpoint."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    workers: int = 1
+    gradient_norm: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    curve: list[dict[str, float]] = field(default_factory=list)
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
+
+
+def work(run: LanguageModelRun, worker: Worker) -> None:
+    """One worker's part of a run: train from the newest checkpoint to the end, which is a checkpoint again."""
+    world = worker.world
+    model = start_model(run).to(world.device)
+    settings = run.training
+    sampler_name = family(run.family).sampler
+    sampler = SAMPLERS[sampler_name](
+        TokenStore(run.tokens, "train"),
+        batch_size=settings.batch_size,
+        window=settings.window,
+        seed=run.seed,
+        vocabulary=model.config.vocabulary,
+        jitter=settings.window_jitter,
+    )
+    heldout = _Heldout(run, model, sampler_name, world)
+    checkpoints = CheckpointStore(run.storage, key=run.key)
+    checkpoint = checkpoints.latest()
+    if checkpoint is None:
+        batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
+        precision = world.share(choose(model, batch, settings.precision, world.device))
+        state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
+        progressed = Progressed(before=heldout.measure(state, pieces=FINAL_PIECES))
+        # Holds the choice of precision, so that whatever comes next, every attempt computes alike.
+        _save(checkpoints, state, progressed, world)
+    else:
+        state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
+        state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
+        progressed = Progressed(**checkpoint.numbers["progressed"])
+    progressed.workers = world.size
+    _train(run, state, sampler, heldout, checkpoints, progressed, worker)
+
+
+def _train(
+    run: LanguageModelRun,
+    state: TrainingState,
+    sampler: WindowSampler,
+    heldout: _Heldout,
+    checkpoints: CheckpointStore,
+    progressed: Progressed,
+    worker: Worker,
+) -> None:
+    world, total = worker.world, run.steps
+    saved = clock = time.perf_counter()
+    for report in train(state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world):
+        now = time.perf_counter()
+        progressed.seconds += now - clock
+        _note(progressed, report)
+        last = report.step == total
+        if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
+            _add_point(progressed, report, heldout.measure(state, pieces=CURVE_PIECES))
+            if state.average is not None and state.average.begins is None:
+                measured = [point["heldout"] for point in progressed.curve if "heldout" in point]
+                state.average.begins = report.step if non_monotone(measured) else None
+        if last:
+            progressed.after = heldout.measure(state, pieces=FINAL_PIECES)
+        if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
+            _save(checkpoints, state, progressed, world)
+            saved = time.perf_counter()
+        shown = {"loss": progressed.losses[-1]} if progressed.losses else {}
+        worker.publish({"tokens": float(progressed.tokens), **shown})
+        clock = time.perf_counter()
+
+
+class _Heldout:
+    """Held-out text of a run, ready to be measured at any time."""
+
+    def __init__(self, run: LanguageModelRun, model: LanguageModel, sampler: str, world: World) -> None:
+        self.store = TokenStore(run.tokens, "heldout")
+        self.world = world
+        self.sampler = heldout_sampler(
+            sampler,
+            self.store,
+            batch_size=run.training.batch_size,
+            window=run.training.window,
+            vocabulary=model.config.vocabulary,
+            workers=world.size,
+        )
+
+    def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
+        """Perplexity of the weights that would be saved now; empty if there is too little held-out text."""
+        if self.sampler is None:
+            return {}
+        model = state.model
+        assert isinstance(model, LanguageModel)
+        if state.average is not None:
+            state.average.swap()
+        measured = measure(model, self.sampler, self.store, pieces=pieces, precision=state.precision, world=self.world)
+        if state.average is not None:
+            state.average.swap()
+        return measured.named("")
+
+
+def _note(progressed: Progressed, report: StepReport) -> None:
+    progressed.tokens += report.tokens
+    if report.loss is not None:
+        progressed.losses.append(report.loss)
+    if report.gradient_norm is not None:
+        progressed.gradient_norm = report.gradient_norm
+
+
+def _add_point(progressed: Progressed, report: StepReport, measured: dict[str, float]) -> None:
+    """A row of the curve: the mean training loss since the last row, and the held-out loss now."""
+    point = {"step": report.step, "tokens": progressed.tokens, "seconds": round(progressed.seconds, 3)}
+    if progressed.losses:
+        point["loss"] = float(np.mean(progressed.losses))
+        progressed.losses = progressed.losses[-1:] if report.loss is None else []
+    if measured:
+        point["heldout"] = measured["loss"]
+    progressed.curve.append({**point, "rate": report.rate, "gradient_norm": progressed.gradient_norm})
+
+
+def _due(report: StepReport, overdue: bool, world: World) -> bool:
+    """Whether to write a checkpoint now; rank 0's clock decides for all. Only where the loss is known to be finite."""
+    if report.loss is None:
+        return False
+    if world.size == 1:
+        return overdue
+    return report.step % AGREE_EVERY == 0 and world.share(overdue)
+
+
+def _save(checkpoints: CheckpointStore, state: TrainingState, progressed: Progressed, world: World) -> None:
+    """Rank 0 writes; if it cannot, every worker learns of it and stops."""
+    tensors = state.tensors(world)
+    failure = None
+    if world.leads:
+        try:
+            checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(progressed)})
+        except TrainingError as error:
+            failure = str(error)
+    if failure := world.share(failure):
+        raise TrainingError(failure)
+
+
+def start_model(run: LanguageModelRun) -> LanguageModel:
+    """The model before the first step: random from the run's seed, or the parent's weights for this vocabulary."""
+    tokenizer = load_tokenizer(run.tokenizer)
+    if run.parent is None:
+        torch.manual_seed(counter_seed(run.seed, "weights"))
+        model = build_model(
+            run.family,
+            vocabulary=tokenizer.vocab_size,
+            preset=run.preset,
+            settings=run.model,
+            tokenizer=tokenizer.kind,
+        )
+        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
+        return model
+    encoder = load_encoder(run.parent)
+    if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
+        encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
+    return encoder.model
