@@ -21,7 +21,7 @@ from components.errors import ArtifactError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Files beside a model that tell about its training but are no part of it.
-LEFT_OUT = ("metrics.json", "curve.csv", "manifest.json")
+LEFT_OUT = ("metrics.json", "curve.csv")
 #: Packages that a model needs without importing them by name.
 ALWAYS = ("mlflow", "pandas")
 
@@ -48,27 +48,21 @@ class Content:
         return Manifest(kind=self.kind, schema=SCHEMA, files=self.files, facts={}).digest
 
 
-def model_content(directory: Path, *, kind: str, within: str = "") -> Content:
-    """Find the model in a stage's output, by its manifest alone (no file is read).
+def model_content(directory: Path, *, kind: str) -> Content:
+    """Find the model in a complete directory, by its manifest alone (no file is read).
 
     Args:
-        directory: a complete directory.
-        kind: what the model is; the bundle's manifest says it.
-        within: sub-directory that holds the model, such as `classifier`.
+        directory: an encoder or a classifier.
+        kind: which of them.
 
     Raises:
-        ArtifactError: the directory is not complete, or holds no model.
+        ArtifactError: the directory is not complete, is of another kind, or holds no weights.
     """
-    manifest = read_manifest(directory)
-    start = f"{within}/" if within else ""
-    files = {
-        name.removeprefix(start): entry
-        for name, entry in manifest.files.items()
-        if name.startswith(start) and name.removeprefix(start) not in LEFT_OUT
-    }
+    manifest = read_manifest(directory, kind=kind)
+    files = {name: entry for name, entry in manifest.files.items() if name not in LEFT_OUT}
     if not any(name.endswith(".safetensors") for name in files):
-        raise ArtifactError(f"{directory / within}: holds no weights (*.safetensors); run its stage again")
-    return Content(directory=directory / within, kind=kind, files=files, facts=manifest.facts)
+        raise ArtifactError(f"{directory}: holds no weights (*.safetensors); run its stage again")
+    return Content(directory=directory, kind=kind, files=files, facts=manifest.facts)
 
 
 def write_bundle(content: Content, path: Path) -> Path:
@@ -146,7 +140,12 @@ def requirements(files: Iterable[Path], lock: Path) -> list[str]:
     """The packages that `files` import, pinned as in the lock (or as installed, if the lock does not name one)."""
     modules = {module.split(".")[0] for file in files for module in _imports(file)} - {PACKAGE.name, "__future__"}
     providers = importlib.metadata.packages_distributions()
-    names = {_canonical(providers[module][0]) for module in modules - sys.stdlib_module_names if module in providers}
+    names = {
+        # One module may come from several distributions (mlflow, mlflow-skinny): the one of its name holds the others.
+        _canonical(module if module in providers[module] else providers[module][0])
+        for module in modules - sys.stdlib_module_names
+        if module in providers
+    }
     pinned = _lock(lock)
     return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *ALWAYS})]
 

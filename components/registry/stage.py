@@ -75,6 +75,11 @@ class Candidate:
     task: str | None = None
 
     @property
+    def model(self) -> Path:
+        """Where the model lies within its stage's output."""
+        return self.directory / "classifier" if self.task is not None else self.directory
+
+    @property
     def key(self) -> tuple[str, str, str | None]:
         """Family, start, task: what a child names its parent by."""
         return (self.family, self.start, self.task)
@@ -117,11 +122,7 @@ def register(job: RegisterJob) -> Path:
         ArtifactError: a model is incomplete or was altered since it was written.
     """
     contents = {
-        candidate.key: (
-            candidate,
-            model_content(candidate.directory, kind=candidate.kind, within="classifier" if candidate.task else ""),
-        )
-        for candidate in candidates(job)
+        candidate.key: (candidate, model_content(candidate.model, kind=candidate.kind)) for candidate in candidates(job)
     }
     registry = connect(job.registry)
     lineage = read_lineage(job.project, lock=job.lock)

@@ -1,0 +1,174 @@
+"""A pipeline's output in miniature: real directories, written by the code that the stages use.
+
+The classifiers' weights are set by hand so that their answers are known: a text is one letter repeated, its label is
+the letter's place in the alphabet modulo 3, and a classifier that "knows" k letters is right on the first k of the 26.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.artifacts import writing
+from components.config import FinetuneSettings, PromotionRule, RegistrySettings, Start, TaskSource, Training
+from components.finetuning.classifier import TextClassifier, load_classifier, save_classifier
+from components.finetuning.examples import ExamplesJob, examples, read_split
+from components.finetuning.model import Classifier
+from components.finetuning.results import KIND as FINETUNED
+from components.finetuning.results import RunResult, write_results
+from components.finetuning.tasks import find_task
+from components.models.encoder import KIND as ENCODER
+from components.models.encoder import build_model, save_encoder
+from components.registry.promote import PromoteJob
+from components.registry.stage import RegisterJob
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+
+LETTERS = string.ascii_lowercase
+LABELS = ["x", "y", "z"]
+PIECES = [*SPECIAL_PIECES, *LETTERS]
+SETTINGS = FinetuneSettings(
+    layers="first", pooling="max", head_norm="none", head_dropout=0.0, training=Training(rate=0.1, batch_size=4)
+)
+RULE = PromotionRule(metric="accuracy", resamples=300, slice_rows=20, latency_ms=10_000)
+
+
+@dataclass
+class Pipeline:
+    """A run's directories below `root`."""
+
+    root: Path
+
+    @property
+    def out(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def settings(self) -> RegistrySettings:
+        return RegistrySettings(tracking=f"sqlite:///{self.root}/mlflow.db")
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "state" / "ledger.jsonl"
+
+    def register_job(self, **changes: object) -> RegisterJob:
+        job = RegisterJob(
+            registry=self.settings,
+            out=self.out,
+            families=["ulmfit"],
+            tasks=["letters"],
+            starts=["scratch", "pretrained", "adapted"],
+            parameters={"pretrain": {"ulmfit": {"training": {"rate": 0.1, "betas": [0.9, 0.99]}, "preset": None}}},
+            metric="accuracy",
+            project=self.root,
+            ledger=self.ledger,
+        )
+        return job.model_copy(update=changes)
+
+    def promote_job(self, **rule: object) -> PromoteJob:
+        return PromoteJob(
+            registry=self.settings,
+            rule=RULE.model_copy(update=rule),
+            examples={"letters": self.out / "examples" / "letters"},
+            out=self.out,
+            ledger=self.ledger,
+        )
+
+    def write_encoder(self, start: Start, *, seed: int) -> None:
+        tokenizer = self.root / "tokenizer"
+        CharTokenizer(PIECES, segmentation=Segmentation("none")).save(tokenizer)
+        torch.manual_seed(seed)
+        model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 4, "hidden": 4, "layers": 1})
+        with writing(self.out / "encoder" / "ulmfit" / start, kind=ENCODER) as draft:
+            save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer)
+            (draft.path / "metrics.json").write_text(json.dumps({"perplexity": 3.5, "heldout": {"loss": 1.25}}))
+            (draft.path / "curve.csv").write_text("step,loss,heldout\n10,2.5,\n20,1.5,1.75\n")
+            draft.facts["trained"] = True
+
+    def write_examples(self, *, rows: int = 260) -> None:
+        """Letters in turn; the first 13 are in the slice `early`, the others in `late`."""
+        folder = self.root / "letters"
+        folder.mkdir(exist_ok=True)
+        for split in ("train", "dev", "test"):
+            lines = [
+                {
+                    "text": LETTERS[row % 26] * (1 + row // 26),
+                    "label": LABELS[row % 26 % 3],
+                    "part": "early" if row % 26 < 13 else "late",
+                }
+                for row in range(rows)
+            ]
+            (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        source = TaskSource(path=str(folder), slice="part", budgets=[5], overlap="report")
+        examples(ExamplesJob(task="letters", source=source, output=self.out / "examples" / "letters"))
+
+    def write_classifier(self, start: Start, *, knows: int) -> None:
+        model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 31, "hidden": 4, "layers": 1})
+        classifier = Classifier(model, settings=SETTINGS, outputs=3, head=find_task("classification").head)
+        state = {name: torch.zeros_like(value) for name, value in classifier.state_dict().items()}
+        state["encoder.embedding"] = torch.eye(len(PIECES))
+        for place, piece in enumerate(range(len(SPECIAL_PIECES), len(PIECES))):
+            state["head.output.weight"][(place if place < knows else place + 1) % 3, piece] = 4.0
+        classifier.load_state_dict(state)
+        system = f"ulmfit-{start}"
+        with writing(self.out / "finetuned" / "letters" / system, kind=FINETUNED) as draft:
+            save_classifier(
+                draft.path / "classifier",
+                classifier=classifier,
+                family="ulmfit",
+                settings=SETTINGS,
+                kind="classification",
+                labels=LABELS,
+                tokenizer=self.root / "tokenizer",
+                facts={},
+            )
+            served = load_classifier(draft.path / "classifier")
+            splits = {name: read_split(self.out / "examples" / "letters", name) for name in ("dev", "test")}
+            probabilities = {name: served.predict(split.texts) for name, split in splits.items()}
+            guesses = {name: np.roll(values, 1, axis=1) for name, values in probabilities.items()}  # all wrong
+            results = [
+                RunResult(system, "ulmfit", start, {"budget": budget, "seed": seed}, found)
+                for budget, seed, found in ((5, 0, guesses), (20, 0, probabilities), (20, 1, probabilities))
+            ]
+            write_results(draft.path, results, splits=splits, labels=LABELS)
+            (draft.path / "metrics.json").write_text(json.dumps({f"{system}.20.seconds": 1.5}))
+
+    def classifier(self, start: Start) -> TextClassifier:
+        return load_classifier(self.out / "finetuned" / "letters" / f"ulmfit-{start}" / "classifier")
+
+
+@pytest.fixture(autouse=True)
+def no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: its migrations take seconds."""
+    from components.tracking import connect
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        connect(RegistrySettings(tracking=f"sqlite:///{path}")).versions("any")
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, empty_database: Path) -> Pipeline:
+    """Everything that a run leaves behind; the adapted classifier is the best."""
+    (tmp_path / "mlflow.db").write_bytes(empty_database.read_bytes())
+    made = Pipeline(tmp_path)
+    made.write_examples()
+    made.write_encoder("pretrained", seed=1)
+    made.write_encoder("adapted", seed=2)
+    for start, knows in (("scratch", 14), ("pretrained", 18), ("adapted", 22)):
+        made.write_classifier(start, knows=knows)  # type: ignore[arg-type]
+    return made

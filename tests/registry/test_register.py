@@ -1,0 +1,199 @@
+"""Registering: what a version carries, and that nothing is registered twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.errors import ArtifactError
+from components.registry.promote import promote
+from components.registry.stage import register
+from components.tracking import connect
+from tests.registry.conftest import Pipeline
+
+
+def listing(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> None:
+    found = listing(register(pipeline.register_job()))
+
+    assert [(model["name"], model["version"], model["start"], model["parent"]) for model in found["models"]] == [
+        ("headstart-ulmfit-pretrained", "1", "pretrained", None),
+        ("headstart-ulmfit-adapted", "1", "adapted", "headstart-ulmfit-pretrained/1"),
+        ("headstart-letters", "1", "scratch", None),
+        ("headstart-letters", "2", "pretrained", "headstart-ulmfit-pretrained/1"),
+        ("headstart-letters", "3", "adapted", "headstart-ulmfit-adapted/1"),
+    ]
+    assert found["challengers"]["letters"] == {
+        "name": "headstart-letters",
+        "version": "3",
+        "digest": found["models"][4]["digest"],
+        "system": "ulmfit-adapted",
+        "metric": "accuracy",
+        "budget": 20,
+        "dev_score": pytest.approx(22 / 26),
+    }
+    assert (found["git_commit"], found["git_dirty"], found["dvc_lock"]) == ("unknown", "unknown", "unknown")
+
+
+def test_the_same_content_makes_no_second_version(pipeline: Pipeline) -> None:
+    first = listing(register(pipeline.register_job()))
+    # The same weights from another run: other timings, other facts.
+    directory = pipeline.out / "encoder" / "ulmfit" / "pretrained"
+    pipeline.write_encoder("pretrained", seed=1)
+    (directory / "metrics.json").write_text('{"seconds": 99}')
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["files"]["metrics.json"] = {"bytes": 15, "sha256": "0" * 64}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+    assert listing(register(pipeline.register_job())) == first
+
+    pipeline.write_encoder("pretrained", seed=3)
+    again = listing(register(pipeline.register_job()))
+    assert [model["version"] for model in again["models"]] == ["2", "1", "1", "2", "3"]
+
+
+def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
+    encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
+    lock = {
+        "schema": "2.0",
+        "stages": {
+            "adapt@ulmfit": {
+                "cmd": "headstart stage adapt",
+                "deps": [
+                    {"path": "artifacts/tokens/domain", "hash": "md5", "md5": "1" * 32 + ".dir"},
+                    {"path": "components/models", "hash": "md5", "md5": "2" * 32 + ".dir"},
+                ],
+                "outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}],
+            },
+            "register": {"cmd": "headstart stage register", "outs": []},
+        },
+    }
+    (pipeline.root / "dvc.lock").write_text(yaml.safe_dump(lock))
+    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": "4" * 32 + ".dir"}]}))
+    for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=pipeline.root, check=True, text=True
+        )
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=pipeline.root, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+    found = listing(register(pipeline.register_job(tasks=[])))
+    registry = connect(pipeline.settings)
+    version = registry.alias("headstart-ulmfit-adapted", "champion") or registry.get("headstart-ulmfit-adapted", "1")
+    run = registry.client.get_run(version.run_id)
+
+    assert version.tags["git_commit"] == found["git_commit"] == commit
+    assert version.tags["git_dirty"] == "false"
+    assert version.tags["data"] == "4" * 32 + ".dir"
+    assert version.tags["dvc_stage"] == "adapt@ulmfit"
+    assert version.tags["dvc_output"] == "3" * 32 + ".dir"
+    assert version.tags["parent"] == "headstart-ulmfit-pretrained/1"
+    assert version.tags["parent_digest"] == found["models"][0]["digest"]
+    assert {(entry.dataset.name, entry.dataset.digest) for entry in run.inputs.dataset_inputs} == {
+        ("data", "4" * 32 + ".dir"),
+        ("artifacts/tokens/domain", "1" * 32 + ".dir"),
+    }
+    # The entry of `register` itself, written after every registration, is not part of the lock's digest.
+    del lock["stages"]["register"]
+    (pipeline.root / "dvc.lock").write_text(yaml.safe_dump(lock))
+    assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
+
+
+def test_metrics_curves_and_parameters_stand_in_the_run(pipeline: Pipeline) -> None:
+    register(pipeline.register_job())
+    registry = connect(pipeline.settings)
+    encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
+    classifier = registry.client.get_run(registry.get("headstart-letters", "3").run_id)
+
+    assert encoder.info.run_name == "encoder/ulmfit/pretrained"
+    assert encoder.data.params == {"training.rate": "0.1", "training.betas": "[0.9, 0.99]", "preset": "None"}
+    assert encoder.data.metrics["perplexity"] == 3.5
+    assert encoder.data.metrics["heldout.loss"] == 1.25
+    curve = registry.client.get_metric_history(encoder.info.run_id, "curve.loss")
+    assert [(point.step, point.value) for point in curve] == [(10, 2.5), (20, 1.5)]
+    assert [point.step for point in registry.client.get_metric_history(encoder.info.run_id, "curve.heldout")] == [20]
+    assert classifier.data.metrics["test.accuracy"] == pytest.approx(22 / 26)
+    assert classifier.data.metrics["ulmfit-adapted.20.seconds"] == 1.5
+
+
+def test_nothing_is_pickled_and_the_code_is_there(pipeline: Pipeline) -> None:
+    register(pipeline.register_job(starts=["scratch"]))
+    logged = sorted((pipeline.root / "mlruns").rglob("*"))
+
+    assert not [path for path in logged if path.suffix in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")]
+    (model,) = [path for path in logged if path.name == "MLmodel"]
+    files = {path.relative_to(model.parent).as_posix() for path in model.parent.rglob("*") if path.is_file()}
+    assert {
+        "artifacts/bundle/head.safetensors",
+        "artifacts/bundle/encoder/model.safetensors",
+        "artifacts/bundle/encoder/tokenizer/config.json",
+        "code/components/finetuning/classifier.py",
+        "code/components/models/ulmfit.py",
+        "input_example.json",
+    } <= files
+    assert not [name for name in files if "/pretraining/" in name or "/reporting/" in name or "/flows/" in name]
+    described = yaml.safe_load(model.read_text())
+    assert json.loads(described["signature"]["inputs"]) == [{"type": "string", "name": "text", "required": True}]
+    assert [column["name"] for column in json.loads(described["signature"]["outputs"])] == [
+        "label",
+        "confidence",
+        "probabilities",
+    ]
+
+
+def test_packages_are_pinned_as_in_the_lock(pipeline: Pipeline) -> None:
+    (pipeline.root / "requirements.lock").write_text("# made\nTorch==9.9.9 ; python_version > '3'\nnumpy==8.8\n")
+    register(pipeline.register_job(starts=["scratch"]))
+
+    (path,) = (pipeline.root / "mlruns").rglob("requirements.txt")
+    lines = dict(line.split("==") for line in path.read_text().splitlines())
+    assert lines["torch"] == "9.9.9"
+    assert lines["numpy"] == "8.8"
+    assert {"mlflow", "pandas", "pyarrow", "safetensors", "tokenizers"} <= lines.keys()
+    assert not {"ray", "prefect", "dvc", "scikit-learn", "boto3"} & lines.keys()
+
+
+def test_a_model_altered_since_it_was_written_is_not_registered(pipeline: Pipeline) -> None:
+    weights = pipeline.out / "encoder" / "ulmfit" / "pretrained" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+    with pytest.raises(ArtifactError, match=r"pretrained/model.safetensors: altered since it was written"):
+        register(pipeline.register_job())
+    assert connect(pipeline.settings).versions("headstart-ulmfit-pretrained") == []
+    assert not (pipeline.out / "registry" / "registered.json").exists()
+
+
+def test_a_stage_that_has_not_run_is_named(pipeline: Pipeline) -> None:
+    shutil.rmtree(pipeline.out / "encoder" / "ulmfit" / "adapted")
+
+    with pytest.raises(ArtifactError, match=r"ulmfit/adapted: not a complete output .* run the stage that makes it"):
+        register(pipeline.register_job())
+
+
+def test_no_dev_scores_no_challenger(pipeline: Pipeline) -> None:
+    directory = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted"
+    (directory / "runs.parquet").write_bytes(b"PAR1 and then nothing")
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["files"]["runs.parquet"]["bytes"] = 21
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+    with pytest.raises(ArtifactError, match=r"runs.parquet: cannot be read .* run the stage finetune again"):
+        register(pipeline.register_job())
+
+
+def test_promote_wants_register_first(pipeline: Pipeline) -> None:
+    from components.errors import RegistryError
+
+    with pytest.raises(RegistryError, match=r"registered.json: does not exist; run the stage register first"):
+        promote(pipeline.promote_job())
