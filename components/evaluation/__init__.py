@@ -1,0 +1,1 @@
+"""What the systems are worth: scores with intervals, what transfer brings, who wins."""
