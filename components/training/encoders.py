@@ -145,8 +145,6 @@ def _check(run: LanguageModelRun) -> None:
             start_model(run)
     elif (found := load_encoder(run.parent).family) != run.family:
         raise ArtifactError(f"{run.parent}: holds {found!r}; run the pretrain stage of {run.family} first")
-            f"{run.parent}: holds {found!r}, not {run.family!r}; run the pretrain stage of {run.family}"
-        )
 
 
 def _key(run: LanguageModelRun) -> str:
