@@ -49,6 +49,27 @@ def data(*, directory: Path = Path("data")) -> None:
     build(directory)
 
 
+@app.command()
+def label(
+    source: Path,
+    output: Path,
+    *,
+    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    text: Annotated[str, typer.Option(help="Column that holds the text.")] = "text",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Label a file with the champion in this process; `predict` does it as a Prefect flow."""
+    from components.prediction import predict_file
+    from components.progress import Progress
+    from components.registry.champion import load_champion
+
+    settings = load_params(params)
+    champion = load_champion(settings.registry, task or settings.run.tasks[0])
+    with Progress("label", total=None, unit="row") as bar:
+        done = predict_file(source, output=output, classifier=champion, text=text, progress=bar.advance)
+    print(f"{output}: {done.rows} rows" + (f", {done.empty} without text" if done.empty else ""))
+
+
 #: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
 FLOWS = {
     "retrain": "Bring everything up to date, from raw data to the promoted classifier.",

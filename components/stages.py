@@ -248,8 +248,9 @@ STAGES: dict[str, Stage] = {
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     """Run one stage for one item and lay its numbers where dvc.yaml declares them.
 
-    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` of a stage's directory are copied
-    to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's folder.
+    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a
+    stage's directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's
+    folder.
 
     Raises:
         ConfigError: there is no such stage or item.
@@ -262,7 +263,7 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
         raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, items)}")
     written = STAGES[name].run(items[item])
-    for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves")):
+    for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = _out(params, folder, name, (item or name) + source.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)

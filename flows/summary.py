@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from io import StringIO
 from pathlib import Path
 from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from components.config import Params, load_params
 
@@ -24,7 +29,27 @@ def lines(*, root: Path, params: Path) -> list[str]:
 
 
 def scores(out: Path, task: str) -> list[str]:
-    return []
+    """Macro F1 on the test split, with its interval: a row a system, a column a label budget; then what follows."""
+    found = _json(out / "evaluation" / task / "evaluation.json")
+    if not found:
+        return []
+    table = Table(
+        box=box.SIMPLE_HEAD, title=f"{task}: macro F1, {found['confidence']:.0%} interval", title_justify="left"
+    )
+    table.add_column("labels a class")
+    for budget in found["budgets"]:
+        table.add_column("all" if budget < 0 else str(budget), justify="right")
+    for system in found["systems"]:
+        cells = {cell["budget"]: cell["scores"]["macro_f1"] for cell in system["budgets"]}
+        table.add_row(system["system"], *(_interval(cells.get(budget)) for budget in found["budgets"]))
+    with StringIO() as text:
+        Console(file=text, width=120).print(table)
+        rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
+    return [*rows, "", *(f"- {statement['text']}" for statement in found["statements"]), ""]
+
+
+def _interval(score: dict[str, float] | None) -> str:
+    return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]" if score else ""
 
 
 def decisions(*, root: Path, params: Path) -> list[str]:
