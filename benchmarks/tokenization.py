@@ -25,6 +25,7 @@ from components.config import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.distinct import DistinctWordEncoder
+from components.tokenization.segmenters import Segmentation
 from components.tokenization.train import fit
 
 
@@ -71,7 +72,7 @@ def main() -> None:
     tokenizer = (
         load_tokenizer(options.tokenizer)
         if options.tokenizer
-        else fit(texts, kind="wordpiece", settings=TokenizerSettings(segmenter="none"))
+        else fit(texts, kind="wordpiece", settings=TokenizerSettings(), segmentation=Segmentation("none"))
     )
     if not isinstance(tokenizer, BertWordsTokenizer):
         raise SystemExit(f"{options.tokenizer}: not a WordPiece tokenizer")

@@ -28,9 +28,19 @@ def vocabulary_report(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, A
         characters_per_piece, unknown_rate, and `scripts`: script -> words, share_of_words, pieces_per_word,
         unknown_rate, vocabulary (pieces of that script).
     """
+    return report_on_words(tokenizer, count_words(tokenizer.segmentation.spaced(text) for text in texts))
+
+
+def count_words(spaced: Iterable[str]) -> Counter[str]:
+    """How often each word stands between white space in segmented texts."""
     counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(tokenizer.segmentation.spaced(text).split())
+    for text in spaced:
+        counts.update(text.split())
+    return counts
+
+
+def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
+    """`vocabulary_report` on words that are counted already."""
     words = list(counts)
     times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
     ids, offsets = tokenizer.encode_ragged(words)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Final
 
 #: A longer run without any break is cut at this length first: a dictionary search over a run of megabytes would not
@@ -36,12 +37,10 @@ class Segmenter:
         last = 0
         for run in self.script.finditer(text):
             for start in range(run.start(), run.end(), LONGEST_RUN):
-                position = start
-                for word in self.split(text[start : min(start + LONGEST_RUN, run.end())]):
-                    if last < position:
-                        yield position
-                        last = position
-                    position += len(word)
+                for inside in _word_starts(self.split, text[start : min(start + LONGEST_RUN, run.end())]):
+                    if last < start + inside:
+                        last = start + inside
+                        yield last
             if last < run.end() < len(text):
                 yield run.end()
                 last = run.end()
@@ -52,12 +51,18 @@ class Segmenter:
         return own / max(1, sum(map(len, text.split()))) if own else 0.0
 
 
+@lru_cache(maxsize=1 << 16)
+def _word_starts(split: Callable[[str], list[str]], run: str) -> tuple[int, ...]:
+    """Where the words of a run start. Remembered: more than half of the runs of a text have come before."""
+    return tuple(accumulate(map(len, split(run)), initial=0))[:-1]
+
+
 @cache
 def _newmm() -> Callable[[str], list[str]]:
-    from pythainlp.tokenize import word_tokenize
+    # Imported at the first Thai text: its dictionary takes half a second to load.
+    from pythainlp.tokenize.newmm import segment
 
-    # safe_mode bounds the search where very many cuts are possible.
-    return lambda run: word_tokenize(run, engine="newmm-safe", keep_whitespace=True)
+    return segment
 
 
 def _thai_words(run: str) -> list[str]:

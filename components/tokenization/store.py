@@ -100,8 +100,8 @@ def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: 
 class TokenStore:
     """One split of a directory of token shards, read through memory maps.
 
-    Documents are numbered over all shards in the order of their file names; their tokens, laid end to end, are the
-    flat stream of the split.
+    Documents are numbered over all shards in the order of the corpus; their tokens, laid end to end, are the flat
+    stream of the split.
 
     Attributes:
         documents, tokens, words, chars: totals of the split.
@@ -132,7 +132,8 @@ class TokenStore:
         words: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
         chars: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
         total = 0
-        for path in sorted(directory.glob(f"{split}-*.arrow")):
+        for name in manifest.facts["shards"][split]:
+            path = directory / name
             for batch in _record_batches(path):
                 # `.values` and `.offsets` are views of the map: a batch is never sliced here.
                 tokens = batch.column("tokens")

@@ -10,28 +10,28 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from components.artifacts import Manifest, read_manifest, write_atomic, writing
+from components.artifacts import read_manifest, write_atomic, writing
 from components.config import Section
 from components.errors import ArtifactError, DataError
 from components.ingestion import corpus
 from components.progress import Progress
 from components.tokenization.base import Tokenizer, load_tokenizer
+from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, insert_spaces
 from components.tokenization.sentences import sentence_starts
-from components.tokenization.store import KIND, SPLITS, Counts, EncodedDocuments, join_sentences, write_shard
+from components.tokenization.store import KIND, Counts, EncodedDocuments, join_sentences, write_shard
 
 #: Version of what a shard holds; raised when sentences, counts or columns change their meaning.
 LAYOUT: Final = 1
 #: Characters of text that are encoded together; one record batch each.
-BATCH_CHARACTERS: Final = 4 << 20
+BATCH_CHARACTERS: Final = 2 << 20
 #: Below this many bytes of text, starting worker processes costs more than they save.
 PARALLEL_BYTES: Final = 64 << 20
 
@@ -59,29 +59,29 @@ def tokenize(job: TokenizeJob) -> Path:
     """
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
-    digests = read_manifest(job.corpus).files
-    sources = {
-        f"{path.stem}.arrow": (path, str(digests[path.name]["sha256"]))
-        for split in SPLITS
-        for path in corpus.shards(job.corpus, split)
-    }
+    digests = read_manifest(job.corpus, kind=corpus.KIND).files
+    splits = {split: corpus.shards(job.corpus, split) for split in corpus.SPLITS}
+    sources = {f"{path.stem}.arrow": path for paths in splits.values() for path in paths}
     if not sources:
         raise DataError(f"{job.corpus}: holds no documents; give ingest some text")
-    shards = _reusable(job.output, fingerprint=fingerprint, sources=sources)
-    pending = {name: path for name, (path, _) in sources.items() if name not in shards}
-    with writing(job.output, kind=KIND, keep=bool(shards)) as draft:
-        for stale in set(draft.path.glob("*.arrow")) - {draft.path / name for name in shards}:
+    origins = {name: str(digests[path.name]["sha256"]) for name, path in sources.items()}
+    counts = _reusable(job.output, fingerprint=fingerprint, origins=origins)
+    pending = {name: path for name, path in sources.items() if name not in counts}
+    with writing(job.output, kind=KIND, keep=bool(counts)) as draft:
+        for stale in set(draft.path.glob("*.arrow")) - {draft.path / name for name in counts}:
             stale.unlink()
-        for name, counts in _tokenize_shards(pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path):
-            shards[name] = {"source": sources[name][1], **asdict(counts)}
-        metrics = _metrics(shards)
+        counts |= _tokenize_shards(pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path)
+        shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
+        metrics = {split: _metrics([counts[name] for name in names]) for split, names in shards.items()}
         write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
         draft.facts |= {
             "layout": LAYOUT,
             "tokenizer": fingerprint,
             "vocabulary": tokenizer.vocab_size,
+            # In the order of the corpus, which a sampler sees.
             "shards": shards,
-            **metrics,
+            "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
+            "origins": origins,
         }
     return job.output
 
@@ -109,19 +109,19 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
     )
 
 
-def _reusable(output: Path, *, fingerprint: str, sources: dict[str, tuple[Path, str]]) -> dict[str, Any]:
-    """Facts of the shards in `output` that need not be made again."""
+def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
+    """Name and counts of the shards in `output` that need not be made again."""
     try:
         # Verified, because the new manifest will vouch for them.
-        earlier: Manifest = read_manifest(output, kind=KIND, verify=True)
+        facts = read_manifest(output, kind=KIND, verify=True).facts
     except ArtifactError:
         return {}
-    if (earlier.facts["tokenizer"], earlier.facts["layout"]) != (fingerprint, LAYOUT):
+    if (facts["tokenizer"], facts["layout"]) != (fingerprint, LAYOUT):
         return {}
     return {
-        name: facts
-        for name, facts in earlier.facts["shards"].items()
-        if name in sources and facts["source"] == sources[name][1]
+        name: Counts(**facts["counts"][name])
+        for name, origin in facts["origins"].items()
+        if origins.get(name) == origin
     }
 
 
@@ -131,8 +131,8 @@ def _tokenize_shards(
     """Write the shards, in worker processes if there is enough to do; yields each one's name and counts."""
     if not pending:
         return
-    documents = sum(pq.ParquetFile(path).metadata.num_rows for path in pending.values())
-    text_bytes = sum(_text_bytes(path) for path in pending.values())
+    sizes = [measure(path) for path in pending.values()]
+    documents, text_bytes = sum(size.documents for size in sizes), sum(size.text_bytes for size in sizes)
     workers = min(len(pending), len(os.sched_getaffinity(0)))
     with Progress(f"tokenize {into.name.strip('.').removesuffix('.partial')}", total=documents, unit="doc") as bar:
         if workers < 2 or text_bytes < PARALLEL_BYTES:
@@ -140,31 +140,36 @@ def _tokenize_shards(
                 yield name, _write(path, into=into / name, tokenizer=tokenizer, advance=bar.advance)
             return
         # Spawned: a forked child could inherit a lock that another thread of this process holds.
+        context = multiprocessing.get_context("spawn")
+        done: multiprocessing.Queue[int] = context.Queue()
         with ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(directory,),
+            workers, mp_context=context, initializer=_start_worker, initargs=(directory, done)
         ) as pool:
             running = {pool.submit(_work, path, into / name): name for name, path in pending.items()}
-            for future in as_completed(running):
-                counts = future.result()
-                bar.advance(counts.documents)
-                yield running[future], counts
+            while running:
+                finished, _ = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+                while not done.empty():
+                    bar.advance(done.get())
+                for future in finished:
+                    yield running.pop(future), future.result()
 
 
-_worker_tokenizer: Tokenizer
+class _Worker:
+    """What a worker process keeps between shards."""
+
+    tokenizer: Tokenizer
+    done: multiprocessing.Queue[int]
 
 
-def _start_worker(directory: Path) -> None:
-    global _worker_tokenizer
+def _start_worker(directory: Path, done: multiprocessing.Queue[int]) -> None:
     # The processes are the parallelism; the library's own threads would only compete with them.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _worker_tokenizer = load_tokenizer(directory)
+    _Worker.tokenizer = load_tokenizer(directory)
+    _Worker.done = done
 
 
 def _work(path: Path, into: Path) -> Counts:
-    return _write(path, into=into, tokenizer=_worker_tokenizer, advance=lambda _: None)
+    return _write(path, into=into, tokenizer=_Worker.tokenizer, advance=_Worker.done.put)
 
 
 def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[int], object]) -> Counts:
@@ -180,33 +185,21 @@ def _text_batches(path: Path) -> Iterator[list[str]]:
     """Documents of one Parquet shard in lists of about BATCH_CHARACTERS characters."""
     texts: list[str] = []
     size = 0
-    for rows in pq.ParquetFile(path).iter_batches(batch_size=256, columns=["text"]):
-        for text in rows.column(0).to_pylist():
-            texts.append(text)
-            size += len(text)
-            if size >= BATCH_CHARACTERS:
-                yield texts
-                texts, size = [], 0
+    for text in corpus.read_shard(path):
+        texts.append(text)
+        size += len(text)
+        if size >= BATCH_CHARACTERS:
+            yield texts
+            texts, size = [], 0
     if texts:
         yield texts
 
 
-def _text_bytes(path: Path) -> int:
-    metadata = pq.ParquetFile(path).metadata
-    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-
-
-def _metrics(shards: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Totals and rates of each split."""
-    metrics = {}
-    for split in SPLITS:
-        total = Counts()
-        for name, facts in shards.items():
-            if name.startswith(f"{split}-"):
-                total += Counts(**{key: facts[key] for key in asdict(total)})
-        metrics[split] = asdict(total) | {
-            "shards": sum(name.startswith(f"{split}-") for name in shards),
-            "tokens_per_word": total.tokens / max(1, total.words),
-            "unknown_rate": total.unknown / max(1, total.tokens),
-        }
-    return metrics
+def _metrics(shards: list[Counts]) -> dict[str, float]:
+    """Totals and rates of a split."""
+    total = sum(shards, Counts())
+    return asdict(total) | {
+        "shards": len(shards),
+        "tokens_per_word": total.tokens / max(1, total.words),
+        "unknown_rate": total.unknown / max(1, total.tokens),
+    }

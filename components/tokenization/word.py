@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenizers import models
 
 from components.config import WordSettings
-from components.tokenization.bert import BertWordsTokenizer, backend, count_words
+from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.wordpiece import check_size
@@ -22,14 +22,13 @@ class WordTokenizer(BertWordsTokenizer):
         return models.WordLevel(vocabulary, unk_token="[UNK]")
 
 
-def train_word(
-    texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation, strip_accents: bool
-) -> WordTokenizer:
+def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
     """Count words and keep the most frequent, equal counts in alphabetical order; `texts` are already segmented.
 
     Raises:
         DataError: fewer different words are frequent enough than were asked for.
     """
+    strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = count_words(texts, cutter)
     frequent = [word for word, count in words.items() if count >= settings.min_frequency]

@@ -10,7 +10,7 @@ from tokenizers import models, trainers
 
 from components.config import WordPieceSettings
 from components.errors import DataError
-from components.tokenization.bert import BertWordsTokenizer, backend, count_words
+from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 
@@ -37,7 +37,7 @@ class WordPieceTokenizer(BertWordsTokenizer):
 
 
 def train_wordpiece(
-    texts: Sequence[str], *, settings: WordPieceSettings, segmentation: Segmentation, strip_accents: bool
+    texts: Sequence[str], *, settings: WordPieceSettings, segmentation: Segmentation
 ) -> WordPieceTokenizer:
     """Learn a vocabulary by merging the most frequent pairs of pieces; `texts` are already segmented.
 
@@ -48,6 +48,7 @@ def train_wordpiece(
     Raises:
         DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
     """
+    strip_accents = settings.lowercase and not marks_are_letters(texts)
     learner = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     alphabet, continuing = _alphabet(
         count_words(texts, learner), limit=max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
