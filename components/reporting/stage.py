@@ -1,0 +1,347 @@
+"""The stage `report`: the numbers that the other stages left, as one HTML page with figures and as JSON.
+
+The page holds everything itself (styles, figures), so that it can be sent, archived and read on a phone. Nothing is
+computed here but layout: what is claimed was computed by `evaluate`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from components.artifacts import read_manifest, writing
+from components.config import Section
+from components.errors import ArtifactError
+from components.reporting import figures
+from components.reporting.figures import Line
+
+KIND = "report"
+CORPORA = ("general", "domain")
+TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
+#: Rows of a table of slices.
+SLICES = 20
+
+
+class ReportJob(Section):
+    """What the report covers.
+
+    Attributes:
+        out: `params.run.out`, below which the stages' outputs are.
+        data: the file that holds the version of data/.
+    """
+
+    out: Path
+    families: list[str]
+    tasks: list[str]
+    output: Path
+    data: Path = Path("data.dvc")
+
+
+@dataclass
+class Table:
+    """Cells as text, the first column to the left."""
+
+    columns: Sequence[str]
+    rows: list[Sequence[str]]
+    title: str = ""
+
+
+@dataclass
+class Drawing:
+    """A figure with its caption."""
+
+    svg: str
+    caption: str
+
+
+@dataclass
+class Chapter:
+    """A heading with sentences (`lead` stands out), tables and figures."""
+
+    title: str
+    lead: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Drawing] = field(default_factory=list)
+
+
+def report(job: ReportJob) -> Path:
+    """Write report.html and report.json; returns their directory.
+
+    Raises:
+        ArtifactError: a stage that the report reads has not run.
+    """
+    evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
+    models = {
+        (family, start): _json(job.out / "metrics" / stage / f"{family}.json")
+        for family in job.families
+        for start, stage in TRAINED
+    }
+    corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in CORPORA}
+    vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
+    data = _data_version(job.data)
+    chapters = [
+        *(_scores(task, evaluation) for task, evaluation in evaluations.items()),
+        _language_models(job, models),
+        *(_details(task, evaluation) for task, evaluation in evaluations.items()),
+        _data(corpora, vocabularies),
+        _lineage(job, data),
+    ]
+    numbers = {
+        "data": data,
+        "evaluation": evaluations,
+        "language_models": {f"{family}-{start}": found for (family, start), found in models.items()},
+        "corpora": corpora,
+        "vocabularies": vocabularies,
+    }
+    loader = jinja2.PackageLoader("components.reporting", "")
+    page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    setting = f"Data version {data}. Scores are macro F1 on the test split, mean over seeds with its interval."
+    with writing(job.output, kind=KIND) as draft:
+        html = page.get_template("report.html.j2").render(chapters=chapters, setting=setting)
+        (draft.path / "report.html").write_text(html, encoding="utf-8")
+        (draft.path / "report.json").write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+    return job.output
+
+
+def _scores(task: str, evaluation: dict[str, Any]) -> Chapter:
+    """Who wins at how many labels, and what transfer brought."""
+    budgets = evaluation["budgets"]
+    chapter = Chapter(f"{task}: what the labels give")
+    important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
+    chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
+    chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
+    chapter.tables.append(
+        Table(
+            ["system", *(f"{_budget(budget)} labels" for budget in budgets)],
+            [
+                [
+                    system["system"],
+                    *(_interval(cell["scores"]["macro_f1"]) for cell in _by_budget(system, budgets)),
+                ]
+                for system in evaluation["systems"]
+            ],
+            f"Macro F1 by labels a class ({evaluation['confidence']:.0%} intervals, "
+            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows)",
+        )
+    )
+    curves = {
+        system["system"]: Line(
+            x=[cell["labels"] for cell in system["budgets"]],
+            y=[cell["scores"]["macro_f1"]["mean"] for cell in system["budgets"]],
+            low=[cell["scores"]["macro_f1"]["low"] for cell in system["budgets"]],
+            high=[cell["scores"]["macro_f1"]["high"] for cell in system["budgets"]],
+            dashed=system["family"] == "baseline",
+        )
+        for system in evaluation["systems"]
+    }
+    svg = figures.lines(curves, x_label="labels a class", y_label="macro F1", logarithmic=True, ticks=True)
+    chapter.figures.append(Drawing(svg, "Score against labels; bands are the intervals."))
+    training = {
+        system["system"]: Line(
+            x=[point["epoch"] for point in system["training_curve"]],
+            y=[point["macro_f1"] for point in system["training_curve"]],
+        )
+        for system in evaluation["systems"]
+        if len(system["training_curve"]) > 1
+    }
+    if training:
+        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label="macro F1 on dev")
+        caption = f"Learning at {_budget(budgets[-1])} labels a class; at 0 only the head has learned."
+        chapter.figures.append(Drawing(svg, caption))
+    rows = [
+        [
+            f"{family}-{start}",
+            axis,
+            name,
+            *(_interval(found[part]) for part in ("transferred", "scratch", "difference")),
+        ]
+        for family, starts in evaluation["benefits"].items()
+        for start, axes in starts.items()
+        for axis, benefits in axes.items()
+        for name, found in benefits.items()
+    ]
+    if rows:
+        columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
+        chapter.tables.append(Table(columns, rows, "The three benefits of transfer"))
+    return chapter
+
+
+def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) -> Chapter:
+    """How the language models learned, how fast, and what adaptation made them forget."""
+    chapter = Chapter("Language models")
+    rows: list[Sequence[str]] = []
+    for (family, start), found in models.items():
+        perplexity = found.get("perplexity_per_word") or found.get("bits_per_character")
+        rows.append(
+            [
+                f"{family} {start}",
+                f"{found['parameters']:,}",
+                f"{found['tokens']:,}",
+                f"{found['seconds'] / 60:.1f} min",
+                f"{found['tokens_per_second']:,.0f}",
+                str(found["precision"]),
+                f"{perplexity:,.2f}" if perplexity else "",
+                _pair(found, "general_before_perplexity_per_word", "general_after_perplexity_per_word"),
+            ]
+        )
+    columns = [
+        "model",
+        "parameters",
+        "tokens",
+        "time",
+        "tokens/s",
+        "precision",
+        "perplexity a word",
+        "general: before, after",
+    ]
+    chapter.tables.append(Table(columns, rows))
+    chapter.text.append(
+        "Perplexity a word is measured on held-out text of the corpus that the model was trained on last; the last column "
+        "is the general text before and after adaptation: what was forgotten."
+    )
+    for start, stage in TRAINED:
+        curves = {
+            family: Line(*_columns(job.out / "curves" / stage / f"{family}.csv", "tokens", "loss"))
+            for family in job.families
+        }
+        svg = figures.lines(curves, x_label="tokens", y_label="training loss (nats a token)")
+        chapter.figures.append(Drawing(svg, f"{start}: training loss."))
+    speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
+    chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens a second"), "Throughput in training."))
+    return chapter
+
+
+def _details(task: str, evaluation: dict[str, Any]) -> Chapter:
+    """Classes, slices, confusion and calibration of the best system at the largest budget."""
+    budget = evaluation["budgets"][-1]
+    name = evaluation["best"][str(budget)]
+    system = next(found for found in evaluation["systems"] if found["system"] == name)
+    cell = next(found for found in system["budgets"] if found["budget"] == budget)
+    chapter = Chapter(f"{task}: {name} at {_budget(budget)} labels a class, the best there")
+    chapter.figures = [
+        Drawing(figures.confusion(cell["confusion"], evaluation["labels"]), "Confusion, all seeds together."),
+        Drawing(
+            figures.calibration(
+                {
+                    found["system"]: Line(
+                        [point["confidence"] for point in found["budgets"][-1]["calibration"] if point["rows"]],
+                        [point["accuracy"] for point in found["budgets"][-1]["calibration"] if point["rows"]],
+                    )
+                    for found in evaluation["systems"]
+                }
+            ),
+            "Calibration at the largest budget.",
+        ),
+    ]
+    classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
+    rows = [
+        [label, *(f"{found[key]:.3f}" for key in ("precision", "recall", "f1")), f"{found['rows']:.0f}"]
+        for label, found in classes
+    ]
+    chapter.tables.append(Table(["class", "precision", "recall", "F1", "rows"], rows, "Classes, worst first"))
+    slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
+    if slices:
+        rows = [
+            [part, f"{found['rows']:.0f}", f"{found['accuracy']:.3f}", f"{found['macro_f1']:.3f}"]
+            for part, found in slices
+        ]
+        title = f"The {len(slices)} largest of {len(cell['slices'])} slices"
+        chapter.tables.append(Table(["slice", "rows", "accuracy", "macro F1"], rows, title))
+    return chapter
+
+
+def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]]) -> Chapter:
+    """What was read, what was dropped and why, and how the vocabularies fit."""
+    chapter = Chapter("Data")
+    keys = list(next(iter(corpora.values())))
+    rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
+    rows = [row for row in rows if any(row[1:])]
+    chapter.tables.append(Table(["corpus", *corpora], rows, "Ingestion"))
+    if vocabularies:
+        keys = [key for key, value in next(iter(vocabularies.values())).items() if isinstance(value, int | float)]
+        rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in vocabularies.values())] for key in keys]
+        chapter.tables.append(Table(["vocabulary", *vocabularies], rows, "Vocabularies"))
+    return chapter
+
+
+def _lineage(job: ReportJob, data: str) -> Chapter:
+    """From the version of the data to the classifiers, by digests."""
+    raw = [("data", "data/", data[:12])]
+    corpora = [(corpus, f"{corpus} corpus", _digest(job.out / "corpus" / corpus)) for corpus in CORPORA]
+    starts = [
+        [
+            (f"{family}-{start}", f"{family} {start}", _digest(job.out / "encoder" / family / start))
+            for family in job.families
+        ]
+        for start, _ in TRAINED
+    ]
+    classifiers = [
+        (f"{task}/{family}", f"{task}, {family}", _digest(job.out / "finetuned" / task / f"{family}-adapted"))
+        for task in job.tasks
+        for family in job.families
+        if (job.out / "finetuned" / task / f"{family}-adapted").is_dir()
+    ]
+    layers = [raw, corpora, *starts, *([classifiers] if classifiers else [])]
+    edges = [("data", corpus) for corpus in CORPORA]
+    for family in job.families:
+        edges += [("general", f"{family}-pretrained"), (f"{family}-pretrained", f"{family}-adapted")]
+        edges.append(("domain", f"{family}-adapted"))
+        edges += [(f"{family}-adapted", key) for key, _, _ in classifiers if key.endswith(f"/{family}")]
+    caption = "Every box is a directory; below its name the start of the digest of its content."
+    return Chapter("Lineage", figures=[Drawing(figures.lineage(layers, edges), caption)])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: missing; run the stage {path.parent.name} first") from error
+    return found
+
+
+def _data_version(path: Path) -> str:
+    """DVC's digest of data/; "not versioned" without a data.dvc."""
+    if not path.is_file():
+        return "not versioned"
+    return str(yaml.safe_load(path.read_text(encoding="utf-8"))["outs"][0]["md5"])
+
+
+def _digest(directory: Path) -> str:
+    return read_manifest(directory).digest[:12]
+
+
+def _columns(path: Path, x: str, y: str) -> tuple[list[float], list[float]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        points = [(float(row[x]), float(row[y])) for row in csv.DictReader(file) if row[x] and row[y]]
+    return [point[0] for point in points], [point[1] for point in points]
+
+
+def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
+    cells = {cell["budget"]: cell for cell in system["budgets"]}
+    return [cells[budget] for budget in budgets]
+
+
+def _budget(budget: int) -> str:
+    return "all" if budget < 0 else str(budget)
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def _pair(found: dict[str, Any], before: str, after: str) -> str:
+    return f"{found[before]:,.1f}, {found[after]:,.1f}" if found.get(before) and found.get(after) else ""
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else ""

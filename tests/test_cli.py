@@ -1,0 +1,52 @@
+"""The command line: verbs from functions, one message and exit code 2 for what a user got wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components import cli
+from components.cli import FLOWS
+from components.errors import DataError
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_users_error_is_one_message_without_traceback(tmp_path: Path) -> None:
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["run"]["out"] = 3
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    command = [sys.executable, "-m", "components.cli", "check", "--params", str(tmp_path / "params.yaml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert "run.out: must be a valid string (found 3)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+    def misused() -> None:
+        raise DataError("data/x.csv:3: no column 'text'")
+
+    monkeypatch.setattr(cli, "app", misused)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("verb", FLOWS)
+def test_every_handed_over_verb_has_its_program(verb: str) -> None:
+    source = (ROOT / "flows" / f"{verb}.py").read_text()
+    assert '__name__ == "__main__"' in source

@@ -1,0 +1,89 @@
+"""The table of stages: every item of every shipped params file makes a valid job."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from components import stages
+from components.config import Params, Section, load_params
+from components.errors import ConfigError
+from components.stages import STAGES, Stage, check_params, run_stage
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
+    stage = STAGES[name]
+    module = importlib.import_module(stage.module)
+    assert callable(getattr(module, stage.function))
+    items = stage.items(load_params(path))
+    assert items
+    for arguments in items.values():
+        job = getattr(module, stage.job)(**arguments)
+        assert isinstance(job, Section)
+
+
+def test_each_corpus_goes_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+    raw["tokenizer"]["domain_vocabulary"] = "general"
+    params = Params.model_validate(raw)
+    tokenize = STAGES["tokenize"].items(params)
+    assert {item: str(arguments["tokenizer"]) for item, arguments in tokenize.items()} == {
+        "general-wordpiece": "artifacts/tokenizer/general-wordpiece",
+        "domain-wordpiece": "artifacts/tokenizer/general-wordpiece",
+    }
+    assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+    assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+
+
+def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+
+    def work(job: SimpleNamespace) -> Path:
+        output = tmp_path / "written"
+        output.mkdir()
+        (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
+        (output / "curve.csv").write_text("step,loss\n1,2\n")
+        return output
+
+    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=SimpleNamespace, work=work))
+    monkeypatch.setitem(STAGES, "sample", Stage("sample", "Job", "work", lambda params: {"one": {"loss": 3}}))
+    run_stage("sample", Params.model_validate(raw), item="one")
+    assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
+    assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
+
+
+def test_unknown_stages_and_items_name_the_nearest(raw: dict[str, Any]) -> None:
+    params = Params.model_validate(raw)
+    with pytest.raises(ConfigError, match="unknown stage 'pretrian'; did you mean 'pretrain'\\?"):
+        run_stage("pretrian", params)
+    with pytest.raises(ConfigError, match="stage pretrain: unknown item 'bert'; known: ulmfit"):
+        run_stage("pretrain", params, item="bert")
+    with pytest.raises(ConfigError, match="stage report has no items; found 'ulmfit'"):
+        run_stage("report", params, item="ulmfit")
+
+
+def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str, Any]) -> None:
+    raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
+    raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
+    raw["data"]["general"]["path"] = "data/absent"
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "model.hiden: unknown key; did you mean 'hidden'?" in message
+    assert "unknown task kind 'clasification'; did you mean 'classification'?" in message
+    assert "data.general.path: data/absent does not exist; `headstart data` makes the built-in data" in message
