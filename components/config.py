@@ -290,6 +290,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"
 
 
+#: Environment variables that win over a key of the section `cluster`.
+PLACES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
+
+
 def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
@@ -304,10 +308,10 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
-    storage, cluster = os.environ.get("HEADSTART_STORAGE"), raw.get("cluster") or {}
-    if storage and isinstance(cluster, dict):
-        # As RAY_ADDRESS does: where checkpoints lie differs between the hosts that share one params.yaml.
-        raw["cluster"] = {**cluster, "storage": storage}
+    # Where the cluster and its checkpoints are differs between the hosts that share one params.yaml.
+    here = {key: value for name, key in PLACES.items() if (value := os.environ.get(name))}
+    if here and isinstance(cluster := raw.get("cluster") or {}, dict):
+        raw["cluster"] = {**cluster, **here}
     problems = _unknown_names(raw)
     try:
         params = Params.model_validate(raw)

@@ -56,6 +56,11 @@ class Layout:
     def postgres(self) -> Path:
         return self.folder / "postgres"
 
+    @property
+    def empty(self) -> Path:
+        """A file without a word; DVC reads AWS's files where they are named, and /dev/null is no file to it."""
+        return self.folder / "empty"
+
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
@@ -88,8 +93,8 @@ class Stack:
             "PATH": f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
             # No keys but the ones given: neither a profile of the user nor the metadata service of a cloud machine.
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_CONFIG_FILE": str(self.layout.empty),
+            "AWS_SHARED_CREDENTIALS_FILE": str(self.layout.empty),
             "AWS_EC2_METADATA_DISABLED": "true",
             "PREFECT_HOME": str(self.layout.folder / "prefect"),
             **(service.environment if service else {}),
@@ -177,6 +182,7 @@ def up(folder: Path, *, say: Say = print) -> Stack:
     binaries = postgres.programs()
     shutil.rmtree(layout.folder, ignore_errors=True)
     layout.logs.mkdir(parents=True)
+    layout.empty.touch()
     stack = Stack(layout, settings(), compose.free_ports(compose.PORTS), say)
     try:
         stack.ray_folder = Path(tempfile.mkdtemp(prefix="hs-ray-"))

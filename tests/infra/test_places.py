@@ -1,0 +1,34 @@
+"""The variables by which a host says where its cluster and its checkpoints are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.config import load_params
+from components.errors import ConfigError
+
+PARAMS = Path(__file__).parents[2] / "params.yaml"
+
+
+def test_the_host_says_where_the_cluster_and_its_checkpoints_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
+    monkeypatch.setenv("HEADSTART_STORAGE", "s3://headstart/checkpoints")
+    cluster = load_params(PARAMS).cluster
+    assert (cluster.address, cluster.storage) == ("ray-head:6379", "s3://headstart/checkpoints")
+
+
+def test_without_the_variables_params_yaml_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HEADSTART_STORAGE", "")
+    cluster = load_params(PARAMS).cluster
+    assert (cluster.address, cluster.storage) == ("local", ".headstart/checkpoints")
+
+
+def test_a_section_of_the_wrong_type_is_still_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
+    wrong = tmp_path / "params.yaml"
+    wrong.write_text(PARAMS.read_text().replace("cluster: ", "cluster: 3\nother: "))
+    with pytest.raises(ConfigError, match=r"cluster: must be a valid dictionary"):
+        load_params(wrong)
