@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prefect import task
+from prefect import Task, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
@@ -25,7 +25,7 @@ from prefect.states import Completed
 from components.errors import HeadstartError
 from flows import processes
 from flows.plan import Stage
-from flows.repository import STATE, environment
+from flows.repository import environment
 from flows.terminal import terminal
 
 #: Seconds before a stage that broke off is started again.
@@ -59,7 +59,6 @@ def worth_another_try(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
     name="stage",
     task_run_name="{stage.name}",
     cache_policy=NO_CACHE,
-    retry_delay_seconds=list(RETRY_DELAYS_S),
     retry_condition_fn=worth_another_try,
 )
 def run_stage(stage: Stage, root: Path) -> State[str]:
@@ -75,13 +74,18 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     lines: list[str] = []
     command = (*DVC, "repro", "--single-item", stage.address)
     for reason in stage.reasons[:3]:
-        _say(f"because of {reason}", source=stage.name)
+        _say(f"runs: {reason}", source=stage.name)
     code = _run(command, source=stage.name, root=root, limit_s=stage.limit_s, lines=lines)
     if code:
         raise failure(stage.name, code, lines)
     outcome = next((name for text, name in OUTCOMES.items() if any(text in line for line in lines)), "Completed")
     _publish(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
+
+
+def stage_task(stage: Stage) -> Task[[Stage, Path], State[str]]:
+    """`run_stage` under the stage's own name and with its number of retries."""
+    return run_stage.with_options(name=stage.group, retries=stage.retries, retry_delay_seconds=list(RETRY_DELAYS_S))
 
 
 @task(name="up to date", task_run_name="{stage.name}", cache_policy=NO_CACHE)
@@ -124,10 +128,9 @@ def _run(command: Iterable[str], *, source: str, root: Path, limit_s: float, lin
         return processes.run(
             list(command),
             directory=root,
-            environment=environment(),
+            environment=environment(root),
             limit_s=limit_s,
             on_line=relay,
-            record=root / STATE / "running",
         )
     except processes.CommandTimeoutError:
         raise StageError(

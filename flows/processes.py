@@ -20,12 +20,17 @@ import psutil
 
 #: Seconds that processes get to end by themselves after SIGTERM; Ray's driver needs about 3.
 GRACE_S = 10.0
-#: Marks the processes of a repository's stages, so that a number reused by the system is never mistaken for one.
-MARK = "HEADSTART_REPOSITORY"
+#: A variable that every process of a run inherits: the number of the run's process, and the repository.
+MARK = "HEADSTART_RUN"
 
 
 class CommandTimeoutError(Exception):
     """The command ran past its limit and was ended."""
+
+
+def mark(root: Path) -> dict[str, str]:
+    """The variable that makes a process known as this run's, whatever becomes of the processes between."""
+    return {MARK: f"{os.getpid()} {root}"}
 
 
 def run(
@@ -35,12 +40,8 @@ def run(
     environment: Mapping[str, str],
     limit_s: float,
     on_line: Callable[[str], None],
-    record: Path | None = None,
 ) -> int:
     """Run a command to its end, give each line that it prints to `on_line`, and return its exit code.
-
-    `record` is a file that holds the leader's process number meanwhile: if this process is killed without a chance to
-    clean up, the next one finds what it left running (`end_leftover`).
 
     Raises:
         CommandTimeoutError: it took longer than `limit_s` seconds; all of its processes have ended.
@@ -48,7 +49,7 @@ def run(
     process = subprocess.Popen(
         command,
         cwd=directory,
-        env={**environment, MARK: str(directory)},
+        env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -56,9 +57,6 @@ def run(
         errors="replace",
         start_new_session=True,
     )
-    if record is not None:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(str(process.pid))
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
     reader.start()
@@ -82,8 +80,6 @@ def run(
     finally:
         end_session(process.pid)
         process.poll()
-        if record is not None:
-            record.unlink(missing_ok=True)
 
 
 def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
@@ -107,26 +103,24 @@ def members(session: int) -> list[psutil.Process]:
     return list(found.values())
 
 
-def end_session(session: int, *, grace_s: float = GRACE_S) -> None:
+def end_session(session: int) -> None:
     """End every process of a session, politely first, and come back when none is left."""
-    living = {process.pid: process for process in members(session)}
+    end(members(session), more=lambda: members(session))
+
+
+def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.Process]] = tuple) -> None:
+    """End processes, politely first, and come back when none is left; `more` finds those that appear meanwhile."""
+    living = {process.pid: process for process in found}
     if not living:
         return
     _signal(living.values(), signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while living and time.monotonic() < deadline:
-        time.sleep(0.05)
-        living = _living(session, living)
+    deadline = time.monotonic() + GRACE_S
     while living:
-        _signal(living.values(), signal.SIGKILL)
         time.sleep(0.05)
-        living = _living(session, living)
-
-
-def _living(session: int, known: Mapping[int, psutil.Process]) -> dict[int, psutil.Process]:
-    # Those that left the session are no longer found by it: they are asked one by one.
-    still = {pid: process for pid, process in known.items() if _is_alive(process)}
-    return still | {process.pid: process for process in members(session)}
+        living = {pid: process for pid, process in living.items() if _is_alive(process)}
+        living |= {process.pid: process for process in more()}
+        if time.monotonic() > deadline:
+            _signal(living.values(), signal.SIGKILL)
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -142,21 +136,12 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def end_leftover(record: Path, *, directory: Path) -> bool:
-    """End what a run that was killed outright left running; True if there was anything."""
-    try:
-        session = int(record.read_text())
-    except (FileNotFoundError, ValueError):
-        return False
-    ours = [process for process in members(session) if _mark(process) == str(directory)]
-    if ours:
-        end_session(session)
-    record.unlink(missing_ok=True)
-    return bool(ours)
-
-
-def _mark(process: psutil.Process) -> str | None:
-    with contextlib.suppress(psutil.Error):
-        mark: str | None = process.environ().get(MARK)
-        return mark
-    return None
+def orphans(root: Path) -> list[psutil.Process]:
+    """What runs that were killed outright left running: a stage and its workers, Prefect's embedded server."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            run, _, where = process.environ().get(MARK, "").partition(" ")
+            if where == str(root) and not psutil.pid_exists(int(run)) and _is_alive(process):
+                found.append(process)
+    return found

@@ -8,7 +8,7 @@ from prefect import flow
 
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import run_stage
+from flows.dvc_tasks import stage_task
 from flows.repository import find_root, locked, pipeline_of
 from flows.retrain import ask_dvc
 from flows.terminal import terminal
@@ -30,7 +30,7 @@ def promote(params: str = "params.yaml") -> None:
         plan = ask_dvc(pipeline_of(file, root=root), root=root)
         for stage in plan.stages:
             if stage.name in STAGES:
-                run_stage.with_options(name=stage.group, retries=stage.retries)(stage, root)
+                stage_task(stage)(stage, root)
     for line in summary.decisions(root=root, params=file):
         terminal.say(line)
 

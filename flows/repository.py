@@ -14,6 +14,7 @@ from pathlib import Path
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
+from flows.processes import mark
 
 STATE = ".headstart"
 PIPELINE = "dvc.yaml"
@@ -32,11 +33,11 @@ def find_root(start: Path) -> Path:
     raise ConfigError(f"{start}: neither here nor above is a DVC repository; run from the project's folder")
 
 
-def environment() -> dict[str, str]:
+def environment(root: Path) -> dict[str, str]:
     """Of a stage's process: `headstart` and `dvc` are those of this interpreter, and lines come as they are printed."""
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "1"}
+    return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager

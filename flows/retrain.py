@@ -15,9 +15,9 @@ from prefect import flow
 from components.errors import ConfigError
 from flows import processes, summary
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, run_stage
+from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, stage_task
 from flows.plan import Plan, Stage
-from flows.repository import STATE, environment, find_root, locked, pipeline_of
+from flows.repository import environment, find_root, locked, pipeline_of
 from flows.terminal import terminal
 
 #: What a run is for: the scores. They ask for everything they are made from; the rest reads what is there then.
@@ -39,8 +39,9 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
     file = Path(params).resolve()
     root = find_root(file.parent)
     with locked(root, what=f"retrain {params}", say=terminal.say):
-        if processes.end_leftover(root / STATE / "running", directory=root):
-            terminal.say("ended what an earlier run that was killed had left running")
+        if left := processes.orphans(root):
+            terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
+            processes.end(left)
         pipeline = pipeline_of(file, root=root)
         run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
         plan = ask_dvc(pipeline, root=root)
@@ -65,8 +66,7 @@ def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
         # Below a stage that ran, DVC looks again: the same output as before changes nothing further down.
         if stage.reasons or stage.always or touched.intersection(stage.needs):
             started = time.monotonic()
-            run = run_stage.with_options(name=stage.group, retries=stage.retries)
-            outcome = str(run(stage, root, return_state=True).result())
+            outcome = str(stage_task(stage)(stage, root, return_state=True).result())
             if outcome != "Skipped":
                 touched.add(stage.name)
                 terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
@@ -94,7 +94,7 @@ def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
     """
     lines: list[str] = []
     command = [sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root))]
-    code = processes.run(command, directory=root, environment=environment(), limit_s=3600, on_line=lines.append)
+    code = processes.run(command, directory=root, environment=environment(root), limit_s=3600, on_line=lines.append)
     if code:
         raise failure("dvc status", code, lines)
     plan = Plan.from_json(lines[-1])

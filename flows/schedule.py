@@ -104,7 +104,7 @@ def server(*, port: int, root: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     with log.open("w") as output:
         process = subprocess.Popen(
-            command, cwd=root, env=environment(), stdout=output, stderr=output, start_new_session=True
+            command, cwd=root, env=environment(root), stdout=output, stderr=output, start_new_session=True
         )
     try:
         terminal.say(f"starting a Prefect server at {address.removesuffix('/api')}")

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.testing.utilities import prefect_test_harness
+
+import flows  # noqa: F401  - Prefect's defaults, before Prefect is imported
+
+ROOT = Path(__file__).parents[2]
+
+PIPELINE = """\
+vars:
+  - params_file: params.yaml
+  - root: .
+stages:
+  ingest:
+    foreach: [general, domain]
+    do:
+      wdir: ${root}
+      cmd: python work.py ingest ${item} data/${item} ${run.out}/corpus/${item}
+      deps: ["data/${item}", work.py]
+      outs: ["${run.out}/corpus/${item}"]
+  pretrain:
+    wdir: ${root}
+    cmd: python work.py pretrain model ${run.out}/corpus/general ${run.out}/model
+    meta: {minutes: 1, retries: 1}
+    deps: ["${run.out}/corpus/general"]
+    params:
+      - ${params_file}: [ingest.min_characters]
+    outs: ["${run.out}/model"]
+    metrics: ["${run.out}/metrics.json"]
+    plots:
+      - ${run.out}/curve.csv: {x: step, y: loss}
+  evaluate:
+    wdir: ${root}
+    cmd: python work.py evaluate scores ${run.out}/corpus/domain ${run.out}/scores
+    deps: ["${run.out}/corpus/domain", "${run.out}/model"]
+    outs: ["${run.out}/scores"]
+  unwanted:
+    wdir: ${root}
+    cmd: "false"
+    outs: ["${run.out}/unwanted"]
+  register:
+    wdir: ${root}
+    cmd: python work.py register registry ${run.out}/scores ${run.out}/registered
+    always_changed: true
+    deps: ["${run.out}/scores"]
+    outs:
+      - ${run.out}/registered:
+          cache: false
+"""
+
+# What the stages do: copy a text, note that they ran, say a line. A file `trouble` makes one of them misbehave.
+WORK = """\
+import json, os, re, subprocess, sys, time
+from pathlib import Path
+
+stage, name, source, target = sys.argv[1:5]
+source = Path(source)
+with open("ran.log", "a") as log:
+    log.write(f"{stage} {name}\\n")
+print(f"{stage} reads {source}", flush=True)
+trouble = Path("trouble").read_text().split() if Path("trouble").exists() else []
+if stage in trouble:
+    match trouble[1]:
+        case "refuse":
+            sys.exit(print(f"error: {source}: line 3: no text\\n  put some there", file=sys.stderr) or 2)
+        case "crash":
+            raise ZeroDivisionError("a defect")
+        case "crash-once":
+            Path("trouble").unlink()
+            os.kill(os.getpid(), 9)
+        case "hang":
+            child = subprocess.Popen(["sleep", "600"])
+            Path("child").write_text(str(child.pid))
+            time.sleep(600)
+text = source.read_text() if source.is_file() else "".join(sorted(f.read_text() for f in source.rglob("*.txt")))
+Path(target).parent.mkdir(parents=True, exist_ok=True)
+Path(target).write_text(text.strip()[:1] if stage == "pretrain" else text)
+if stage == "pretrain":
+    factor = float(re.search(r"min_characters: (\\d+)", Path("params.yaml").read_text())[1])
+    Path(target).with_name("metrics.json").write_text(json.dumps({"loss": 3.5 * factor, "speed": {"tokens": 7}}))
+    Path(target).with_name("curve.csv").write_text(f"step,loss\\n1,{4 * factor}\\n2,{3.5 * factor}\\n")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A git and DVC repository with five quick stages and the shipped settings; `ran.log` lists what ran."""
+    files = {
+        "dvc.yaml": PIPELINE,
+        "work.py": WORK,
+        "params.yaml": (ROOT / "params.yaml").read_text(),
+        "data/general/a.txt": "general text\n",
+        "data/domain/aws/a.txt": "domain text\n",
+        "data/tasks/aws-type/train.jsonl": "{}\n",
+        ".gitignore": "/data\n/artifacts\n/.headstart/\n/ran.log\n/trouble\n/child\n/dvc_plots\n/mlflow.db\n",
+        ".dvcignore": ".headstart/\n",
+        ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n",
+        ".dvc/.gitignore": "/tmp\n/cache\n/config.local\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=tmp_path, check=True)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "start")
+    return tmp_path
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def dvc(root: Path, *arguments: str, code: int = 0) -> str:
+    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=root, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+
+
+def ran(root: Path) -> list[str]:
+    """The stages that ran since the last call."""
+    log = root / "ran.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """Prefect with a database of its own, for the whole session: starting it takes seconds."""
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
