@@ -14,6 +14,7 @@ import typer
 
 from components.config import load_params
 from components.errors import HeadstartError
+from components.training import threads
 
 PARAMS = Path("params.yaml")
 
@@ -97,6 +98,7 @@ for _verb, _help in FLOWS.items():
 
 def main() -> None:
     """Entry point of the command `headstart`."""
+    threads.prepare()
     try:
         app()
     except HeadstartError as error:

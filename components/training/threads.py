@@ -13,9 +13,17 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-#: Memory is kept by the process instead of being given back and zeroed anew for every large temporary: page faults were
-#: a third to a half of an LSTM's training step. One arena, because that of a second thread cannot hold large blocks.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32 - 1), "MALLOC_TRIM_THRESHOLD_": str(2**32 - 1), "MALLOC_ARENA_MAX": "1"}
+QUIET = {
+    # Two threads beside busy neighbours: 9.2 s a step with waiting threads that spin, 0.7 s with ones that sleep.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # Memory is kept by the process instead of being given back and zeroed anew for every large temporary: page faults
+    # were a third to a half of an LSTM's training step. One arena, for that of a second thread holds no large blocks.
+    "MALLOC_MMAP_THRESHOLD_": str(2**32 - 1),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32 - 1),
+    "MALLOC_ARENA_MAX": "1",
+    # Results that do not depend on which work space cuBLAS happens to get (contract 7 on GPUs).
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
 #: The same for a process that runs already: parameters of glibc's mallopt.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX = -3, -1, -8
 
@@ -34,28 +42,27 @@ def cores() -> int:
 
 def environment(threads: int) -> dict[str, str]:
     """Variables for a child process that owns `threads` cores. What the user has set stays."""
-    wanted = {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        **MALLOC,
-        # Results that do not depend on which work space cuBLAS happens to get (contract 7 on GPUs).
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(_allowed(threads)))
+    return counts | {name: os.environ.get(name, value) for name, value in QUIET.items()}
 
 
-def prepare(threads: int | None = None) -> None:
-    """Set the variables in this process; of use only before torch or NumPy is imported."""
-    os.environ.update(environment(threads or cores()))
+def prepare() -> None:
+    """Set the variables in this process; of use only before torch is imported."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
+def _allowed(threads: int) -> int:
+    """No more than the user allows by OMP_NUM_THREADS."""
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    return min(threads, int(allowed)) if allowed.isdigit() and int(allowed) else threads
 
 
 def own(threads: int) -> None:
     """Let torch compute with `threads` threads in this process from now on, and keep the memory it has used."""
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(_allowed(threads))
     with suppress(OSError, AttributeError):
         # Not every C library has mallopt; without it training is slower, not wrong.
         libc = ctypes.CDLL("libc.so.6")
