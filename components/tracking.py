@@ -56,8 +56,10 @@ PROBE_SECONDS = 5.0
 BATCH_METRICS = 1000
 BATCH_PARAMETERS = 100
 VALUE_LENGTH = 5000
+#: Characters of MLflow's own messages that are passed on; some go on with the server's traceback.
+MESSAGE_LENGTH = 400
 
-for _noisy in ("alembic", "mlflow.store.db.utils", "mlflow.tracking._model_registry.client"):
+for _noisy in ("alembic", "mlflow"):
     logging.getLogger(_noisy).setLevel(logging.WARNING)
 
 
@@ -174,8 +176,8 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        text = str(error.message if hasattr(error, "message") else error).strip()
-        raise RegistryError(f"MLflow, {what}: {text.splitlines()[0] if text else type(error).__name__}") from error
+        text = " ".join(str(error.message).split())
+        raise RegistryError(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
     except OSError as error:  # requests' errors are OSErrors too
         raise RegistryError(f"MLflow, {what}: {error}") from error
 

@@ -7,11 +7,12 @@ differs between two runs with the same result: no timings, no curves. Its digest
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def copy_code(files: Iterable[Path], target: Path) -> Path:
 def requirements(files: Iterable[Path], lock: Path) -> list[str]:
     """The packages that `files` import, pinned as in the lock (or as installed, if the lock does not name one)."""
     modules = {module.split(".")[0] for file in files for module in _imports(file)} - {PACKAGE.name, "__future__"}
-    providers = importlib.metadata.packages_distributions()
+    providers = _providers()
     names = {
         # One module may come from several distributions (mlflow, mlflow-skinny): the one of its name holds the others.
         _canonical(module if module in providers[module] else providers[module][0])
@@ -148,6 +149,11 @@ def requirements(files: Iterable[Path], lock: Path) -> list[str]:
     }
     pinned = _lock(lock)
     return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *ALWAYS})]
+
+
+@functools.cache
+def _providers() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def _lock(path: Path) -> dict[str, str]:
@@ -161,6 +167,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@functools.cache
 def _imports(file: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(file))):

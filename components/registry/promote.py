@@ -230,7 +230,7 @@ def _judge(
             models[label] = load_version(registry, version)
         except HeadstartError as error:
             problems[label] = str(error)
-    latencies = measure_latency(models, split.texts)
+    latencies = measure_latency(models, split.texts, rounds=LATENCY_TEXTS)
 
     def scored(version: Version) -> Scored:
         model = models.get(version.label)
@@ -276,7 +276,7 @@ def answers(classifier: Classifier, split: TestSplit) -> Labels:
 
 
 def measure_latency(
-    classifiers: dict[str, Classifier], texts: Sequence[str], *, rounds: int = LATENCY_TEXTS
+    classifiers: dict[str, Classifier], texts: Sequence[str], *, rounds: int
 ) -> dict[str, dict[str, float]]:
     """Milliseconds for one text at a time, the classifiers taking turns so that a busy machine troubles all alike.
 

@@ -7,6 +7,7 @@ the letter's place in the alphabet modulo 3, and a classifier that "knows" k let
 from __future__ import annotations
 
 import json
+import shutil
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,14 +162,23 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path, empty_database: Path) -> Pipeline:
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
     """Everything that a run leaves behind; the adapted classifier is the best."""
-    (tmp_path / "mlflow.db").write_bytes(empty_database.read_bytes())
-    made = Pipeline(tmp_path)
+    made = Pipeline(tmp_path_factory.mktemp("finished"))
+    shutil.copyfile(empty_database, made.root / "mlflow.db")
     made.write_examples()
     made.write_encoder("pretrained", seed=1)
     made.write_encoder("adapted", seed=2)
-    for start, knows in (("scratch", 14), ("pretrained", 18), ("adapted", 22)):
-        made.write_classifier(start, knows=knows)  # type: ignore[arg-type]
-    return made
+    made.write_classifier("scratch", knows=14)
+    made.write_classifier("pretrained", knows=18)
+    made.write_classifier("adapted", knows=22)
+    return made.root
+
+
+@pytest.fixture
+def pipeline(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A copy of `finished` for one test, and fewer texts to measure latency with."""
+    monkeypatch.setattr("components.registry.promote.LATENCY_TEXTS", 10)
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return Pipeline(tmp_path)

@@ -1,0 +1,320 @@
+"""The stage promote: verdict, alias, ledger, rollback, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import components.registry.ledger as ledger_module
+from components.errors import ArtifactError, HeadstartError, RegistryError
+from components.prediction import label_texts
+from components.registry.champion import load_champion
+from components.registry.ledger import Ledger, champions, locked
+from components.registry.promote import TestSplit, answers, measure_latency, promote, rollback
+from components.registry.promotion import TestRows
+from components.registry.stage import register
+from components.tracking import Registry, connect
+from tests.registry.conftest import LABELS, Pipeline
+
+NAME = "headstart-letters"
+
+
+def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict:
+    """Register the adapted classifier (made to know so many letters) and promote; the decision."""
+    if knows is not None:
+        pipeline.write_classifier("adapted", knows=knows)
+    register(pipeline.register_job(starts=["adapted"]))
+    return json.loads(promote(pipeline.promote_job(**rule)).read_text())["decisions"]["letters"]
+
+
+def champion(pipeline: Pipeline) -> str | None:
+    version = connect(pipeline.settings).alias(NAME, "champion")
+    return version.number if version is not None else None
+
+
+def events(pipeline: Pipeline) -> list[str]:
+    return [line["event"] for line in Ledger(pipeline.ledger).lines()]
+
+
+def test_the_first_model_is_promoted_and_answers(pipeline: Pipeline) -> None:
+    decision = run(pipeline)
+
+    assert decision["verdict"] == "promote"
+    assert decision["against"] == "most frequent class"
+    assert decision["candidate_score"] == pytest.approx(22 / 26)
+    assert (decision["alias_before"], decision["alias_after"]) == (None, "1")
+    assert decision["candidate"]["name"] == NAME
+    assert decision["candidate"]["latency_ms"].keys() == {"p50", "p99"}
+    assert decision["test"]["rows"] == 260
+    assert decision["last_change"]["action"] == "promote"
+    assert champion(pipeline) == "1"
+    assert events(pipeline) == ["decision", "intent", "done"]
+
+    loaded = load_champion(pipeline.settings, "letters")
+    assert [answer.label for answer in label_texts(loaded, ["a", "bb", "c", "d", "z"])] == ["x", "y", "z", "x", "z"]
+
+
+def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+
+    assert decision["verdict"] == "promote"
+    assert decision["gain"] == pytest.approx(8 / 26)
+    assert (decision["champion"]["version"], decision["candidate"]["version"]) == ("1", "2")
+    assert champion(pipeline) == "2"
+    assert champions(connect(pipeline.settings), NAME) == ["1", "2"]
+
+    told = rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    assert told == f"{NAME}@champion: version 1 restored, version 2 taken back"
+    assert champion(pipeline) == "1"
+    intent = [line for line in Ledger(pipeline.ledger).lines() if line["event"] == "intent"][-1]
+    assert (intent["action"], intent["before"], intent["after"], intent["history"]) == ("rollback", "2", "1", ["1"])
+
+    # The next run finds the same challenger again: what a person took back stays back.
+    decision = run(pipeline)
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"][0].startswith(f"{NAME}/2 was rolled back")
+    assert champion(pipeline) == "1"
+    with pytest.raises(RegistryError, match=rf"^{NAME}: no champion is recorded before version 1$"):
+        rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+
+
+def test_a_worse_challenger_is_rejected(pipeline: Pipeline) -> None:
+    run(pipeline, knows=24)
+    decision = run(pipeline, knows=16)
+
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"][0] == "not better by more than 0"
+    assert (decision["alias_before"], decision["alias_after"]) == ("1", "1")
+    assert champion(pipeline) == "1"
+    version = connect(pipeline.settings).get(NAME, "2")
+    assert json.loads(version.tags["decision"])[0] == "reject"
+
+
+def test_the_same_content_changes_nothing_and_is_not_scored(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(pipeline)
+    before = events(pipeline)
+    monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
+    decision = run(pipeline)
+
+    assert decision["verdict"] == "unchanged"
+    assert decision["last_change"]["action"] == "promote"
+    assert events(pipeline) == before
+
+
+def test_a_decision_on_the_same_things_is_not_made_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(pipeline, knows=24)
+    first = run(pipeline, knows=16)
+    before = events(pipeline)
+    with monkeypatch.context() as patch:
+        patch.setattr("components.registry.promote.load_version", _must_not_be_called)
+        assert run(pipeline) == first
+    assert events(pipeline) == before
+
+    # Another rule is another question; so is another test split.
+    assert run(pipeline, least_gain=0.01)["reasons"][0] == "not better by more than 0.01"
+    pipeline.write_examples(rows=234)
+    assert run(pipeline)["test"]["rows"] == 234
+
+
+def _must_not_be_called(*_: object) -> None:
+    raise AssertionError("scored again")
+
+
+def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    pipeline.write_examples(rows=234)
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+
+    assert decision["verdict"] == "promote"
+    assert decision["champion_score"] == pytest.approx(16 / 26)
+    assert decision["test"]["rows"] == 234
+
+
+def test_a_champion_whose_files_were_altered_leaves_it_open(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    (weights,) = (pipeline.root / "mlruns").rglob("head.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+    decision = run(pipeline, knows=24)
+    assert decision["verdict"] == "inconclusive"
+    assert decision["reasons"][0].startswith(f"champion {NAME}/1 could not be scored: ")
+    assert "head.safetensors: altered since it was written (SHA-256 differs)" in decision["reasons"][0]
+    assert champion(pipeline) == "1"
+    with pytest.raises(ArtifactError, match=r"head.safetensors: altered since it was written \(SHA-256 differs\)"):
+        load_champion(pipeline.settings, "letters")
+
+
+def test_a_swapped_bundle_is_found_by_the_registered_digest(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    (bundle,) = (path.parent for path in (pipeline.root / "mlruns").rglob("head.safetensors"))
+    # Whole and consistent in itself, but not what was registered.
+    pipeline.write_classifier("adapted", knows=20)
+    other = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "classifier"
+    for name in ("head.safetensors", "manifest.json"):
+        (bundle / name).write_bytes((other / name).read_bytes())
+
+    with pytest.raises(ArtifactError, match=rf"^{NAME}/1: its files are not the ones that were registered"):
+        load_champion(pipeline.settings, "letters")
+
+
+def test_files_that_are_gone_are_named(pipeline: Pipeline) -> None:
+    run(pipeline)
+    (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
+
+    with pytest.raises(RegistryError, match=rf"{NAME}/1: .*No such"):
+        load_champion(pipeline.settings, "letters")
+
+
+def test_negative_transfer_is_told(pipeline: Pipeline) -> None:
+    pipeline.write_classifier("scratch", knows=26)
+    decision = run(pipeline, knows=20)
+
+    # knows=20: u and x are taken for x's neighbours; every letter from the 21st on is in the slice `late`.
+    assert "transfer hurts on slice 'late': 0.538 against 1.000 from scratch" in decision["warnings"]
+    assert any(line.startswith("transfer hurts on class 'x'") for line in decision["warnings"])
+    assert not [line for line in decision["warnings"] if "'early'" in line]
+
+
+@pytest.mark.parametrize("after_step", ["intent", "alias", "history"])
+def test_a_crash_between_record_and_change_is_finished_by_the_next_run(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_step: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    register(pipeline.register_job(starts=["adapted"]))
+    with monkeypatch.context() as patch:
+        if after_step == "intent":
+            patch.setattr(Registry, "set_alias", killed)
+        elif after_step == "alias":
+            patch.setattr(Registry, "set_model_tag", killed)
+        else:
+            append = Ledger.append
+            patch.setattr(
+                Ledger,
+                "append",
+                lambda self, event, **facts: killed() if event == "done" else append(self, event, **facts),
+            )
+        with pytest.raises(Killed):
+            promote(pipeline.promote_job())
+    assert champion(pipeline) == (None if after_step == "intent" else "1")
+    assert events(pipeline) == ["decision", "intent"]
+
+    told = json.loads(promote(pipeline.promote_job()).read_text())
+    assert told["recovered"] == [f"interrupted promote of {NAME} from version none to 1: finished"]
+    assert told["decisions"]["letters"]["verdict"] == "unchanged"
+    assert champion(pipeline) == "1"
+    assert champions(connect(pipeline.settings), NAME) == ["1"]
+    assert Ledger(pipeline.ledger).lines()[-1]["recovered"] is True
+    assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
+
+
+def test_an_interrupted_change_that_somebody_overtook_is_abandoned(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    run(pipeline, knows=12)
+    run(pipeline, knows=10)
+    registry, ledger = connect(pipeline.settings), Ledger(pipeline.ledger)
+    facts = {"model": NAME, "alias": "champion", "action": "promote", "reasons": []}
+    ledger.append("intent", id="i", uri=registry.uri, before="2", after="3", history=["3"], **facts)
+
+    told = json.loads(promote(pipeline.promote_job()).read_text())
+    assert told["recovered"] == [
+        f"interrupted promote of {NAME} from version 2 to 3: abandoned, the alias points to version 1 meanwhile"
+    ]
+    assert champion(pipeline) == "1"
+    assert ledger.open_changes(registry.uri) == []
+
+
+def test_an_alias_that_moved_during_the_decision_is_not_overwritten(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(pipeline, knows=12)
+    pipeline.write_classifier("adapted", knows=16)
+    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.write_classifier("adapted", knows=24)
+    register(pipeline.register_job(starts=["adapted"]))
+    registry = connect(pipeline.settings)
+
+    def moved(*arguments: object, **keywords: object) -> None:
+        registry.set_alias(NAME, "champion", registry.get(NAME, "2"))
+        original(*arguments, **keywords)  # type: ignore[arg-type]
+
+    original = ledger_module.move_champion
+    monkeypatch.setattr("components.registry.promote.move_champion", moved)
+    with pytest.raises(RegistryError, match=rf"^{NAME}@champion: moved from version 1 to 2 meanwhile; run this again$"):
+        promote(pipeline.promote_job(largest_slice_loss=1.0))
+    assert champion(pipeline) == "2"
+
+
+def test_one_change_at_a_time(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
+    message = rf"ledger.lock: process {os.getpid()} has been changing the registry for more than 0.1 s"
+    with locked(ledger), pytest.raises(RegistryError, match=message), locked(ledger, seconds=0.1):
+        pass
+    with locked(ledger, seconds=0.1):  # free again
+        pass
+
+
+def test_a_line_cut_off_by_a_crash_does_not_count(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("done", id="1", uri="u")
+    with ledger.path.open("a") as file:
+        file.write('{"event": "do')
+    assert [line["id"] for line in ledger.lines()] == ["1"]
+
+    ledger.append("done", id="2", uri="u")
+    assert [line["id"] for line in ledger.lines()] == ["1", "2"]
+    ledger.path.write_text("no json\n" + ledger.path.read_text())
+    with pytest.raises(ArtifactError, match=r"ledger.jsonl:1: damaged .* restore the file"):
+        ledger.lines()
+
+
+def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
+    with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion, so there is nothing to roll back$"):
+        rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
+        load_champion(pipeline.settings, "letters")
+    assert issubclass(RegistryError, HeadstartError)
+
+
+def test_answers_are_matched_by_name(pipeline: Pipeline) -> None:
+    split = TestSplit(
+        texts=["a", "b", "c", ""],
+        names=["new", "z", "x"],
+        rows=TestRows(digest="t", labels=np.array([0, 1, 2, 2])),
+    )
+    # a -> x, b -> y (which this test split does not have), c -> z, no text -> no answer
+    assert answers(pipeline.classifier("adapted"), split).tolist() == [2, -1, 1, -1]
+
+
+def test_latency_is_taken_one_text_at_a_time_in_turns() -> None:
+    calls: list[str] = []
+
+    class Timed:
+        labels = LABELS
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def predict(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+            assert len(texts) == batch_size == 1
+            calls.append(self.name)
+            return np.array([[1.0, 0.0, 0.0]], dtype=np.float32)
+
+    measured = measure_latency({"a": Timed("a"), "b": Timed("b")}, ["t"] * 40, rounds=10)
+    assert calls == ["a", "b"] * 15  # 5 to warm up and 10 that count
+    assert all(times["p99"] >= times["p50"] > 0 for times in measured.values())
+    assert measure_latency({"a": Timed("a")}, [], rounds=10) == {}
