@@ -23,12 +23,13 @@ _INLINE_NAMES = """
 INLINE = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 # Only the tags of HTML, and only with well-formed attributes: `<unk>`, `a <b and c> d` and `List<String>` are text.
-_KNOWN = re.compile(rf"</?({'|'.join(sorted(BLOCK | INLINE))}){_ATTRIBUTES}/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_ANY = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>]*)?/?>|<!--.*?-->", re.DOTALL)
+_KNOWN_BLOCK = re.compile(rf"</?(?:{'|'.join(sorted(BLOCK))}){_ATTRIBUTES}/?>", re.IGNORECASE)
+_KNOWN_INLINE = re.compile(rf"</?(?:{'|'.join(sorted(INLINE))}){_ATTRIBUTES}/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_ANY_BLOCK = re.compile(rf"</?(?:{'|'.join(sorted(BLOCK))})(?:\s[^<>]*)?/?>", re.IGNORECASE)
+_ANY_INLINE = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--.*?-->", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style)\b[^>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 # A tag between a word and its full stop leaves a space there; `.NET` and `:param` keep theirs.
-_LOOSE = re.compile(r"[ \t]+([,.;:)\]])(?=\s|$)")
-_SPACES = re.compile(r"[^\S\n]+")
+_LOOSE = re.compile(r" ([,.;:)\]])(?=\s|$)")
 
 
 def plain_text(text: str, *, any_tag: bool = False) -> str:
@@ -39,21 +40,20 @@ def plain_text(text: str, *, any_tag: bool = False) -> str:
         any_tag: take every `<word ...>` for a tag, as in documentation that writes a literal `<` as `&lt;`;
             else only the tags of HTML.
     """
-    if "<" in text:
+    # By far most fragments are one paragraph without anything inside.
+    if text.startswith("<p>") and text.endswith("</p>") and text.count("<") == 2:
+        text = text[3:-4]
+    elif "<" in text:
         text = strip_tags(text, any_tag=any_tag)
     if "&" in text:
         text = html.unescape(text)
-    lines = (_LOOSE.sub(r"\1", _SPACES.sub(" ", line)).strip() for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    return _LOOSE.sub(r"\1", "\n".join([line for line in lines if line]))
 
 
 def strip_tags(text: str, *, any_tag: bool = False) -> str:
     """Tags taken out, block tags replaced by a line break, scripts and style sheets dropped; entities stay."""
     if "</s" in text or "</S" in text:
         text = _HIDDEN.sub("\n", text)
-    return (_ANY if any_tag else _KNOWN).sub(_replacement, text)
-
-
-def _replacement(match: re.Match[str]) -> str:
-    name = match.group(1)
-    return "\n" if name is not None and name.lower() in BLOCK else ""
+    block, inline = (_ANY_BLOCK, _ANY_INLINE) if any_tag else (_KNOWN_BLOCK, _KNOWN_INLINE)
+    return inline.sub("", block.sub("\n", text))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.ingestion.builtin import aws, docstrings, tasks
+from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.textkey import text_key
 from components.progress import Progress
@@ -27,7 +28,7 @@ def build(directory: Path) -> dict[str, int]:
         DataError: a package of the fixed list is not installed, or the files cannot be written.
     """
     counts: dict[str, int] = {}
-    with Progress("data: domain and tasks", total=4, unit="part") as bar:
+    with Progress("data: domain and tasks", total=5, unit="part") as bar:
         services = aws.read_services()
         bar.advance()
         types = tasks.parameter_types(services)
@@ -36,7 +37,13 @@ def build(directory: Path) -> dict[str, int]:
         bar.advance()
         held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
         documents = [document for service in services for document in aws.service_documents(service)]
-        texts = aws.corpus(documents, without=held)
+        by_service, left_out = services_task.service_of_documents(services, documents)
+        for split, rows in by_service.items():
+            counts[f"tasks/aws-service/{split}"] = write_rows(
+                directory / "tasks" / "aws-service" / f"{split}.jsonl", rows
+            )
+        bar.advance()
+        texts = aws.corpus(documents, without=held, left_out=left_out)
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)

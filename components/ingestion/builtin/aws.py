@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Member:
     type: str
     html: str
 
-    @property
+    @cached_property
     def text(self) -> str:
         return plain_text(self.html, any_tag=True)
 
@@ -41,7 +42,7 @@ class Shape:
     html: str
     members: tuple[Member, ...]
 
-    @property
+    @cached_property
     def text(self) -> str:
         return plain_text(self.html, any_tag=True)
 
@@ -55,7 +56,7 @@ class Operation:
     input: str | None
     output: str | None
 
-    @property
+    @cached_property
     def text(self) -> str:
         return plain_text(self.html, any_tag=True)
 

@@ -31,8 +31,6 @@ PACKAGES = (
     "torch",
     "huggingface_hub",
     "hypothesis",
-    "redis",
-    "celery",
 )
 # Tests say little; vendored copies and generated code repeat; the rest is written by a package's build, so that it
 # differs from one wheel of a version to the next (CPU and CUDA builds of torch, platforms of scipy).
@@ -47,7 +45,9 @@ _SKIPPED_FILES = re.compile(
 )
 #: Text handed to a call counts as documentation if the function's name says so and it is at least this long.
 _CALL_CHARACTERS = 80
+# A document ends at the first top-level definition after this many characters, or inside a long class after more.
 _DOCUMENT_CHARACTERS = 8_000
+_CLASS_CHARACTERS = 32_000
 # Line separators that only some readers see (form feed, U+2028) and other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 # Lines that a package fills at import time: `{input}`, `%(params)s`.
@@ -57,8 +57,8 @@ _PLACEHOLDER = re.compile(r"^\s*(?:\{\w+\}|%\([^()\n]*\)s)\s*$\n?", re.MULTILINE
 def documents() -> Iterator[dict[str, str]]:
     """Rows {id, text}: every module's distinct docstrings, in file order, cut between top-level definitions.
 
-    A docstring that an earlier one repeats word for word is left out. Documents longer than about 8,000 characters
-    end at the next top-level definition, so that a topic stays whole.
+    A docstring that repeats an earlier one word for word is left out. Documents longer than about 8,000 characters
+    end at the next top-level definition, so that a topic stays whole (in classes beyond 32,000, at the next method).
 
     Raises:
         DataError: a package of the list is not installed.
@@ -88,17 +88,20 @@ def _extract_file(path: Path) -> list[list[str]]:
 
 def _cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Iterator[dict[str, str]]:
     texts: list[str] = []
-    number = 0
-    for last, group in [*((False, group) for group in groups), (True, [])]:
+    number, size = 0, 0
+    for group in groups:
         for text in group:
             key = blake2b(text.encode(), digest_size=16).digest()
-            if key not in seen:
-                seen.add(key)
-                texts.append(text)
-        if texts and (last or sum(map(len, texts)) >= _DOCUMENT_CHARACTERS):
-            yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
-            number += 1
-            texts = []
+            if key in seen:
+                continue
+            seen.add(key)
+            if size >= (_DOCUMENT_CHARACTERS if text is group[0] else _CLASS_CHARACTERS):
+                yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
+                texts, number, size = [], number + 1, 0
+            texts.append(text)
+            size += len(text)
+    if texts:
+        yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
 
 
 def extract(source: bytes) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from hashlib import blake2b
 
 from components.ingestion.builtin.aws import Service
@@ -80,10 +80,18 @@ def parameter_types(services: list[Service]) -> Splits:
 
 
 def balanced(rows: list[Row], per_class: int) -> list[Row]:
-    """The first rows of every class, in order: `per_class` of each, or as many as the rarest class has."""
+    """Rows with the same number of every class: `per_class`, or as many as the rarest class has; order is kept.
+
+    One service gives at most an eighth of a class, unless the class has no more of others.
+    """
     classes: dict[str, list[Row]] = defaultdict(list)
+    overflow: dict[str, list[Row]] = defaultdict(list)
+    taken: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        classes[row["label"]].append(row)
-    size = min([per_class, *map(len, classes.values())])
-    kept = {id(row) for found in classes.values() for row in found[:size]}
+        taken[row["label"], row["service"]] += 1
+        within = taken[row["label"], row["service"]] <= max(1, per_class // 8)
+        (classes if within else overflow)[row["label"]].append(row)
+    ranked = [classes[label] + overflow[label] for label in sorted(classes)]
+    size = min([per_class, *map(len, ranked)])
+    kept = {id(row) for found in ranked for row in found[:size]}
     return [row for row in rows if id(row) in kept]

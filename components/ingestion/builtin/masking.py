@@ -1,0 +1,94 @@
+"""Names of services taken out of their own documents, so that a label is not in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from components.ingestion.builtin.aws import Service
+
+MASK = "this service"
+
+#: Spellings that the models' own metadata does not give: products, abbreviations, former names.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "bedrock": ("Bedrock",),
+    "bedrock-agent": ("Bedrock Agent", "Bedrock Agents", "Bedrock"),
+    "bedrock-agentcore-control": ("AgentCore", "Agent Core", "Bedrock"),
+    "cleanrooms": ("Clean Rooms",),
+    "cognito-idp": ("Cognito",),
+    "dms": ("Database Migration Service",),
+    "ec2": ("Elastic Compute Cloud",),
+    "ecs": ("Elastic Container Service", "EC2 Container Service"),
+    "iam": ("Identity and Access Management",),
+    "iotsitewise": ("SiteWise", "IoT SiteWise"),
+    "lexv2-models": ("Lex", "Lex V2"),
+    "logs": ("CloudWatch Logs",),
+    "medialive": ("Elemental MediaLive", "Elemental"),
+    "mediaconvert": ("Elemental MediaConvert", "Elemental"),
+    "quicksight": ("Quick Suite", "Quick"),
+    "rds": ("Relational Database Service",),
+    "s3": ("Simple Storage Service",),
+    "sagemaker": ("SageMaker AI",),
+    "securityhub": ("Security Hub CSPM",),
+    "ssm": ("Systems Manager", "Simple Systems Manager"),
+}
+_METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPrefix", "signingName", "targetPrefix")
+# The maker's name before a masked one, and words that a masked name was joined to.
+_MAKER = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
+_JOINED = re.compile(rf"(?<=[A-Za-z0-9]){MASK} ?|{MASK}(?=[A-Za-z0-9])")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
+# Names from this length on are taken out of the middle of a word too (`sagemakergeospatial`).
+_DISTINCTIVE = 8
+
+
+def spellings(service: Service) -> set[str]:
+    """Names of a service: from its metadata without the maker, its key, and the aliases."""
+    found = {service.key, *ALIASES.get(service.key, ())}
+    for field in _METADATA:
+        name = re.sub(r"_?[Vv]?\d{8}$", "", service.metadata.get(field, ""))
+        found |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
+    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in found}
+    return {name for name in names | {name.removesuffix(" Service") for name in names} if len(name) > 1}
+
+
+@dataclass(frozen=True)
+class Masker:
+    """One name: `pattern` is worth a try only where `stem` stands in the text in lower case."""
+
+    stem: str
+    pattern: re.Pattern[str]
+
+
+def maskers(services: Iterable[Service]) -> list[Masker]:
+    """Patterns of all spellings of all these services, longest first.
+
+    Words of a name may be joined, spaced or hyphenated, in any case; inside identifiers (`AwsEc2Instance`,
+    `s3Bucket`) a name counts where a capital or a sign marks its ends.
+    """
+    names = sorted({name for service in services for name in spellings(service)}, key=lambda name: (-len(name), name))
+    return [_masker(name) for name in names]
+
+
+def _masker(name: str) -> Masker:
+    words = [word for part in re.split(r"[\s_-]+", name) for word in _WORDS.findall(part) or [part]]
+    letters = "".join(words)
+    spaced = r"[\s_-]?".join(map(re.escape, words))
+    if len(letters) >= _DISTINCTIVE:
+        return Masker(words[0].lower(), re.compile(spaced, re.IGNORECASE))
+    capitals = "|".join(sorted({letters, letters.upper(), letters.capitalize()} - {letters.lower()}))
+    forms = (
+        rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])",
+        rf"(?<![A-Z])(?:{capitals})(?![a-z])",
+        rf"(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])",
+    )
+    return Masker(words[0].lower(), re.compile("|".join(forms)))
+
+
+def mask(text: str, names: Iterable[Masker]) -> str:
+    """The text with every name (and its maker's before it) replaced by `this service`, set off from its neighbours."""
+    lower = text.lower()
+    for name in names:
+        if name.stem in lower:
+            text = name.pattern.sub(MASK, text)
+    return _JOINED.sub(f" {MASK} ", _MAKER.sub("", text)) if MASK in text else text

@@ -1,0 +1,81 @@
+"""aws-service: which service a document belongs to, its names masked."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from components.ingestion.builtin.aws import Document, Service
+from components.ingestion.builtin.masking import mask, maskers
+from components.ingestion.builtin.tasks import Row, Splits, order_key
+from components.ingestion.dedup import KeyFiles, Shingles, exact_keys
+
+#: Services told apart: those with the most documents of at least `_WORDS` words.
+CLASSES = 20
+_WORDS = 30
+#: Longer documents are cut after this many words: the service shows long before.
+_WORDS_KEPT = 300
+#: Rows a class in the balanced splits.
+SERVICE_ROWS = {"dev": 20, "test": 50}
+# Word triples alike from this share on make two documents twins; more values than ingestion uses, to miss fewer.
+_THRESHOLD = 0.5
+_NGRAM = 3
+_PERMUTATIONS = 128
+
+
+def service_of_documents(services: list[Service], documents: list[Document]) -> tuple[Splits, set[str]]:
+    """Rows {id, text, label} of train, dev and test, and the ids of documents that dev and test hold (with twins).
+
+    Of near-duplicate documents only the first is kept, and none if they belong to several services, so no split
+    holds a twin of another's. Dev and test are balanced; train is shuffled and holds the rest.
+    """
+    counts = Counter(document.service for document in documents if len(document.text.split()) >= _WORDS)
+    chosen = {key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CLASSES]}
+    names = maskers([service for service in services if service.key in chosen])
+    rows: list[Row] = []
+    for document in documents:
+        if document.service in chosen:
+            words = mask(" ".join(document.text.split()), names).split()
+            if len(words) >= _WORDS:
+                rows.append({"id": document.id, "text": " ".join(words[:_WORDS_KEPT]), "label": document.service})
+    clusters = _clusters([row["text"] for row in rows])
+    twins: dict[int, list[Row]] = defaultdict(list)
+    for row, cluster in zip(rows, clusters, strict=True):
+        twins[cluster].append(row)
+    distinct = [found for found in twins.values() if len({row["label"] for row in found}) == 1]
+    distinct.sort(key=lambda found: order_key("aws-service", found[0]["id"]))
+    taken: Counter[str] = Counter()
+    splits: Splits = {"train": [], "dev": [], "test": []}
+    left_out: set[str] = set()
+    for found in distinct:
+        label = found[0]["label"]
+        taken[label] += 1
+        rank = taken[label]
+        split = "test" if rank <= SERVICE_ROWS["test"] else "dev" if rank <= sum(SERVICE_ROWS.values()) else "train"
+        splits[split].append(found[0])
+        if split != "train":
+            left_out |= {row["id"] for row in found}
+    return splits, left_out
+
+
+def _clusters(texts: list[str]) -> list[int]:
+    """The number of each text's cluster (its first member): near duplicates, and theirs, share one."""
+    parents = np.arange(len(texts))
+
+    def root(node: int) -> int:
+        while parents[node] != node:
+            parents[node] = parents[parents[node]]
+            node = int(parents[node])
+        return node
+
+    shingles = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS)
+    with tempfile.TemporaryDirectory() as folder, KeyFiles(Path(folder) / "keys", permutations=_PERMUTATIONS) as keys:
+        keys.add(exact_keys(texts), shingles.sketches(texts))
+        for later, earlier in keys.near_pairs(_THRESHOLD, without=np.zeros(len(texts), dtype=bool)):
+            for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
+                low, high = sorted((root(left), root(right)))
+                parents[high] = low
+    return [root(node) for node in range(len(texts))]
