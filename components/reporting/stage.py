@@ -204,8 +204,8 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     ]
     chapter.tables.append(Table(columns, rows))
     chapter.text.append(
-        "Perplexity a word is measured on held-out text of the corpus that the model was trained on last; the last column "
-        "is the general text before and after adaptation: what was forgotten."
+        "Perplexity a word is measured on held-out text of the corpus that the model was trained on last; the last "
+        "column is the general text before and after adaptation: what was forgotten."
     )
     for start, stage in TRAINED:
         curves = {
