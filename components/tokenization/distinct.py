@@ -12,6 +12,7 @@ from __future__ import annotations
 import string
 import threading
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -95,30 +96,37 @@ class DistinctWordEncoder:
 
     def _rows(self, words: list[str]) -> NDArray[np.int64]:
         """Row of each distinct word in the memory, after encoding those that were not there."""
-        known = self._row
         if self._bytes > MEMORY_BYTES:
             self._forget()
-            known = self._row
+        known = self._row
         rows = [known.get(word, -1) for word in words]
-        new = [index for index, row in enumerate(rows) if row < 0]
-        if new:
+        unseen = [index for index, row in enumerate(rows) if row < 0]
+        if unseen:
             # White space around a word and, where nothing else depends on it, its case make no other word.
-            plain = [self._plain(words[index]) for index in new]
-            distinct = list(dict.fromkeys(plain))
-            ids_of = dict(zip(distinct, self._encode_words(distinct), strict=True))
-            encoded = [ids_of[word] for word in plain]
-            lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-            at = len(self._starts) - 1
-            self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
-            flat = np.fromiter((id_ for ids in encoded for id_ in ids), dtype=np.int32, count=int(lengths.sum()))
-            self._flat = np.concatenate((self._flat, flat))
-            for row, index in enumerate(new, start=at):
-                rows[index] = row
-                word = words[index]
-                self._bytes += len(word) + 4 * int(lengths[row - at])
-                if len(word) <= LONGEST_REMEMBERED:
-                    known[word] = row
+            plain = [self._plain(words[index]) for index in unseen]
+            added = self._add([word for word in dict.fromkeys(plain) if word not in known])
+            for index, word in zip(unseen, plain, strict=True):
+                rows[index] = added[word] if word in added else known[word]
+                self._remember(words[index], rows[index])
+            for word, row in added.items():
+                self._remember(word, row)
         return np.asarray(rows, dtype=np.int64)
+
+    def _add(self, words: list[str]) -> dict[str, int]:
+        """Encode new words and append their ids to the memory; returns the row of each."""
+        first = len(self._starts) - 1
+        encoded = self._encode_words(words)
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(lengths.sum()))
+        self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
+        self._flat = np.concatenate((self._flat, flat))
+        self._bytes += flat.nbytes
+        return {word: first + position for position, word in enumerate(words)}
+
+    def _remember(self, word: str, row: int) -> None:
+        if len(word) <= LONGEST_REMEMBERED:
+            self._row[word] = row
+            self._bytes += len(word)
 
     def _plain(self, word: str) -> str:
         word = word.strip(_WHITE)

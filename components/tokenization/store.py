@@ -187,8 +187,8 @@ class TokenStore:
 
     def document(self, index: int) -> Stored:
         """The ids of one document, ending with END: a view of the map, in the stored type."""
-        start, end = int(self.offsets[index]), int(self.offsets[index + 1])
         part = self._part(index)
+        start, end = int(self.offsets[index]), int(self.offsets[index + 1])
         first = int(self._first_token[part])
         return self._tokens[part][start - first : end - first]
 

@@ -1,0 +1,121 @@
+"""Words and pieces cut the BERT way: exact values in the manner of google-research/bert tokenization_test.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from components.tokenization import Tokenizer
+
+MakeTokenizer = Callable[..., Tokenizer]
+
+
+def cut(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [tokenizer.pieces[id_] for id_ in tokenizer.encode_batch([text])[0]]
+
+
+def test_wordpiece_takes_the_longest_piece_from_left_to_right(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["want", "##want", "##ed", "wa", "un", "runn", "##ing"])
+    assert tokenizer.encode_batch(["", "unwanted running", "unwantedX running"])[1].tolist() == [9, 6, 7, 10, 11]
+    assert cut(tokenizer, "") == []
+    assert cut(tokenizer, "unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
+    assert cut(tokenizer, "unwantedX running") == ["[UNK]", "runn", "##ing"]
+
+
+def test_lowercase_takes_accents_off(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["hello", "!", "how", "are", "you", "?", "."])
+    assert cut(tokenizer, " \tHeLLo!how  \n Are yoU?  ") == ["hello", "!", "how", "are", "you", "?"]
+    assert cut(tokenizer, "H\u00e9llo") == ["hello"]
+    assert cut(tokenizer, "He\u0301llo") == ["hello"]
+
+
+def test_cased_keeps_case_and_accents(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["HeLLo", "H\u00e9llo", "!"], lowercase=False)
+    assert cut(tokenizer, "HeLLo!H\u00e9llo hello") == ["HeLLo", "!", "H\u00e9llo", "[UNK]"]
+
+
+def test_chinese_characters_are_words(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["ah", "\u535a", "\u63a8", "zz"])
+    assert cut(tokenizer, "ah\u535a\u63a8zz") == ["ah", "\u535a", "\u63a8", "zz"]
+
+
+def test_controls_vanish_and_every_white_space_separates(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["ab", "a", "b"])
+    assert cut(tokenizer, "a\x00b a\x0bb a\ufffdb a\x85b") == ["ab"] * 4
+    assert cut(tokenizer, "a\tb a\nb a\u00a0b a\u2003b a\u2028b") == ["a", "b"] * 5
+
+
+def test_every_ascii_mark_is_a_word(make: MakeTokenizer) -> None:
+    marks = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    tokenizer = make("word", [*marks, "a"])
+    assert cut(tokenizer, "a".join(marks)) == [piece for mark in marks for piece in (mark, "a")][:-1]
+
+
+def test_special_pieces_in_text_are_ordinary_characters(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["[", "]", "mask"])
+    assert tokenizer.encode_batch(["[MASK][mask]"])[0].tolist() == [5, 7, 6, 5, 7, 6]
+
+
+def test_a_word_of_more_than_a_hundred_characters_is_unknown(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["a", "##a"])
+    assert len(tokenizer.encode_batch(["a" * 100])[0]) == 100
+    assert tokenizer.encode_batch(["a" * 101 + " a"])[0].tolist() == [1, 5]
+
+
+def test_offsets_point_into_the_original_text(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["na", "##ive", "cafe", "!", "x"])
+    text = "  Nai\u0308ve \x00caf\u00e9!\tx"
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert ids.tolist() == [5, 6, 7, 8, 9]
+    assert [text[start:end] for start, end in spans] == ["Na", "i\u0308ve", "caf\u00e9", "!", "x"]
+
+
+def test_offsets_after_inserted_spaces(make: MakeTokenizer) -> None:
+    words = ["การ", "ตัด", "คำ", "ภาษาไทย", "aws", "\U0001f600"]
+    tokenizer = make("word", words, segmenter="thai", strip=False)
+    text = "aws การตัดคำ\U0001f600ภาษาไทยaws"
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert [text[start:end] for start, end in spans] == ["aws", "การ", "ตัด", "คำ", "\U0001f600", "ภาษาไทย", "aws"]
+    assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist() == [9, 5, 6, 7, 10, 8, 9]
+
+
+def test_lone_surrogates_are_dropped_like_other_bad_characters(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["ab", "c"])
+    text = "a\ud800b c"
+    assert tokenizer.encode_batch(["c", text])[1].tolist() == [5, 6]
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert ids.tolist() == [5, 6]
+    assert spans == [(0, 3), (4, 5)]
+
+
+def test_decode_writes_english(make: MakeTokenizer) -> None:
+    pieces = ["it", "'", "s", "a", "(", "well", "-", "known", ")", "test", ",", "##ed", ".", "$", "5"]
+    tokenizer = make("wordpiece", pieces)
+    text = "it's a (well-known) tested, $5."
+    ids = tokenizer.encode_batch([text])[0]
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode([2, *ids, 3, 0, 0]) == text
+    assert tokenizer.decode([1, 4]) == "[UNK] [MASK]"
+
+
+@pytest.mark.parametrize(
+    "text", ["Don't stop-me; now! (or: never?)", "x = {'a': [1, 2]}  # 50%", 'he said "no" / _yes_']
+)
+def test_decoded_text_gives_the_same_ids_again(make: MakeTokenizer, text: str) -> None:
+    tokenizer = make(
+        "wordpiece",
+        [
+            *"abcdefghijklmnopqrstuvwxyz0123456789",
+            *map("##{}".format, "abcdefghijklmnopqrstuvwxyz0"),
+            *"';-!(:?)={}[],#%\"/_",
+        ],
+    )
+    ids = tokenizer.encode_batch([text])[0]
+    assert 1 not in ids
+    assert tokenizer.encode_batch([tokenizer.decode(ids)])[0].tolist() == ids.tolist()
+
+
+def test_decode_puts_no_space_between_thai_words(make: MakeTokenizer) -> None:
+    tokenizer = make("word", ["การ", "ตัด", "คำ", "aws"], segmenter="thai", strip=False)
+    assert tokenizer.decode(tokenizer.encode_batch(["การตัดคำ aws"])[0]) == "การตัดคำ aws"

@@ -1,0 +1,111 @@
+"""Encoding distinct words gives exactly the ids of the library's own `encode_batch`, whatever the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.tokenization import distinct
+from components.tokenization.bert import BertWordsTokenizer
+from components.tokenization.distinct import DistinctWordEncoder
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
+from components.tokenization.wordpiece import WordPieceTokenizer
+
+# Letters that change under case folding or decomposition, marks, joiners, controls, every sort of white space,
+# punctuation in and outside ASCII, CJK, Thai, emoji, the special pieces' own characters.
+NASTY = (
+    "abIiZz09\u0130\u00df\u00e9\u00c5\u212b\ufb01\u01c5\u1e9e\u03a3\u03c2\u0345\u0301\u0323\u0e31\u0e01\u0e33\u200d\u200b\u200e\ufe0f\ufeff\u00ad"
+    "\x00\x01\x0b\x0c\x1c\x1f\x7f\x80\x85\u2028\u2029 \t\n\r\u00a0\u1680\u2003\u202f\u3000"
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~\u00a1\u00ab\u2010\u2019\u3001\uff01\u0964$+<^`|~\u20ac\u00b4"
+    "\u4e2d\u6587\u3042\uac00\u1100\u1161\U00020000\uf900\U0001f600\U0001f1f9\u2764\ufffd\ufffe\U0010ffff"
+)
+WORDS = ["ab", "##b", "[MASK]", "[UNK]", "##ing", "\u4e2d\u6587", "a.b", "naïve", "x" * 99, "y" * 120, "e\u0301"]
+
+nasty_texts = st.lists(
+    st.one_of(st.text(NASTY, max_size=30), st.text(max_size=15), st.lists(st.sampled_from(WORDS)).map("".join)),
+    max_size=6,
+).map("".join)
+
+
+def pieces() -> list[str]:
+    letters = [character for character in dict.fromkeys(NASTY + "cdefghijklmnopqrstuvwxyı") if not character.isspace()]
+    return [*SPECIAL_PIECES, *letters, *(f"##{letter}" for letter in letters), "ab", "##bb", "in", "##ing"]
+
+
+def tokenizer(cls: type[BertWordsTokenizer], *, lowercase: bool, strip_accents: bool) -> BertWordsTokenizer:
+    return cls(pieces(), segmentation=Segmentation("none"), lowercase=lowercase, strip_accents=strip_accents)
+
+
+VARIANTS = [
+    tokenizer(cls, lowercase=lowercase, strip_accents=strip)
+    for cls in (WordPieceTokenizer, WordTokenizer)
+    for lowercase, strip in ((True, True), (True, False), (False, False))
+]
+
+
+def names(variant: BertWordsTokenizer) -> str:
+    return (
+        f"{variant.kind}-{'lower' if variant.lowercase else 'cased'}-{'stripped' if variant.strip_accents else 'marks'}"
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=names)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(nasty_texts, max_size=5))
+def test_ids_equal_the_library(variant: BertWordsTokenizer, texts: list[str]) -> None:
+    expected = [encoding.ids for encoding in variant.backend.encode_batch(texts, add_special_tokens=False)]
+    assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
+
+
+@pytest.mark.parametrize("variant", VARIANTS[:2], ids=names)
+def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer) -> None:
+    """Each code point of the first blocks and every 67th of the rest, beside letters, white space and punctuation."""
+    points = [*range(0x3100), *range(0x3100, 0x110000, 67)]
+    characters = [chr(point) for point in points if not 0xD800 <= point < 0xE000]
+    texts = [f"a{character}b {character}. .{character}" for character in characters]
+    expected = [encoding.ids for encoding in variant.backend.encode_batch_fast(texts, add_special_tokens=False)]
+    assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
+
+
+def test_texts_are_kept_apart_across_chunks_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of some bytes and a memory of some bytes change nothing."""
+    monkeypatch.setattr(distinct, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(distinct, "MEMORY_BYTES", 24)
+    monkeypatch.setattr(distinct, "LONGEST_REMEMBERED", 4)
+    seen: list[str] = []
+
+    def lengths(words: list[str]) -> list[list[int]]:
+        seen.extend(words)
+        return [[len(word)] if word else [] for word in words]
+
+    encoder = DistinctWordEncoder(lengths, lowercase=True)
+    texts = ["", "a bb", "a", "", "ccc  bb\n", "BB dddddd dddddd a", " ", "bb,a"] * 3
+    ids, offsets = encoder.encode(texts)
+    expected = [[], [1, 2], [1], [], [3, 2], [2, 6, 6, 1], [], [2, 1, 1]] * 3
+    assert [ids[start:end].tolist() for start, end in zip(offsets[:-1], offsets[1:], strict=True)] == expected
+    assert offsets.dtype == np.int64 and ids.dtype == np.int32
+    assert seen.count("a") > 1, "the memory was never emptied"
+
+
+def test_each_distinct_word_is_encoded_once() -> None:
+    calls: list[str] = []
+
+    def encode(words: list[str]) -> list[list[int]]:
+        calls.extend(words)
+        return [[7] for _ in words]
+
+    encoder = DistinctWordEncoder(encode, lowercase=True)
+    encoder.encode(["The cat, the\tCAT\n", "the dog"])
+    encoder.encode(["the dog the bird"])
+    assert sorted(calls) == [",", "bird", "cat", "dog", "the"]
+
+
+def test_no_texts() -> None:
+    ids, offsets = VARIANTS[0].encode_ragged([])
+    assert ids.tolist() == []
+    assert offsets.tolist() == [0]
+    assert VARIANTS[0].encode_batch([]) == []

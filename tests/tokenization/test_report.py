@@ -1,0 +1,79 @@
+"""The vocabulary report on texts small enough to count by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from components.tokenization import Tokenizer
+from components.tokenization.report import script_of, vocabulary_report
+
+MakeTokenizer = Callable[..., Tokenizer]
+
+
+def test_report_of_word_pieces(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["run", "##ning", "##s", "ตัด", "5"], strip=False, segmenter="thai")
+    report = vocabulary_report(tokenizer, ["running runs zz", "5 ตัดตัด", ""])
+    assert report == {
+        "kind": "wordpiece",
+        "vocabulary": 10,
+        "alphabet": 10,  # r u n i g s 5 and the three characters of the Thai word
+        "non_initial_share": 0.4,
+        "words": 6,
+        "pieces_per_word": pytest.approx(8 / 6),
+        "characters_per_piece": pytest.approx((7 + 4 + 2 + 1 + 3 + 3) / 8),
+        "unknown_rate": pytest.approx(1 / 8),
+        "scripts": {
+            "latin": {
+                "words": 3,
+                "share_of_words": 0.5,
+                "pieces_per_word": pytest.approx(5 / 3),
+                "unknown_rate": pytest.approx(1 / 5),
+                "vocabulary": 3,
+            },
+            "thai": {
+                "words": 2,
+                "share_of_words": pytest.approx(1 / 3),
+                "pieces_per_word": 1.0,
+                "unknown_rate": 0.0,
+                "vocabulary": 1,
+            },
+            "none": {
+                "words": 1,
+                "share_of_words": pytest.approx(1 / 6),
+                "pieces_per_word": 1.0,
+                "unknown_rate": 0.0,
+                "vocabulary": 1,
+            },
+        },
+    }
+
+
+def test_report_of_characters(make: MakeTokenizer) -> None:
+    report = vocabulary_report(make("char", ["a", "#", " "]), ["a #a ##b"])
+    assert report["pieces_per_word"] == 2.0
+    assert report["unknown_rate"] == pytest.approx(1 / 6)
+    assert report["non_initial_share"] == 0.0
+    assert report["alphabet"] == 3
+
+
+def test_report_of_no_text(make: MakeTokenizer) -> None:
+    report = vocabulary_report(make("word", ["a"]), [])
+    assert (report["words"], report["pieces_per_word"], report["scripts"]) == (0, 0.0, {})
+
+
+@pytest.mark.parametrize(
+    ("word", "script"),
+    [
+        ("(Abc", "latin"),
+        ("ก", "thai"),
+        ("漢字", "cjk"),
+        ("12", "none"),
+        ("µm", "greek"),
+        ("Ａ", "latin"),
+        ("жук", "cyrillic"),
+    ],
+)
+def test_scripts(word: str, script: str) -> None:
+    assert script_of(word) == script

@@ -1,0 +1,51 @@
+"""Words for languages without spaces."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from components.tokenization import segmenters
+from components.tokenization.segmenters import SEGMENTERS, Segmentation, Segmenter, insert_spaces
+
+
+def test_thai_words_are_told_apart_and_nothing_else_is_touched() -> None:
+    spaced, inserted = Segmentation("thai").spaced_with_insertions("aws(s3)การตัดคำ ภาษาไทย\n5ครับ")
+    assert spaced == "aws(s3) การ ตัด คำ ภาษาไทย\n5 ครับ"
+    assert [spaced[position] for position in inserted] == [" "] * 4
+    kept = [character for position, character in enumerate(spaced) if position not in inserted]
+    assert "".join(kept) == "aws(s3)การตัดคำ ภาษาไทย\n5ครับ"
+
+
+def test_auto_goes_by_the_share_of_thai_characters() -> None:
+    auto = Segmentation("auto")
+    mostly_english = (
+        "the word การตัดคำ stands in a long text that is written in English and has but few Thai letters in it"
+    )
+    assert auto.choose("plain ASCII") is None
+    assert auto.choose("naïve café") is None
+    assert auto.choose("") is None
+    assert auto.choose(mostly_english) is None
+    assert auto.choose("การตัดคำ aws") is SEGMENTERS["thai"]
+    assert auto.spaced(mostly_english) == mostly_english
+    assert Segmentation("thai").spaced(mostly_english) == mostly_english.replace("การตัดคำ", "การ ตัด คำ")
+    assert Segmentation("none").spaced("การตัดคำ") == "การตัดคำ"
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown segmenter 'lao'; known: auto, none, thai"):
+        Segmentation("lao")
+
+
+def test_another_language_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = Segmenter(script=re.compile("[\u3040-\u30ff]+"), split=lambda run: re.findall("..?", run))
+    monkeypatch.setitem(SEGMENTERS, "kana", pairs)
+    assert Segmentation("kana").spaced("ひらがなab") == "ひら がな ab"
+    assert Segmentation("auto").choose("ひらがな") is pairs
+
+
+def test_a_run_without_end_is_cut_at_a_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmenters, "LONGEST_RUN", 4)
+    whole = Segmenter(script=re.compile("[a-z]+"), split=lambda run: [run])
+    assert insert_spaces("abcdefghij klm", whole)[0] == "abcd efgh ij klm"

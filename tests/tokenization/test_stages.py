@@ -1,0 +1,233 @@
+"""The stages `tokenizer` and `tokenize` on corpora of some words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.artifacts import read_manifest
+from components.config import TokenizerSettings
+from components.errors import ArtifactError, DataError
+from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization import tokenize as stage
+from components.tokenization.store import TokenStore
+from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
+from components.tokenization.train import TokenizerJob, sample, train_tokenizer
+
+WriteCorpus = Callable[..., Path]
+MakeTokenizer = Callable[..., Tokenizer]
+
+FIRST = ["The name. The list!", "a list of names"]
+SECOND = ["the\nend"]
+HELD = ["a name"]
+
+
+@pytest.fixture
+def tokenizer(make: MakeTokenizer, tmp_path: Path) -> Path:
+    words = ["the", "name", "list", "a", "of", "names", ".", "!", "end"]
+    make("word", words).save(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def run(tmp_path: Path, tokenizer: Path) -> TokenStore:
+    return TokenStore(
+        tokenize(TokenizeJob(corpus=tmp_path / "corpus", tokenizer=tokenizer, output=tmp_path / "tokens"))
+    )
+
+
+def test_tokens_sentences_words_and_characters(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
+    store = run(tmp_path, tokenizer)
+    assert [store.document(index).tolist() for index in range(3)] == [
+        [5, 6, 11, 5, 7, 12, 3],
+        [8, 7, 9, 10, 3],
+        [5, 13, 3],
+    ]
+    assert [store.sentence_starts(index).tolist() for index in range(3)] == [[0, 3], [0], [0]]
+    assert store.words_per_document.tolist() == [4, 4, 2]
+    assert store.chars_per_document.tolist() == [19, 15, 7]
+    assert TokenStore(store.directory, "heldout").document(0).tolist() == [8, 6, 3]
+    metrics = json.loads((store.directory / "metrics.json").read_text())
+    assert metrics["train"] == {
+        "documents": 3,
+        "tokens": 15,
+        "words": 10,
+        "chars": 41,
+        "unknown": 0,
+        "shards": 2,
+        "tokens_per_word": 1.5,
+        "unknown_rate": 0.0,
+    }
+    assert metrics["heldout"]["documents"] == 1
+
+
+def test_shards_are_named_after_those_of_the_corpus(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+    corpus = write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
+    store = run(tmp_path, tokenizer)
+    assert {path.stem for path in store.directory.glob("*.arrow")} == {path.stem for path in corpus.glob("*.parquet")}
+
+
+def test_only_new_shards_are_tokenized(
+    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[str] = []
+
+    def spy(texts: list[str], *, tokenizer: Tokenizer) -> object:
+        encoded.extend(texts)
+        return encode_documents(texts, tokenizer=tokenizer)
+
+    monkeypatch.setattr(stage, "encode_documents", spy)
+    write_corpus(tmp_path / "corpus", train=[FIRST], heldout=[HELD])
+    run(tmp_path, tokenizer)
+    assert encoded == [*FIRST, *HELD]
+    inode = next((tmp_path / "tokens").glob("train-*.arrow")).stat().st_ino
+    kept = next((tmp_path / "tokens").glob("train-*.arrow")).name
+
+    encoded.clear()
+    write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
+    store = run(tmp_path, tokenizer)
+    assert encoded == SECOND
+    assert (store.directory / kept).stat().st_ino == inode
+    assert store.documents == 3
+
+    encoded.clear()
+    write_corpus(tmp_path / "corpus", train=[SECOND])
+    store = run(tmp_path, tokenizer)
+    assert encoded == []
+    assert [path.name for path in store.directory.glob("*.arrow")] == read_manifest(store.directory).facts["shards"][
+        "train"
+    ]
+    assert store.documents == 1
+
+
+def test_another_tokenizer_makes_all_shards_anew(
+    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, make: MakeTokenizer
+) -> None:
+    write_corpus(tmp_path / "corpus", train=[FIRST])
+    run(tmp_path, tokenizer)
+    make("word", ["list", "the"]).save(tokenizer)
+    store = run(tmp_path, tokenizer)
+    assert store.document(0).tolist() == [6, 1, 1, 6, 5, 1, 3]
+    assert store.tokenizer_fingerprint == load_tokenizer(tokenizer).fingerprint()
+
+
+def test_a_damaged_shard_is_made_anew(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[FIRST])
+    shard = next(run(tmp_path, tokenizer).directory.glob("*.arrow"))
+    good = shard.read_bytes()
+    shard.write_bytes(good[:-20] + b"\0" * 20)
+    run(tmp_path, tokenizer)
+    assert shard.read_bytes() == good
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "char"])
+def test_sentence_by_sentence_is_the_whole_document(kind: str, make: MakeTokenizer) -> None:
+    tokenizer = make(
+        kind, [*"abcT .\n", "##b", "##c", "การ", "ตัด"] if kind != "char" else [*"abcT .\nกัต"], segmenter="auto"
+    )
+    texts = ["abc. Tab b\n\nT. a", "", " \n ", "การตัด การ\nabc", "a"]
+    encoded = encode_documents(texts, tokenizer=tokenizer)
+    for index, ids in enumerate(tokenizer.encode_batch(texts)):
+        start, end = encoded.offsets[index : index + 2]
+        assert encoded.ids[start:end].tolist() == [*ids.tolist(), 3]
+    assert list(encoded.words) == [5, 0, 0, 4, 1]
+    assert list(encoded.chars) == [len(text) for text in texts]
+
+
+def test_worker_processes_write_the_same(
+    tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
+    alone = read_manifest(run(tmp_path, tokenizer).directory).digest
+    monkeypatch.setattr(stage, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    job = TokenizeJob(corpus=tmp_path / "corpus", tokenizer=tokenizer, output=tmp_path / "parallel")
+    assert read_manifest(tokenize(job)).digest == alone
+
+
+def test_an_empty_or_foreign_corpus_is_refused(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus")
+    with pytest.raises(DataError, match="corpus: holds no documents; give ingest some text"):
+        run(tmp_path, tokenizer)
+    job = TokenizeJob(corpus=tokenizer, tokenizer=tokenizer, output=tmp_path / "tokens")
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        tokenize(job)
+    assert not (tmp_path / "tokens").exists()
+
+
+def learn(tmp_path: Path, kind: str, **settings: object) -> Path:
+    return train_tokenizer(
+        TokenizerJob(
+            corpus=tmp_path / "corpus",
+            output=tmp_path / "learned",
+            kind=kind,  # type: ignore[arg-type]
+            settings=TokenizerSettings.model_validate(settings),
+        )
+    )
+
+
+def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[["unseen " * 50]])
+    output = learn(tmp_path, "word", word={"vocabulary": 7, "min_frequency": 2})
+    tokenizer = load_tokenizer(output)
+    assert tokenizer.pieces[5:] == ["the", "list"]
+    assert tokenizer.frequencies is not None
+    assert tokenizer.frequencies.tolist() == [0, 7, 0, 3, 0, 3, 2]
+    assert json.loads((output / "metrics.json").read_text())["sample_documents"] == 3
+    assert json.loads((output / "report.json").read_text())["scripts"]["latin"]["words"] == 10
+    manifest = read_manifest(output, kind="tokenizer", verify=True)
+    assert manifest.facts["fingerprint"] == tokenizer.fingerprint()
+    assert tokenizer.segmentation.name == "none", "no text needs a segmenter"
+
+
+def test_thai_corpora_are_segmented(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[["การตัดคำ", "ตัดคำ"]])
+    tokenizer = load_tokenizer(learn(tmp_path, "word", word={"vocabulary": 8, "min_frequency": 1}))
+    assert tokenizer.segmentation.name == "auto"
+    assert tokenizer.pieces[5:] == ["คำ", "ตัด", "การ"]
+    characters = load_tokenizer(learn(tmp_path, "char", char={"min_frequency": 1}))
+    assert characters.pieces[5:] == ["ค", "ด", "ต", "\u0e31", "\u0e33", "ก", "ร", "\u0e32"], "no space was in the text"
+
+
+def test_the_sample_is_spread_evenly_and_always_the_same(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    shards = [[f"{shard}{row} " + "x" * 1000 for row in range(10)] for shard in "abc"]
+    corpus = write_corpus(tmp_path / "corpus", train=shards, heldout=[["h" * 1000]])
+    taken = [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
+    assert taken == [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
+    assert [sum(name.startswith(shard) for name in taken) for shard in "abc"] == [5, 5, 5]
+    assert len(list(sample(corpus, megabytes=64))) == 30
+
+
+def test_a_corpus_of_one_line_says_what_it_can_give(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[["one line"]])
+    with pytest.raises(DataError, match="8000 pieces are more than the corpus can give"):
+        learn(tmp_path, "wordpiece")
+    assert not (tmp_path / "learned").exists()
+
+
+def test_a_corpus_without_train_documents(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", heldout=[["a"]])
+    with pytest.raises(DataError, match="the train split holds no documents; give ingest more text"):
+        learn(tmp_path, "char")
+
+
+def test_a_damaged_corpus_shard(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+    corpus = write_corpus(tmp_path / "corpus", train=[FIRST])
+    shard = next(corpus.glob("train-*"))
+    shard.write_bytes(b"\0" * shard.stat().st_size)
+    with pytest.raises(
+        ArtifactError, match=r"train-.*parquet: no readable shard of a corpus .* run the ingest stage again"
+    ):
+        run(tmp_path, tokenizer)
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_a_huge_line_without_a_break_is_one_unknown_word(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["a", "##a"])
+    encoded = encode_documents(["a" * 300_000 + "\nab a " + " " * 300_000], tokenizer=tokenizer)
+    assert encoded.ids.tolist() == [1, 1, 5, 3]
+    assert np.diff(encoded.offsets).tolist() == [4]

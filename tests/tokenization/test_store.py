@@ -1,0 +1,150 @@
+"""Token shards: what is written, and what a memory-mapped store reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.artifacts import writing
+from components.errors import ArtifactError, DataError
+from components.tokenization.store import KIND, Counts, EncodedDocuments, TokenStore, join_sentences, write_shard
+
+WriteCorpus = Callable[..., Path]
+
+
+def documents(
+    *texts: list[list[int]], words: list[int] | None = None, chars: list[int] | None = None
+) -> EncodedDocuments:
+    """Documents from lists of sentences of ids."""
+    sentences = [sentence for text in texts for sentence in text]
+    return join_sentences(
+        np.asarray([id_ for sentence in sentences for id_ in sentence], dtype=np.int32),
+        np.cumsum([0, *map(len, sentences)]),
+        sentences=np.asarray([len(text) for text in texts]),
+        words=words or [1] * len(texts),
+        chars=chars or [2] * len(texts),
+    )
+
+
+def write_store(directory: Path, shards: dict[str, list[EncodedDocuments]], *, vocab_size: int = 100) -> Path:
+    """A token directory with these shards in the given order."""
+    with writing(directory, kind=KIND) as draft:
+        for name, batches in shards.items():
+            write_shard(draft.path / name, batches, vocab_size=vocab_size)
+        draft.facts |= {
+            "tokenizer": "f",
+            "vocabulary": vocab_size,
+            "shards": {split: [name for name in shards if name.startswith(split)] for split in ("train", "heldout")},
+        }
+    return directory
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TokenStore:
+    first = documents([[10, 11], [12]], [[13]], words=[2, 1], chars=[9, 4])
+    second = documents([[14, 15, 16]])
+    third = documents([[17], [], [18]])
+    # Not in alphabetical order: the manifest decides.
+    shards = {"train-b.arrow": [first, second], "train-a.arrow": [third], "heldout-c.arrow": [documents([[20]])]}
+    return TokenStore(write_store(tmp_path / "tokens", shards))
+
+
+def test_sentences_are_joined_and_end_with_end() -> None:
+    joined = documents([[10, 11], [], [12]], [[]], [[13], [14, 15]])
+    assert joined.ids.tolist() == [10, 11, 12, 3, 3, 13, 14, 15, 3]
+    assert joined.offsets.tolist() == [0, 4, 5, 9]
+    assert joined.sentences.tolist() == [0, 2, 0, 1]
+    assert joined.sentence_offsets.tolist() == [0, 2, 2, 4]
+
+
+def test_documents_in_the_order_of_the_corpus(store: TokenStore) -> None:
+    assert [store.document(index).tolist() for index in range(store.documents)] == [
+        [10, 11, 12, 3],
+        [13, 3],
+        [14, 15, 16, 3],
+        [17, 18, 3],
+    ]
+    assert [store.sentence_starts(index).tolist() for index in range(4)] == [[0, 2], [0], [0], [0, 1]]
+    assert store.offsets.tolist() == [0, 4, 6, 10, 13]
+    assert store.offsets.dtype == np.int64
+    assert (store.documents, store.tokens, store.words, store.chars) == (4, 13, 5, 17)
+    assert store.words_per_document.tolist() == [2, 1, 1, 1]
+    assert store.chars_per_document.tolist() == [9, 4, 2, 2]
+    assert (store.vocab_size, store.tokenizer_fingerprint) == (100, "f")
+    assert TokenStore(store.directory, "heldout").document(0).tolist() == [20, 3]
+
+
+def test_span_crosses_documents_and_shards_and_starts_over(store: TokenStore) -> None:
+    flat = [10, 11, 12, 3, 13, 3, 14, 15, 16, 3, 17, 18, 3]
+    for start in range(2 * len(flat)):
+        for length in (0, 1, 5, 13, 30):
+            expected = [flat[(start + position) % 13] for position in range(length)]
+            span = store.span(start, length)
+            assert span.tolist() == expected
+            assert span.dtype == np.int64
+
+
+def test_documents_are_views_of_the_map(store: TokenStore) -> None:
+    document = store.document(1)
+    assert not document.flags.owndata
+    assert not document.flags.writeable
+    assert document.dtype == np.uint16
+    with pytest.raises(IndexError, match="document 4 of 4"):
+        store.document(4)
+
+
+def test_two_bytes_up_to_65536_pieces_else_four(tmp_path: Path) -> None:
+    highest = documents([[65535]])
+    small = TokenStore(write_store(tmp_path / "small", {"train-a.arrow": [highest]}, vocab_size=65536))
+    large = TokenStore(write_store(tmp_path / "large", {"train-a.arrow": [documents([[65536]])]}, vocab_size=65537))
+    assert (small.dtype, small.document(0).tolist()) == (np.uint16, [65535, 3])
+    assert (large.dtype, large.document(0).tolist()) == (np.uint32, [65536, 3])
+
+
+def test_counts_of_a_shard(tmp_path: Path) -> None:
+    counts = write_shard(tmp_path / "a", [documents([[1, 9]]), documents([[1]], [[8]])], vocab_size=10)
+    assert counts == Counts(documents=3, tokens=7, words=3, chars=6, unknown=2)
+
+
+def test_an_empty_split_has_no_span(tmp_path: Path) -> None:
+    store = TokenStore(write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}), "heldout")
+    assert (store.documents, store.tokens, store.offsets.tolist()) == (0, 0, [0])
+    with pytest.raises(DataError, match="the heldout split holds no tokens; give ingest more text"):
+        store.span(0, 1)
+
+
+def test_what_is_no_store_is_refused(store: TokenStore, tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    with pytest.raises(DataError, match="no split 'test'; known: train, heldout"):
+        TokenStore(store.directory, "test")
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        TokenStore(tmp_path / "nowhere")
+    with pytest.raises(ArtifactError, match="holds 'corpus', expected 'tokens'"):
+        TokenStore(write_corpus(tmp_path / "corpus", train=[["a"]]))
+    shard = store.directory / "train-b.arrow"
+    content = shard.read_bytes()
+    shard.unlink()
+    shard.write_bytes(content[:-8])
+    with pytest.raises(ArtifactError, match="train-b.arrow: missing or of another size"):
+        TokenStore(store.directory)
+    shard.write_bytes(b"\0" * len(content))
+    with pytest.raises(ArtifactError, match="train-b.arrow: not a readable Arrow file"):
+        TokenStore(store.directory)
+
+
+def test_ids_of_another_width_are_refused(tmp_path: Path) -> None:
+    with writing(tmp_path / "tokens", kind=KIND) as draft:
+        write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
+        draft.facts |= {"tokenizer": "f", "vocabulary": 70000, "shards": {"train": ["train-a.arrow"], "heldout": []}}
+    with pytest.raises(ArtifactError, match="train-a.arrow: holds uint16 ids, its manifest says uint32"):
+        TokenStore(tmp_path / "tokens")
+
+
+def test_reading_copies_nothing(store: TokenStore) -> None:
+    before = pa.total_allocated_bytes()
+    again = TokenStore(store.directory)
+    again.document(0)
+    assert pa.total_allocated_bytes() == before

@@ -1,0 +1,212 @@
+"""What every kind of tokenizer promises: storage, fingerprint, counts; and the overlap of two vocabularies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.config import TokenizerSettings
+from components.errors import ArtifactError, DataError
+from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
+from components.tokenization.base import PROBES
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.train import fit
+
+MakeTokenizer = Callable[..., Tokenizer]
+TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
+SMALL = TokenizerSettings.model_validate(
+    {"wordpiece": {"vocabulary": 60}, "word": {"vocabulary": 16, "min_frequency": 3}, "char": {"min_frequency": 1}}
+)
+
+
+def fitted(kind: str) -> Tokenizer:
+    return fit(TEXTS, kind=kind, settings=SMALL, segmentation=Segmentation("none"))
+
+
+def test_special_ids_are_fixed() -> None:
+    assert (PAD, UNK, START, END, MASK) == (0, 1, 2, 3, 4)
+    assert SPECIAL_PIECES == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
+    tokenizer = fitted(kind)
+    tokenizer.save(tmp_path / "tokenizer")
+    loaded = load_tokenizer(tmp_path / "tokenizer")
+    assert loaded.kind == kind
+    assert loaded.pieces == tokenizer.pieces
+    assert loaded.pieces[:5] == list(SPECIAL_PIECES)
+    assert loaded.fingerprint() == tokenizer.fingerprint()
+    assert loaded.frequencies is not None and tokenizer.frequencies is not None
+    assert loaded.frequencies.tolist() == tokenizer.frequencies.tolist()
+    text = "The API's optional names!"
+    assert loaded.encode_batch([text])[0].tolist() == tokenizer.encode_batch([text])[0].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_and_batches_agree(kind: str) -> None:
+    tokenizer = fitted(kind)
+    for text in [*TEXTS, *PROBES, ""]:
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
+        assert len(spans) == len(ids)
+        assert all(0 <= start <= end <= len(text) for start, end in spans)
+        assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_twice_gives_the_same_pieces(kind: str) -> None:
+    assert fitted(kind).pieces == fitted(kind).pieces
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frequencies_count_the_sample(kind: str) -> None:
+    tokenizer = fitted(kind)
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for ids in tokenizer.encode_batch(TEXTS):
+        np.add.at(counts, ids, 1)
+    counts[END] = len(TEXTS)
+    assert tokenizer.frequencies is not None
+    assert tokenizer.frequencies.tolist() == counts.tolist()
+    assert np.exp(tokenizer.log_frequencies()).sum() == pytest.approx(1, rel=1e-5)
+    assert tokenizer.log_frequencies()[PAD] == pytest.approx(-np.log(counts.sum() + len(counts)))
+
+
+def test_learned_pieces_word() -> None:
+    """Six of one, three of the others; equal counts in alphabetical order; at most 16 pieces, at least 3 times."""
+    assert fitted("word").pieces[5:] == ["the", "'", ",", ".", "a", "api", "id", "is", "list", "name", "names"]
+
+
+def test_learned_pieces_wordpiece() -> None:
+    """Continuing characters, then the alphabet, then merges in the order of their counts."""
+    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 15, "min_frequency": 2}})
+    texts = ["hug hug hug", "pug pug hugs"]
+    tokenizer = fit(texts, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+    assert tokenizer.pieces[5:] == ["##g", "##s", "##u", "g", "h", "p", "s", "u", "##ug", "hug"]
+    assert [tokenizer.pieces[id_] for id_ in tokenizer.encode_batch(["hugs pug"])[0]] == ["hug", "##s", "p", "##ug"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            "wordpiece",
+            r"tokenizer.wordpiece.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1",
+        ),
+        (
+            "word",
+            r"tokenizer.word.vocabulary: 30000 pieces are more than the corpus can give \(6\); set it to 6 or less",
+        ),
+    ],
+)
+def test_more_pieces_than_the_corpus_gives(kind: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
+
+
+def test_the_size_that_the_message_names_works() -> None:
+    def learn(vocabulary: int) -> Tokenizer:
+        settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": vocabulary}})
+        return fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+
+    with pytest.raises(DataError) as caught:
+        learn(8000)
+    given = int(str(caught.value).split("set it to ")[1].split()[0])
+    assert learn(given).vocab_size == given
+
+
+def test_fewer_pieces_than_the_alphabet() -> None:
+    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 7}})
+    with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to some hundreds"):
+        fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+
+
+def test_marks_that_are_letters_are_kept() -> None:
+    """Lower-casing strips accents from Latin text, but not the vowels of Thai."""
+    settings = TokenizerSettings.model_validate({"word": {"vocabulary": 7, "min_frequency": 1}})
+    latin = fit(["café CAFE\u0301 the"], kind="word", settings=settings, segmentation=Segmentation("none"))
+    assert latin.pieces[5:] == ["cafe", "the"]
+    thai = fit(["ที่นี่ ดี"], kind="word", settings=settings, segmentation=Segmentation("none"))
+    assert thai.pieces[5:] == ["ดี", "ที่นี่"]
+
+
+def test_fingerprint_sees_pieces_settings_and_segmentation(make: MakeTokenizer) -> None:
+    prints = {
+        make("wordpiece", ["a", "b"]).fingerprint(),
+        make("wordpiece", ["b", "a"]).fingerprint(),
+        make("word", ["a", "b"]).fingerprint(),
+        make("word", ["a", "cafe"]).fingerprint(),
+        make("word", ["a", "cafe"], lowercase=False).fingerprint(),
+        make("word", ["ภาษา"], strip=False).fingerprint(),
+        make("word", ["ภาษา"], strip=False, segmenter="thai").fingerprint(),
+    }
+    assert len(prints) == 7
+
+
+def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
+    fitted("wordpiece").save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["normalizer"]["lowercase"] = False
+    vocabulary = content["model"]["vocab"]
+    vocabulary["the"], vocabulary["##s"] = vocabulary["##s"], vocabulary["the"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ArtifactError, match=r"no longer gives the ids that it gave when it was made: .* restore it"):
+        load_tokenizer(tmp_path)
+
+
+def test_changed_library_behaviour_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = fitted("char")
+    tokenizer.save(tmp_path)
+    monkeypatch.setattr("components.tokenization.base.PROBES", (*PROBES, "the name"))
+    with pytest.raises(ArtifactError, match="no longer gives the ids"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "config.json: does not exist; .* is no tokenizer directory"),
+        ("config.json", b"{", "damaged tokenizer"),
+        ("config.json", b"{}", r"damaged tokenizer \(KeyError\('kind'\)\); run the tokenizer stage again"),
+        (
+            "config.json",
+            b'{"kind": "bpe", "settings": {}, "fingerprint": ""}',
+            "unknown kind of tokenizer 'bpe'; known: wordpiece",
+        ),
+        ("vocabulary.json", None, "vocabulary.json: does not exist"),
+        ("vocabulary.json", b'["a"]', r"a vocabulary begins with \[PAD\], \[UNK\]"),
+        ("frequencies.npy", b"\x93NUMPY", "damaged tokenizer"),
+    ],
+)
+def test_damaged_directories(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    fitted("char").save(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ArtifactError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_counts_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    fitted("char").save(tmp_path)
+    np.save(tmp_path / "frequencies.npy", np.zeros(3, dtype=np.int64))
+    with pytest.raises(ArtifactError, match=r"frequencies.npy: \(3,\) counts for \d+ pieces"):
+        load_tokenizer(tmp_path)
+
+
+def test_no_counts(make: MakeTokenizer) -> None:
+    with pytest.raises(ArtifactError, match="carries no counts of its pieces"):
+        make("char", ["a"]).log_frequencies()
+
+
+def test_overlap_says_where_each_new_piece_stood() -> None:
+    old, new = [*SPECIAL_PIECES, "a", "b", "##c"], [*SPECIAL_PIECES, "##c", "x", "a"]
+    rows = overlap(old, new)
+    assert rows.tolist() == [0, 1, 2, 3, 4, 7, -1, 5]
+    assert rows.dtype == np.int64
