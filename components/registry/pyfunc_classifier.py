@@ -35,7 +35,8 @@ class ServedClassifier(PythonModel):
                 "label": [answer.label for answer in answers],
                 "confidence": [answer.confidence for answer in answers],
                 "probabilities": [answer.probabilities for answer in answers],
-            }
+            },
+            dtype=object,  # keeps None apart from NaN, which is no JSON
         )
 
 

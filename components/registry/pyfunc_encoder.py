@@ -28,7 +28,7 @@ class ServedEncoder(PythonModel):
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Embed the texts."""
-        return pandas.DataFrame({"embedding": embed(self.encoder, list(model_input["text"]))})
+        return pandas.DataFrame({"embedding": embed(self.encoder, list(model_input["text"]))}, dtype=object)
 
 
 set_model(ServedEncoder())

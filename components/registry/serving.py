@@ -1,0 +1,62 @@
+"""Serving the champion over HTTP with MLflow's own server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from components.config import RegistrySettings
+from components.errors import RegistryError
+from components.registry.champion import fetched, find_champion
+from components.tracking import connect
+
+
+def serve(settings: RegistrySettings, task: str, *, host: str = "127.0.0.1", port: int = 5001) -> int:
+    """Serve a task's champion until the server is stopped: POST {"inputs": {"text": [...]}} to /invocations.
+
+    Args:
+        settings: `params.registry`.
+        task: whose champion.
+        host: address to listen at.
+        port: likewise.
+
+    Returns:
+        The server's exit status.
+
+    Raises:
+        RegistryError: no registry, no champion, or the port is in use.
+        ArtifactError: the champion's files are not the ones that were registered.
+    """
+    registry = connect(settings)
+    version = find_champion(registry, task)
+    check_port(host, port)
+    with fetched(registry, version):
+        pass  # said here in one line rather than in a server's log
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", host]
+    command += ["--port", str(port), "--model-uri", f"models:/{version.name}/{version.number}"]
+    # MLflow starts uvicorn by its name, which a shell without the activated environment does not know.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    print(f"{version.label} at http://{host}:{port}/invocations", flush=True)
+    return subprocess.run(
+        command, env=os.environ | {"MLFLOW_TRACKING_URI": registry.uri, "PATH": path}, check=False
+    ).returncode
+
+
+def check_port(host: str, port: int) -> None:
+    """Make sure that a port can be listened at.
+
+    Raises:
+        RegistryError: it is in use, or the address is not this machine's.
+    """
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are only just closed is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise RegistryError(
+                f"{host}:{port}: cannot be listened at ({error.strerror}); stop what does, or choose another port"
+            ) from error

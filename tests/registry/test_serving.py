@@ -1,0 +1,165 @@
+"""What MLflow makes of a registered model: its command line and its server, outside of the repository."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from components.errors import RegistryError
+from components.registry.promote import promote
+from components.registry.serving import check_port, serve
+from components.registry.stage import register
+from components.tracking import connect
+from tests.registry.conftest import Pipeline
+
+START_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """As a stranger's shell would have it: nothing points to the repository."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # an activated environment
+    }
+    return kept | own | changes
+
+
+@contextmanager
+def running(command: list[str], *, port: int, where: Path, health: str, **changes: str) -> Iterator[str]:
+    """A server of its own session, ended as a group."""
+    log = where / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", *command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=where,
+            env=environment(**changes),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{health}", timeout=5).close()
+                break
+            except (urllib.error.URLError, OSError):
+                assert process.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_models_serve_answers_with_labels_from_its_own_code(pipeline: Pipeline, tmp_path: Path) -> None:
+    register(pipeline.register_job(starts=["adapted"]))
+    promote(pipeline.promote_job())
+    where = tmp_path / "elsewhere"
+    where.mkdir()
+    port = free_port()
+    command = ["models", "serve", "-m", "models:/headstart-letters@champion", "--env-manager", "local"]
+    tracking = pipeline.settings.tracking
+    with running(command, port=port, where=where, health="/ping", MLFLOW_TRACKING_URI=tracking) as address:
+        request = urllib.request.Request(
+            f"{address}/invocations",
+            data=json.dumps({"dataframe_split": {"columns": ["text"], "data": [["a"], ["bb"], [" "], ["c"]]}}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            answers = json.loads(response.read(), parse_constant=pytest.fail)["predictions"]  # NaN is no JSON
+
+    assert [answer["label"] for answer in answers] == ["x", "y", None, "z"]
+    assert answers[0]["probabilities"].keys() == {"x", "y", "z"}
+    assert answers[0]["confidence"] == answers[0]["probabilities"]["x"] > 0.9
+    assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
+
+
+def test_models_predict_embeds_texts_and_imports_the_logged_code(pipeline: Pipeline, tmp_path: Path) -> None:
+    register(pipeline.register_job(starts=["pretrained"], tasks=[]))
+    where = tmp_path / "elsewhere"
+    where.mkdir()
+    (where / "in.csv").write_text("text\nabc\nabc\nx\n")
+    # `mlflow models predict` in the same process, so that the place of the imported code can be asked for.
+    script = (
+        "import sys; from mlflow.cli import cli\n"
+        "try: cli(['models', 'predict', '-m', 'models:/headstart-ulmfit-pretrained/1', '-i', 'in.csv', '-t', 'csv',"
+        " '-o', 'out.json', '--env-manager', 'local'])\n"
+        "finally: print(sys.modules['components.models.ulmfit'].__file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=where,
+        env=environment(MLFLOW_TRACKING_URI=pipeline.settings.tracking),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (where / "out.json").is_file(), done.stderr
+    vectors = [answer["embedding"] for answer in json.loads((where / "out.json").read_text())["predictions"]]
+
+    assert [len(vector) for vector in vectors] == [4, 4, 4]
+    assert vectors[0] == vectors[1] != vectors[2]
+    assert done.stdout.strip().endswith("code/components/models/ulmfit.py")
+    assert str(pipeline.root / "mlruns") in done.stdout
+
+
+def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    store = ["--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--artifacts-destination", f"{tmp_path}/served"]
+    with running(
+        ["server", "-w", "1", *store],
+        port=port,
+        where=tmp_path,
+        health="/health",
+        MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
+        MLFLOW_DISABLE_TELEMETRY="true",
+    ) as address:
+        # The environment wins over params.yaml, as everywhere.
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        first = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+        assert json.loads(register(pipeline.register_job(starts=["adapted"])).read_text()) == first
+        decision = json.loads(promote(pipeline.promote_job()).read_text())
+
+        assert first["tracking"] == decision["tracking"] == address
+        assert [model["version"] for model in first["models"]] == ["1", "1"]
+        assert decision["decisions"]["letters"]["verdict"] == "promote"
+        version = connect(pipeline.settings).alias("headstart-letters", "champion")
+        assert version is not None and version.number == "1"
+        assert list((tmp_path / "served").rglob("head.safetensors"))
+        assert not (tmp_path / "mlruns").exists()
+
+
+def test_a_port_in_use_is_said_before_anything_starts(pipeline: Pipeline) -> None:
+    register(pipeline.register_job(starts=["adapted"]))
+    promote(pipeline.promote_job())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = rf"^127.0.0.1:{port}: cannot be listened at \(Address already in use\); stop what does, or choose"
+        with pytest.raises(RegistryError, match=message):
+            serve(pipeline.settings, "letters", port=port)
+    check_port("127.0.0.1", port)

@@ -1,0 +1,133 @@
+"""Addresses that do not answer, each with its message, within seconds and not after MLflow's retries."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from components.config import RegistrySettings
+from components.errors import RegistryError
+from components.tracking import _key, connect, tracking_uri
+
+
+@pytest.fixture(autouse=True)
+def _no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def other_server() -> Iterator[int]:
+    """A web server that knows nothing of /health."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def no_http() -> Iterator[int]:
+    """Something that answers, but not HTTP."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def answer() -> None:
+            client, _ = server.accept()
+            client.recv(1024)
+            client.sendall(b"E\x00\x00 go away\n\n")
+            client.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def test_no_server_at_the_address(free_port: int) -> None:
+    settings = RegistrySettings(tracking=f"http://127.0.0.1:{free_port}")
+
+    message = (
+        rf"^registry.tracking is http://127.0.0.1:{free_port}: no MLflow server answers there "
+        r"\(.*Connection refused\); start it with `mlflow server`, or unset the address to use a local database file$"
+    )
+    with pytest.raises(RegistryError, match=message):
+        connect(settings)
+
+
+def test_the_environment_wins_and_is_named(free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
+    assert tracking_uri(settings) == settings.tracking
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port}")
+    with pytest.raises(RegistryError, match=rf"^MLFLOW_TRACKING_URI is http://127.0.0.1:{free_port}: no MLflow server"):
+        connect(settings)
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_another_server_at_the_address(other_server: int) -> None:
+    with pytest.raises(RegistryError, match=r"what answers there is no MLflow server \(HTTP 404 on /health\)$"):
+        connect(RegistrySettings(tracking=f"http://127.0.0.1:{other_server}"))
+
+
+def test_no_http_at_the_address(no_http: int) -> None:
+    with pytest.raises(RegistryError, match=r"something answers there, but not HTTP"):
+        connect(RegistrySettings(tracking=f"http://127.0.0.1:{no_http}"))
+
+
+def test_no_database_at_the_address(free_port: int) -> None:
+    uri = f"postgresql://headstart:secret@127.0.0.1:{free_port}/mlflow"
+    with pytest.raises(RegistryError, match=r"^registry.tracking is postgresql://headstart:\*\*\*@127") as caught:
+        connect(RegistrySettings(tracking=uri))
+    assert "no database answers there" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("something else entirely")
+
+    with pytest.raises(RegistryError, match=r"mlflow.db is no SQLite database; move it away or name another file$"):
+        connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
+    assert (tmp_path / "mlflow.db").read_text() == "something else entirely"
+
+
+def test_a_database_where_none_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(RegistryError, match=r"file/mlflow.db cannot be used \(File exists\)$"):
+        connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/file/mlflow.db"))
+
+
+def test_a_folder_is_no_registry() -> None:
+    with pytest.raises(
+        RegistryError, match=r"MLflow no longer keeps models in a folder; use sqlite:///mlruns/mlflow.db$"
+    ):
+        connect(RegistrySettings(tracking="mlruns"))
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
+
+
+def test_names_are_made_to_fit_mlflow() -> None:
+    assert _key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
+    assert len(_key("x" * 300)) == 250
