@@ -1,0 +1,105 @@
+"""A tiny token store, tokenizers with known vocabularies, and a small model of every family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from components.models import FAMILIES
+from components.models.base import Batch, LanguageModel
+from components.models.encoder import build_model
+from components.tokenization import Tokenizer
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
+from components.tokenization.wordpiece import WordPieceTokenizer
+from components.training.samplers import SAMPLERS
+
+VOCABULARY = 24
+WINDOW = 16
+ROWS = 8
+
+BatchOf = Callable[..., Batch]
+
+
+class TinyStore:
+    """Documents that count upwards through the vocabulary from a random piece: what comes next is no secret."""
+
+    def __init__(self, documents: int = 40, length: int = 30) -> None:
+        rng = np.random.default_rng(0)
+        kinds = VOCABULARY - FIRST_ORDINARY
+        texts = [[*(FIRST_ORDINARY + (rng.integers(kinds) + np.arange(length)) % kinds), END] for _ in range(documents)]
+        self.stream = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
+        self.offsets = np.arange(documents + 1) * (length + 1)
+        self.documents = documents
+        self.tokens = len(self.stream)
+
+    def span(self, start: int, length: int) -> NDArray[np.int64]:
+        return self.stream[np.arange(start, start + length) % self.tokens]
+
+    def sentence_starts(self, document: int) -> NDArray[np.int64]:
+        return np.arange(0, self.offsets[1] - 1, 5)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def batch_of() -> BatchOf:
+    """`batch_of("ulmfit", step)`: what the family's own sampler makes of the tiny store."""
+    store = TinyStore()
+
+    def batch(family: str, step: int = 0) -> Batch:
+        sampler = SAMPLERS[FAMILIES[family].sampler]
+        return sampler(store, batch_size=ROWS, window=WINDOW, seed=0, vocabulary=VOCABULARY).batch(step)
+
+    return batch
+
+
+@pytest.fixture(params=list(FAMILIES))
+def name(request: pytest.FixtureRequest) -> str:
+    """Every family of the table, one test each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def model(name: str) -> LanguageModel:
+    return build_model(name, vocabulary=VOCABULARY)
+
+
+@pytest.fixture
+def texts() -> tuple[torch.Tensor, torch.Tensor]:
+    """Three texts of different lengths, padded with 0."""
+    lengths = torch.tensor([9, 4, 6])
+    tokens = torch.randint(FIRST_ORDINARY, VOCABULARY, (3, 9))
+    return tokens.masked_fill(torch.arange(9) >= lengths[:, None], 0), lengths
+
+
+@pytest.fixture
+def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
+    """`tokenizer_directory("char", surplus=0)`: a saved tokenizer with VOCABULARY (and `surplus`) pieces."""
+
+    def save(kind: str, *, surplus: int = 0) -> Path:
+        letters = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY + surplus)]
+        pieces = [*SPECIAL_PIECES, *letters]
+        plain = Segmentation("none")
+        tokenizer: Tokenizer
+        if kind == "char":
+            tokenizer = CharTokenizer(pieces, segmentation=plain)
+        else:
+            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+            tokenizer = cls(pieces, segmentation=plain, lowercase=True, strip_accents=True)
+        directory = tmp_path / f"{kind}-{surplus}"
+        tokenizer.save(directory)
+        return directory
+
+    return save

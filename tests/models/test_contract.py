@@ -1,0 +1,200 @@
+"""What holds for every family of the table; a new family is picked up by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.artifacts import writing
+from components.models import FAMILIES
+from components.models.base import Batch, LanguageModel
+from components.models.encoder import KIND, build_model, load_encoder, save_encoder
+from components.tokenization.special import SPECIAL_PIECES
+from tests.models.conftest import ROWS, VOCABULARY, BatchOf
+
+Texts = tuple[Tensor, Tensor]
+
+
+def train(model: LanguageModel, batch: Batch, *, steps: int, autocast: bool = False) -> list[float]:
+    """Losses a target while the model learns one batch by heart."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    model.train()
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            result = model.losses(batch)
+        optimizer.zero_grad()
+        result.loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+        total, count = result.sums["tokens"]
+        losses.append(float(total) / int(count))
+    return losses
+
+
+def states(model: LanguageModel, texts: Texts) -> list[Tensor]:
+    model.eval()
+    with torch.no_grad():
+        return model.hidden_states(*texts)
+
+
+def test_names_of_the_table() -> None:
+    assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
+    losses = train(model, batch_of(name), steps=50, autocast=autocast)
+    assert losses[0] > 2.5
+    assert losses[-1] < losses[0] / 2
+
+
+def test_it_runs_with_bfloat16_weights(model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts) -> None:
+    exact = float(model.eval().losses(batch_of(name)).loss.detach())
+    model.bfloat16()
+    loss = model.losses(batch_of(name)).loss
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(exact, rel=0.02)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
+    assert all(state.isfinite().all() for state in states(model, texts))
+
+
+def test_every_parameter_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+    model.losses(batch_of(name)).loss.backward()
+    assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+def test_losses_are_counted_and_detached(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+    result = model.losses(batch_of(name))
+    assert result.loss.ndim == 0
+    total, count = result.sums["tokens"]
+    assert int(count) > 0 and not total.requires_grad
+    assert all(part.shape[0] == ROWS and not part.requires_grad for part in result.carry)
+
+
+def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+    model.train()
+    values = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        values.append(float(model.losses(batch_of(name)).loss.detach()))
+    assert values[0] == values[1]
+
+
+def test_saved_and_loaded_it_says_the_same(
+    model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts, tmp_path: Path,
+    tokenizer_directory: Callable[..., Path],
+) -> None:  # fmt: skip
+    train(model, batch_of(name), steps=2)
+    with writing(tmp_path / "encoder", kind=KIND) as draft:
+        save_encoder(draft.path, family=name, model=model, tokenizer=tokenizer_directory(FAMILIES[name].tokenizers[0]))
+        draft.facts["trained"] = True
+    loaded = load_encoder(tmp_path / "encoder", verify=True)
+    assert (loaded.family, loaded.trained, loaded.model.config) == (name, True, model.config)
+    assert not loaded.model.training
+    for before, after in zip(states(model, texts), states(loaded.model, texts), strict=True):
+        assert torch.equal(before, after)
+    loss = model.losses(batch_of(name)).loss
+    assert torch.equal(loss, loaded.model.losses(batch_of(name)).loss)
+
+
+def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts) -> None:
+    tokens, lengths = texts
+    alone = [
+        states(model, (tokens[row : row + 1, :length], lengths[row : row + 1])) for row, length in enumerate(lengths)
+    ]
+    for layer, together in enumerate(states(model, texts)):
+        for row, length in enumerate(lengths):
+            torch.testing.assert_close(together[row, :length], alone[row][layer][0], atol=1e-5, rtol=1e-5)
+
+
+def test_shapes_of_states_and_summary(model: LanguageModel, texts: Texts) -> None:
+    tokens, lengths = texts
+    layers = states(model, texts)
+    assert len(layers) == len(model.layer_groups())
+    for layer in layers:
+        assert layer.shape[:2] == tokens.shape
+        assert model.summary(layer, lengths).shape == (len(tokens), layer.shape[-1])
+
+
+def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: Texts) -> None:
+    model.eval()
+    sum(layer.float().sum() for layer in model.hidden_states(*texts)).backward()  # type: ignore[union-attr]
+    used = {key for key, parameter in model.named_parameters() if parameter.grad is not None}
+    grouped = [id(parameter) for group in model.layer_groups() for parameter in group]
+    assert len(grouped) == len(set(grouped))
+    assert {key for key, parameter in model.named_parameters() if id(parameter) in grouped} == used
+
+
+def test_layer_groups_are_in_the_order_of_the_layers(model: LanguageModel, texts: Texts) -> None:
+    model.eval()
+    groups = model.layer_groups()
+    for index, layer in enumerate(model.hidden_states(*texts)):
+        gradients = torch.autograd.grad(
+            layer.float().square().sum(), [group[0] for group in groups], allow_unused=True, retain_graph=True
+        )
+        assert [gradient is not None for gradient in gradients] == [depth <= index for depth in range(len(groups))]
+
+
+def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, texts: Texts) -> None:
+    tokens, lengths = texts
+    before = states(model, texts)
+    old = {key: value.clone() for key, value in model.state_dict().items()}
+    order = torch.randperm(VOCABULARY)
+    rows = torch.cat([order, torch.tensor([-1])])
+    model.remap_vocabulary(rows)
+    assert model.config.vocabulary == VOCABULARY + 1
+    moved = torch.empty_like(order)
+    moved[order] = torch.arange(VOCABULARY)
+    for left, right in zip(before, states(model, (moved[tokens], lengths)), strict=True):
+        torch.testing.assert_close(left, right)
+    for key, value in model.state_dict().items():
+        if value.shape != old[key].shape:
+            torch.testing.assert_close(value[-1], old[key].mean(0))
+            assert torch.equal(value[:-1], old[key][order])
+
+
+def test_a_remapped_model_still_learns(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+    model.remap_vocabulary(torch.tensor([*range(VOCABULARY // 2), *[-1] * (VOCABULARY - VOCABULARY // 2)]))
+    losses = train(model, batch_of(name), steps=10)
+    assert losses[-1] < losses[0]
+
+
+def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
+    frequencies = torch.rand(VOCABULARY).square()
+    frequencies /= frequencies.sum()
+    model.set_output_bias(frequencies.log())
+    batch = batch_of(name)
+    targets = torch.cat([value.flatten() for key, value in batch.items() if key.endswith("targets")])
+    total, count = model.eval().losses(batch).sums["tokens"]
+    assert float(total) / int(count) == pytest.approx(float(-frequencies.log()[targets].mean()), abs=0.25)
+
+
+def test_dropout_can_be_turned_off_and_on(model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts) -> None:
+    settings = {key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")}
+    model = build_model(name, vocabulary=VOCABULARY, settings=settings)
+    quiet = states(model, texts)[-1]
+    model.train()
+    assert not torch.allclose(model.hidden_states(*texts)[-1], quiet)
+    model.set_dropout(0)
+    torch.testing.assert_close(model.hidden_states(*texts)[-1], quiet)
+
+
+def test_special_tokens_stand_around_the_text(model: LanguageModel) -> None:
+    pieces = [7, 8, 9]
+    tokens = model.special_tokens(pieces)
+    at = tokens.index(7)
+    assert tokens[at : at + 3] == pieces
+    around = tokens[:at] + tokens[at + 3 :]
+    assert around and all(0 < token < len(SPECIAL_PIECES) for token in around)
+    assert model.max_tokens is None or model.max_tokens > len(tokens)
+
+
+def test_presets_fit_the_config(name: str) -> None:
+    for preset in FAMILIES[name].presets:
+        with torch.device("meta"):
+            assert build_model(name, vocabulary=100, preset=preset).config.vocabulary == 100

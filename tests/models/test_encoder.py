@@ -1,0 +1,129 @@
+"""Encoder directories: refused with the reason when something does not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from components.artifacts import writing
+from components.errors import ArtifactError, ConfigError
+from components.models import family
+from components.models.encoder import KIND, build_model, load_encoder, save_encoder
+from tests.models.conftest import VOCABULARY
+
+
+@pytest.fixture
+def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
+    model = build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 8, "hidden": 12})
+    directory = tmp_path / "encoder"
+    with writing(directory, kind=KIND) as draft:
+        save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory("wordpiece"))
+        draft.facts["trained"] = False
+    return directory
+
+
+def test_random_weights_are_marked(encoder: Path) -> None:
+    assert not load_encoder(encoder).trained
+
+
+def test_loading_leaves_the_random_state_alone(encoder: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    load_encoder(encoder)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_tensors_that_do_not_fit_are_named(encoder: Path) -> None:
+    weights = load_file(encoder / "model.safetensors")
+    weights["bias"] = weights["bias"][:-1].clone()
+    weights["more"] = weights.pop("embedding")
+    save_file(weights, encoder / "model.safetensors")
+    with pytest.raises(ArtifactError) as caught:
+        load_encoder(encoder, part=True)
+    message = str(caught.value)
+    assert f"bias is ({VOCABULARY - 1},), expected ({VOCABULARY},); missing embedding; surplus more" in message
+    assert "model.safetensors: does not fit the model" in message
+
+
+def test_truncated_weights(encoder: Path) -> None:
+    file = encoder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: not readable as safetensors .*run the stage again"):
+        load_encoder(encoder, part=True)
+
+
+def test_missing_weights(encoder: Path) -> None:
+    (encoder / "model.safetensors").unlink()
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: does not exist"):
+        load_encoder(encoder, part=True)
+
+
+def test_another_tokenizer(encoder: Path, tokenizer_directory: Callable[..., Path]) -> None:
+    shutil.rmtree(encoder / "tokenizer")
+    shutil.copytree(tokenizer_directory("word"), encoder / "tokenizer")
+    with pytest.raises(ArtifactError, match="not the tokenizer that this model was trained with"):
+        load_encoder(encoder, part=True)
+
+
+def test_a_tokenizer_of_another_size_is_not_saved(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> None:
+    model = build_model("flair", vocabulary=VOCABULARY, settings={"hidden": 8})
+    with pytest.raises(ArtifactError, match="25 pieces, but the model has 24 rows"):
+        save_encoder(tmp_path / "e", family="flair", model=model, tokenizer=tokenizer_directory("char", surplus=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"family": "ulmfot"}, "unknown family 'ulmfot'; did you mean 'ulmfit'?"),
+        ({"model": {"vocabulary": VOCABULARY, "hiden": 3}}, "model.hiden: unknown key; did you mean 'hidden'?"),
+        ({"model": {}}, r"damaged \(KeyError\('vocabulary'\)\)"),
+        ({"model": {"vocabulary": 5, "embedding": 8, "hidden": 12}}, "24 pieces for 5 rows"),
+    ],
+)
+def test_a_config_that_was_edited(encoder: Path, change: dict[str, object], message: str) -> None:
+    config = json.loads((encoder / "config.json").read_text())
+    (encoder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ArtifactError, match=message.replace("?", r"\?")):
+        load_encoder(encoder, part=True)
+
+
+def test_no_encoder_there(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        load_encoder(tmp_path)
+    with pytest.raises(ArtifactError, match=r"no encoder here \(config.json is missing\)"):
+        load_encoder(tmp_path, part=True)
+
+
+def test_all_problems_of_a_size_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_model("bert", vocabulary=10, settings={"layer": 2, "dropout": 2}, tokenizer="char")
+    message = str(caught.value)
+    assert "bert: 3 problem(s)" in message
+    assert "tokenizer 'char' does not fit; it takes wordpiece" in message
+    assert "model.layer: unknown key; did you mean 'layers'?" in message
+    assert "model.dropout: Input should be less than 1 (found 2)" in message
+
+
+def test_width_and_heads() -> None:
+    with pytest.raises(ConfigError, match="width 250 is not a multiple of heads 4"):
+        build_model("bert", vocabulary=10, settings={"width": 250, "heads": 4})
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ConfigError, match="unknown family 'brt'; did you mean 'bert'"):
+        family("brt")
+    with pytest.raises(ConfigError, match="bert: unknown preset '4x255'; did you mean '4x256'"):
+        build_model("bert", vocabulary=10, preset="4x255")
+
+
+def test_settings_change_single_values_of_a_preset() -> None:
+    with torch.device("meta"):
+        model = build_model("ulmfit", vocabulary=10, preset="awd-lstm", settings={"layers": 1})
+    assert (model.config.hidden, model.config.layers) == (1150, 1)  # type: ignore[attr-defined]
