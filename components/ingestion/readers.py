@@ -44,32 +44,30 @@ class LabelledRow:
 def read_text(path: Path, columns: Sequence[str], header: bool, reading: Reading) -> Iterator[Row]:
     """Documents of a text file, in order, each numbered by its first line; the one column is the document.
 
-    A document ends at a form feed, at two empty lines in a row, before a WikiText title (` = Title = `), and, beyond
-    100,000 characters, at the next empty line (at the next line at all beyond 200,000). Any other file is one document.
+    A document ends at a form feed, at two empty lines in a row (but not in a file with WikiText titles, ` = Title = `:
+    there before each title), and, beyond 100,000 characters, at the next empty line (beyond 200,000 at the next line).
+    Any other file is one document.
     """
     parts: list[str] = []
-    start, size, empty = 1, 0, 0
-
-    def document() -> Iterator[Row]:
-        text = "\n".join(parts)
-        if text.strip():
-            yield start, (text,) * len(columns)
-
+    start, size, empty, titled = 1, 0, 0, False
     for number, line in lines(path, reading):
         blank = not line.strip()
         empty = empty + 1 if blank else 0
-        first, *rest = line.split("\f")
         title = _WIKITEXT_TITLE.fullmatch(line) is not None
+        titled = titled or title
         full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
-        if title or full or empty == 2:
-            yield from document()
-            parts, start, size = [], number, 0
-        parts.append(first)
-        size += len(first) + 1
-        for piece in rest:
-            yield from document()
-            parts, start, size = [piece], number, len(piece) + 1
-    yield from document()
+        apart = title or full or (empty == 2 and not titled)
+        for index, piece in enumerate(line.split("\f")):
+            if parts and (apart or index > 0):
+                yield start, ("\n".join(parts),) * len(columns)
+                parts, size = [], 0
+            if not parts:
+                start = number
+            if parts or piece.strip():
+                parts.append(piece)
+                size += len(piece) + 1
+    if parts:
+        yield start, ("\n".join(parts),) * len(columns)
 
 
 def read_jsonl(path: Path, columns: Sequence[str], header: bool, reading: Reading) -> Iterator[Row]:

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.ingestion.cleaning import clean
+from components.ingestion.markup import plain_text, strip_tags
+from components.ingestion.textkey import text_key
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("  plain  text ", "plain text"),
+        ("a\r\nb\rc\n\n\n\n\nd", "a\nb\nc\n\nd"),
+        ("tab\tand\u00a0hard\u2003space", "tab and hard space"),
+        ("  indented\n    more  \n", "indented\nmore"),
+        ("e\u0301 becomes é", "é becomes é"),
+        ("nul\x00 bell\x07 soft\u00adhyphen zero\u200bwidth \ufeffmark", "nul bell softhyphen zerowidth mark"),
+        ("joiner می\u200cخواهم", "joiner می\u200cخواهم"),
+        ("para\u2029graph\x0cpage\x85next", "para\ngraph\npage\nnext"),
+        ("it was <br /><br />great &amp; <b>bold</b>", "it was\n\ngreat & bold"),
+        ("<script>alert(1)</script>text<!-- note -->", "text"),
+        (
+            "keep <unk> and a < b > c and List<String> and <b and c>",
+            "keep <unk> and a < b > c and List<String> and <b and c>",
+        ),
+        ('<a href="x.html" class=y>link</a><hr/>end', "link\nend"),
+        ("\x00 \n\t", ""),
+    ],
+)
+def test_clean(raw: str, expected: str) -> None:
+    assert clean(raw) == expected
+
+
+def test_mark_up_stays_if_asked(tmp_path: object) -> None:
+    assert clean("<b>x</b>  &amp;", strip_markup=False) == "<b>x</b> &amp;"
+
+
+@given(st.text())
+def test_cleaning_twice_changes_nothing(text: str) -> None:
+    once = clean(text, strip_markup=False)
+    assert clean(once, strip_markup=False) == once
+    assert "\0" not in once
+    assert "\n\n\n" not in once
+    assert "  " not in once
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p>One paragraph.</p>", "One paragraph."),
+        ("<p>The <code> <a>Name</a> </code> of it .</p> <p>More</p>", "The Name of it.\nMore"),
+        ("<p>A</p> <note> <ul> <li> <p>B</p> </li> <li>C <i>D</i></li> </ul> </note>", "A\nB\nC D"),
+        ("<p>use <code>&lt;name&gt;</code> &amp; .NET</p>", "use <name> & .NET"),
+        ("<p/>", ""),
+        ("<replaceable>x</replaceable>", "x"),
+    ],
+)
+def test_plain_text_of_documentation(html: str, expected: str) -> None:
+    assert plain_text(html, any_tag=True) == expected
+
+
+def test_unknown_tags_are_text_unless_any_counts() -> None:
+    assert strip_tags("<foo>x</foo>") == "<foo>x</foo>"
+    assert strip_tags("<foo>x</foo>", any_tag=True) == "x"
+
+
+def test_text_key_ignores_case_signs_and_spaces() -> None:
+    assert text_key("The  ARN, of `it`.") == text_key("the arn of it") == "the arn of it"
+    assert text_key("...") == ""

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.config import CorpusSource, TaskSource
+from components.errors import DataError
+from components.ingestion.lines import Reading
+from components.ingestion.readers import LabelledRow, raw_files, read_labelled, read_texts
+
+
+def texts(path: Path, **source: Any) -> list[tuple[int, str, str | None]]:
+    return list(read_texts(path, CorpusSource(path=str(path), **source), Reading()))
+
+
+def labelled(path: Path, **source: Any) -> list[LabelledRow]:
+    return list(read_labelled(path, TaskSource(path=str(path.parent), **source)))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_text_file_is_one_document_unless_it_says_otherwise(tmp_path: Path) -> None:
+    assert texts(write(tmp_path / "a.txt", "one\ntwo\n\nthree\n")) == [(1, "one\ntwo\n\nthree", None)]
+    apart = texts(write(tmp_path / "b.txt", "one\n\n\ntwo\n\n\n\n\nthree\fand four\n"))
+    assert [text.strip() for _, text, _ in apart] == ["one", "two", "three", "and four"]
+    assert [line for line, _, _ in apart] == [1, 4, 9, 9]
+
+
+def test_wikitext_titles_begin_documents(tmp_path: Path) -> None:
+    text = " \n = First = \n \n Some text . \n \n \n = = Section = = \n More . \n \n = Second = \n \n Other . \n"
+    first, second = (text for _, text, _ in texts(write(tmp_path / "a.txt", text)))
+    assert " ".join(first.split()) == "= First = Some text . = = Section = = More ."
+    assert " ".join(second.split()) == "= Second = Other ."
+
+
+def test_a_long_text_file_is_cut_at_empty_lines(tmp_path: Path) -> None:
+    paragraph = "word " * 2_000
+    text = "\n\n".join([paragraph] * 25)
+    sizes = [len(text) for _, text, _ in texts(write(tmp_path / "a.txt", text))]
+    assert len(sizes) == 3
+    assert max(sizes) < 120_000
+    unbroken = "\n".join(["word " * 2_000] * 45)
+    assert len(texts(write(tmp_path / "b.txt", unbroken))) == 3
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"body": "x\\ny", "n": 7}\n\n{"n": "k", "body": null}\n')
+    assert texts(path, text="body", id="n") == [(1, "x\ny", "7"), (3, "", "k")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "x"', r"line 2: not valid JSON \(.*\); every line must hold one object"),
+        ('["x"]', "line 2: holds a JSON list, not an object"),
+        ('{"Text": "x"}', "line 2: no column 'text'; did you mean 'Text'\\?; name the column in params.yaml"),
+        ('{"a": 1, "zz": 2}', "line 2: no column 'text'; known: a, zz; name the column"),
+        ('{"text": ["x"]}', "line 2: holds a list where text is expected"),
+    ],
+)
+def test_bad_json_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n')
+    with pytest.raises(DataError, match=rf"a\.jsonl, {message}"):
+        texts(path)
+
+
+def test_csv_with_quotes_and_line_breaks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'id,text\n1,"a, ""b""\nc"\n\n2,d\n')
+    assert texts(path, id="id") == [(2, 'a, "b"\nc', "1"), (5, "d", "2")]
+
+
+def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\t1\n')
+    assert labelled(path) == [LabelledRow(text='"quoted', label="1", slice=None, id=None, line=2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "id,txt\n1,x\n",
+            r"line 1: no column 'text'; did you mean 'txt'\?; .*; if it has no header line, set header: false",
+        ),
+        ("text,n\nx,1\ny\n", "line 3: 1 fields, the first line has 2; quote fields that hold the separator ','"),
+        ('text,n\nx,1\n"y,2\nz,3\n', "row that begins on line 3: unexpected end of data; look for a quote"),
+        ('text,n\nx,1\n"y"z,2\n', "row that begins on line 3: ',' expected after '\"'; look for a quote"),
+    ],
+)
+def test_bad_csv_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.csv, {message}"):
+        texts(write(tmp_path / "a.csv", text))
+
+
+def test_a_quote_that_never_closes_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text\n"open\n' + "some more text\n" * 700_000)
+    with pytest.raises(
+        DataError, match=r"row that begins on line 2: field larger than field limit .*a quote that is not closed"
+    ):
+        texts(path)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {"text": ["x", None, "z"], "id": [3, 4, 5], "kind": pa.array(["a", "b", "a"]).dictionary_encode()}
+    pq.write_table(pa.table(columns), path)
+    assert texts(path, id="id") == [(1, "x", "3"), (2, "", "4"), (3, "z", "5")]
+    assert [text for _, text, _ in texts(path, text="kind")] == ["a", "b", "a"]
+    with pytest.raises(DataError, match=r"a\.parquet: no column 'test'; did you mean 'text'\?"):
+        texts(path, text="test")
+
+
+def test_damaged_parquet_and_odd_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["some text"] * 1000, "list": [[1]] * 1000}), path)
+    with pytest.raises(DataError, match=r"a\.parquet: column 'list' holds list<.*>, not text"):
+        texts(path, text="list")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"a\.parquet: damaged or truncated Parquet file \(.*\); copy it again"):
+        texts(path)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"a\.parquet: damaged or truncated"):
+        texts(path)
+
+
+def test_raw_files_are_sorted_and_others_reported(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/z.jsonl.zst", "a/b.CSV.GZ", "README.md", ".hidden.txt", ".dvc/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found, others = raw_files(tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/b.CSV.GZ", "a/z.jsonl.zst", "b.txt"]
+    assert [path.name for path in others] == ["README.md"]
+    assert raw_files(tmp_path / "b.txt") == ([tmp_path / "b.txt"], [])
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none: does not exist; put text there"):
+        raw_files(tmp_path / "none")
+    with pytest.raises(DataError, match=r"holds no \.txt, \.jsonl, .* file \(plain, \.gz or \.zst\)$"):
+        raw_files(tmp_path)
+    for name in ("a.docx", "b.parquet.gz"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(DataError, match=r"holds no .*; a\.docx and 1 other\(s\) are of no known kind"):
+        raw_files(tmp_path)
+    with pytest.raises(DataError, match=r"a\.docx: no reader for this kind of file; known: \.txt, \.jsonl"):
+        raw_files(tmp_path / "a.docx")
+
+
+def test_labelled_rows_without_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "nice film\t1\tx\nbad film\t0\ty\n")
+    rows = labelled(path, text="0", label="1", slice="2", header=False)
+    assert [(row.text, row.label, row.slice, row.line) for row in rows] == [
+        ("nice film", "1", "x", 1),
+        ("bad film", "0", "y", 2),
+    ]
+    with pytest.raises(DataError, match=r"no column '3'; known: 0, 1, 2; name the column in params.yaml"):
+        labelled(path, text="3", label="1", header=False)
+
+
+def test_labelled_rows_with_numbers_as_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "x", "label": 0, "id": 5}\n{"text": "y", "label": true, "id": "b"}\n')
+    assert [(row.label, row.id) for row in labelled(path, id="id")] == [("0", "5"), ("true", "b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"text": " ", "label": "a"}', r"line 1: the text \('text'\) is empty; remove the row or fill it in"),
+        ('{"text": "x", "label": null}', r"line 1: the label \('label'\) is missing; remove the row or label it"),
+        ('{"text": "x", "label": ""}', r"line 1: the label \('label'\) is missing"),
+        ('{"text": "x"}', "line 1: no column 'label'; known: text"),
+    ],
+)
+def test_rows_without_text_or_label(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.jsonl, {message}"):
+        labelled(write(tmp_path / "a.jsonl", text + "\n"))
+
+
+def test_splits_that_hold_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.jsonl: does not exist; the splits are named under data\.tasks"):
+        labelled(tmp_path / "none.jsonl")
+    with pytest.raises(DataError, match=r"a\.csv: holds no rows"):
+        labelled(write(tmp_path / "a.csv", "text,label\n"))
+    with pytest.raises(DataError, match=r"a\.txt: a text file has no labels"):
+        labelled(write(tmp_path / "a.txt", "x\n"))
