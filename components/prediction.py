@@ -11,7 +11,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -172,6 +172,8 @@ def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, text: str) -> Ope
                 raise DataError(f"{path}:{number}: expected an object with key {text!r}, found {type(row).__name__}")
             if text not in row:
                 raise DataError(f"{path}:{number}: has no key {text!r}; found: {', '.join(row) or 'none'}")
+            if taken := [name for name in ADDED if name in row]:
+                raise DataError(f"{path}:{number}: already has a key {taken[0]!r}; rename it")
             if row[text] is not None and not isinstance(row[text], str):
                 raise DataError(f"{path}:{number}: {text!r} is {type(row[text]).__name__}, expected text")
             yield row
@@ -240,7 +242,7 @@ def _batches(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
 @contextmanager
 def _writing(path: Path, columns: list[str], schema: pa.Schema | None) -> Iterator[Callable[[list[Row]], None]]:
     """A function that writes rows; the file appears under its name once all are written."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -248,18 +250,34 @@ def _writing(path: Path, columns: list[str], schema: pa.Schema | None) -> Iterat
         aside.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
+    except _MisfitError as error:
+        raise DataError(f"{path}: {error}; write .jsonl instead") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
+
+
+class _MisfitError(Exception):
+    """A row that a format with fixed columns cannot hold."""
+
+
+def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
+    known = set(columns)
+    for row in rows:
+        if row.keys() - known:
+            name = min(row.keys() - known)
+            raise _MisfitError(f"a row has the column {name!r}, which the first row does not have")
+    return rows
 
 
 def _write_delimited(
     stack: ExitStack, path: Path, columns: list[str], schema: pa.Schema | None
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-    delimiter = "\t" if ".tsv." in path.name else ","
-    writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n", extrasaction="ignore")
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
-    return writer.writerows
+    return lambda rows: writer.writerows(_fit(rows, columns))
 
 
 def _write_jsonl(
@@ -269,29 +287,43 @@ def _write_jsonl(
     return lambda rows: file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
+class _ParquetWriter:
+    """Rows into a parquet file. The types are those of the source, or of the first batch where it has none; they are
+    settled at the latest when the file is closed, so that no rows make an empty table of text columns."""
+
+    def __init__(self, path: Path, columns: list[str], schema: pa.Schema | None) -> None:
+        self._path = path
+        self._columns = columns
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
+
+    def __call__(self, rows: list[Row]) -> None:
+        try:
+            if self._writer is None:
+                first = pa.Table.from_pylist(_fit(rows, self._columns)).schema
+                self._open(first if self._schema is None else self._schema)
+            assert self._writer is not None
+            self._writer.write_table(pa.Table.from_pylist(_fit(rows, self._columns), schema=self._writer.schema))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise _MisfitError(f"rows differ in their types ({error})") from error
+
+    def close(self) -> None:
+        if self._writer is None:
+            texts = pa.schema([pa.field(name, pa.string()) for name in self._columns if name not in ADDED])
+            self._open(texts if self._schema is None else self._schema)
+        assert self._writer is not None
+        self._writer.close()
+
+    def _open(self, schema: pa.Schema) -> None:
+        own = [field for field in schema if field.name not in ADDED]
+        added = [pa.field("prediction", pa.string()), pa.field("confidence", pa.float64())]
+        self._writer = pq.ParquetWriter(self._path, pa.schema([*own, *added], metadata=schema.metadata))
+
+
 def _write_parquet(
     stack: ExitStack, path: Path, columns: list[str], schema: pa.Schema | None
 ) -> Callable[[list[Row]], None]:
-    added = [pa.field("prediction", pa.string()), pa.field("confidence", pa.float64())]
-    writer: pq.ParquetWriter | None = None
-    full = pa.schema([*schema, *added], metadata=schema.metadata) if schema is not None else None
-
-    def write(rows: list[Row]) -> None:
-        nonlocal writer, full
-        try:
-            if full is None:  # the first batch of a csv or jsonl file settles the types
-                inferred = pa.Table.from_pylist(rows).schema
-                full = pa.schema([*(field for field in inferred if field.name not in ADDED), *added])
-            table = pa.Table.from_pylist(rows, schema=full)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(f"{path.name}: rows differ in their types ({error}); write .jsonl instead") from error
-        if writer is None:
-            writer = stack.enter_context(pq.ParquetWriter(path, full))
-        writer.write_table(table)
-
-    if full is not None:
-        writer = stack.enter_context(pq.ParquetWriter(path, full))
-    return write
+    return stack.enter_context(closing(_ParquetWriter(path, columns, schema)))
 
 
 _WRITERS = {".csv": _write_delimited, ".tsv": _write_delimited, ".jsonl": _write_jsonl, ".parquet": _write_parquet}

@@ -1,0 +1,181 @@
+"""Labelling files: formats, empty rows, and bad input with its message."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from components.prediction import Answer, Predicted, label_texts, predict_file
+
+
+class ByLength:
+    """Says "short" of texts of up to three characters, with confidence 0.75, and "long" of others, with 1.0."""
+
+    labels = ("short", "long")
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def predict(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+        self.batches.append(list(texts))
+        return np.array([[0.75, 0.25] if len(text) <= 3 else [0.0, 1.0] for text in texts], dtype=np.float32)
+
+
+ROWS = [
+    {"id": 1, "text": "abc"},
+    {"id": 2, "text": "with, a comma\nand a line"},
+    {"id": 3, "text": ""},
+    {"id": 4, "text": "ไทย"},
+    {"id": 5, "text": "  \t"},
+]
+PREDICTIONS = ["short", "long", None, "short", None]
+CONFIDENCES = [0.75, 1.0, None, 0.75, None]
+
+
+def write(path: Path) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "text"], delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(ROWS)
+    return path
+
+
+def read(path: Path) -> list[dict]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_format_into_every_format(tmp_path: Path, suffix: str, target: str) -> None:
+    source, output = write(tmp_path / f"in{suffix}"), tmp_path / "new" / f"out{target}"
+    classifier = ByLength()
+
+    told = predict_file(source, output=output, classifier=classifier, batch_size=2)
+
+    assert told == Predicted(rows=5, empty=2)
+    assert classifier.batches == [["abc", "with, a comma\nand a line"], ["ไทย"]]
+    rows = read(output)
+    assert [list(row) for row in rows] == [["id", "text", "prediction", "confidence"]] * 5
+    assert [row["text"] for row in rows] == [row["text"] for row in ROWS]
+    assert [row["prediction"] or None for row in rows] == PREDICTIONS
+    assert [float(row["confidence"]) if row["confidence"] not in ("", None) else None for row in rows] == CONFIDENCES
+    if suffix == target == ".parquet":
+        assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_answers_carry_the_probabilities() -> None:
+    assert label_texts(ByLength(), ["ab", None, "abcd"]) == [
+        Answer("short", 0.75, {"short": 0.75, "long": 0.25}),
+        Answer(),
+        Answer("long", 1.0, {"short": 0.0, "long": 1.0}),
+    ]
+    assert label_texts(ByLength(), []) == []
+
+
+def test_progress_is_told_batch_by_batch(tmp_path: Path) -> None:
+    told: list[int] = []
+    source = write(tmp_path / "in.jsonl")
+    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), batch_size=2, progress=told.append)
+
+    assert told == [2, 2, 1]
+
+
+def test_a_file_may_be_replaced_by_its_own_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "both.csv")
+    predict_file(path, output=path, classifier=ByLength())
+
+    assert [row["prediction"] for row in read(path)] == ["short", "long", "", "short", ""]
+
+
+def test_a_header_alone_gives_a_header_alone(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n")
+    for target in (".csv", ".parquet"):
+        told = predict_file(tmp_path / "in.csv", output=tmp_path / f"out{target}", classifier=ByLength())
+        assert told == Predicted(rows=0, empty=0)
+        assert read(tmp_path / f"out{target}") == []
+    assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
+
+
+def test_a_very_long_text(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n" + "x" * 10_000_000 + "\n")
+    assert predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength()).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.csv", b"", r"in.csv: is empty$"),
+        ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body$"),
+        ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv:\d: not UTF-8; convert the file"),
+        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv:3: has more fields than the header's 2$"),
+        ("in.csv", b'text\n"abc\n', r"in.csv:\d: not readable \(unexpected end of data\)$"),
+        ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),
+        ("in.jsonl", b"\n\n", r"in.jsonl: is empty$"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl:2: not readable"),
+        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl:3: expected an object with key 'text', found list$"),
+        ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl:2: has no key 'text'; found: body$"),
+        ("in.jsonl", b'{"text": 7}\n', r"in.jsonl:1: 'text' is int, expected text$"),
+        ("in.jsonl", b'{"text": "\xe9"}\n', r"in.jsonl:1: not UTF-8"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": "b", "confidence": 1}\n', r"in.jsonl:2: already has a key 'confidence'"),
+        ("in.parquet", b"PAR1 cut off", r"in.parquet: not a whole parquet file"),
+        ("in.xlsx", b"x", r"in.xlsx: unknown format '.xlsx'; known: .csv, .tsv, .jsonl, .parquet$"),
+        ("in", b"x", r"in: unknown format '\(no suffix\)'"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "out.csv").write_text("from before")
+
+    with pytest.raises(DataError, match=message):
+        predict_file(tmp_path / name, output=tmp_path / "out.csv", classifier=ByLength(), batch_size=1)
+    assert (tmp_path / "out.csv").read_text() == "from before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.csv"])
+
+
+def test_columns_that_differ_from_row_to_row(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "m": "x"}\n')
+    told = predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=ByLength())
+    assert told.rows == 2
+    assert read(tmp_path / "out.jsonl")[1] == {"text": "b", "m": "x", "prediction": "short", "confidence": 0.75}
+
+    for target in ("out.csv", "out.parquet"):
+        with pytest.raises(
+            DataError, match=rf"{target}: a row has the column 'm', which the first row does not have; "
+        ):
+            predict_file(tmp_path / "in.jsonl", output=tmp_path / target, classifier=ByLength(), batch_size=1)
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "n": "x"}\n')
+    with pytest.raises(DataError, match=r"out.parquet: rows differ in their types .* write .jsonl instead"):
+        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.parquet", classifier=ByLength(), batch_size=1)
+
+
+def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere.csv: does not exist$"):
+        predict_file(tmp_path / "nowhere.csv", output=tmp_path / "out.csv", classifier=ByLength())
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"in.parquet: column 'text' is int64, expected text$"):
+        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.csv", classifier=ByLength())
+    with pytest.raises(DataError, match=r"out.xlsx: unknown format"):
+        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.xlsx", classifier=ByLength())
+    write(tmp_path / "in.csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"out.csv: cannot be written \(.*\); free space or choose another place$"):
+        predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
