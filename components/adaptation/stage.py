@@ -25,6 +25,7 @@ from components.training.world import World
 
 #: Documents that are encoded together.
 ENCODED_TOGETHER: Final = 256
+HELDOUT: Final = "heldout.arrow"
 
 
 class AdaptJob(Section):
@@ -109,6 +110,10 @@ def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> Token
             yield encode_documents(texts, tokenizer=tokenizer)
 
     with writing(directory, kind=TOKENS) as draft:
-        write_shard(draft.path / "heldout-0.arrow", encoded(), vocab_size=tokenizer.vocab_size)
-        draft.facts |= {"tokenizer": tokenizer.fingerprint(), "vocabulary": tokenizer.vocab_size}
+        write_shard(draft.path / HELDOUT, encoded(), vocab_size=tokenizer.vocab_size)
+        draft.facts |= {
+            "tokenizer": tokenizer.fingerprint(),
+            "vocabulary": tokenizer.vocab_size,
+            "shards": {"heldout": [HELDOUT]},
+        }
     return TokenStore(directory, "heldout")

@@ -68,7 +68,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
             # After a worker was lost, some steps are done again: the line waits until they are.
-            advance = max(0.0, numbers["tokens"] - reached)
+            advance = max(0.0, min(numbers["tokens"], run.steps * per_step) - reached)
             reached += advance
             bar.advance(advance, **{name: f"{value:.3f}" for name, value in numbers.items() if name != "tokens"})
 

@@ -1,0 +1,137 @@
+"""What tests of training share: a token store in memory, a small model, tiny inputs for the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.config import CorpusSource, IngestSettings, LanguageModelTraining, TokenizerSettings
+from components.ingestion.stage import IngestJob, ingest
+from components.models.base import Batch, Carry, Losses
+from components.tokenization.special import END
+from components.tokenization.tokenize import TokenizeJob, tokenize
+from components.tokenization.train import TokenizerJob, train_tokenizer
+
+VOCABULARY = 32
+#: Sizes that train in milliseconds, and the kind of tokenizer, for each family.
+TINY = {
+    "ulmfit": ("wordpiece", {"embedding": 8, "hidden": 12, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1}),
+    "bert": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16}),
+    "flair": ("char", {"embedding": 6, "hidden": 8}),
+}
+
+
+class MemoryStore:
+    """Documents given as lists of sentences; the same interface as `TokenStore`."""
+
+    def __init__(self, documents: Sequence[Sequence[Sequence[int]]]) -> None:
+        flat = [[piece for sentence in document for piece in sentence] + [END] for document in documents]
+        self.starts = [np.cumsum([0, *map(len, document)])[:-1] for document in documents]
+        self.stream = np.array([piece for document in flat for piece in document], dtype=np.int64)
+        self.offsets = np.cumsum([0, *map(len, flat)])
+        self.documents = len(documents)
+        self.tokens = len(self.stream)
+
+    def span(self, start: int, length: int) -> NDArray[np.int64]:
+        return self.stream[np.arange(start, start + length) % self.tokens]
+
+    def sentence_starts(self, document: int) -> NDArray[np.int64]:
+        return self.starts[document]
+
+
+def numbered_store(documents: int = 20, sentences: int = 4, length: int = 5) -> MemoryStore:
+    """Every piece (END apart) is another number, from 5 on: a piece tells where it comes from."""
+    pieces = iter(range(5, 5 + documents * sentences * length))
+    return MemoryStore([[[next(pieces) for _ in range(length)] for _ in range(sentences)] for _ in range(documents)])
+
+
+class TinyModel(nn.Module):
+    """A recurrent language model with a tied embedding, dropout, a buffer and a carry: all that a state may hold."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.cell = nn.Linear(2 * width, width)
+        self.output = nn.Linear(width, VOCABULARY)
+        self.output.weight = self.embedding.weight
+        self.dropout = nn.Dropout(0.2)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        tokens = batch["tokens"] % VOCABULARY
+        hidden = carry[0] if carry else torch.zeros(len(tokens), self.cell.out_features)
+        states = []
+        for place in range(tokens.shape[1]):
+            hidden = torch.tanh(self.cell(torch.cat([self.embedding(tokens[:, place]), hidden], 1)))
+            states.append(hidden)
+        logits = self.output(self.dropout(torch.stack(states, 1)))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), (batch["targets"] % VOCABULARY).flatten())
+        if self.training:
+            self.seen += tokens.numel()
+        count = torch.tensor(tokens.numel())
+        return Losses(loss, {"tokens": (loss.detach() * count, count)}, (hidden.detach(),))
+
+
+def tiny_model(seed: int = 0) -> TinyModel:
+    torch.manual_seed(seed)
+    return TinyModel()
+
+
+def lm_settings(**changes: object) -> LanguageModelTraining:
+    """Settings of a run of six small batches, with a checkpoint after every step."""
+    values = {
+        "rate": 0.01,
+        "batch_size": 4,
+        "window": 8,
+        "window_jitter": 1,
+        "tokens": 4 * 8 * 6,
+        "precision": "float32",
+        "checkpoint_seconds": 1e-9,
+    }
+    return LanguageModelTraining.model_validate(values | changes)
+
+
+def make_inputs(root: Path) -> Path:
+    """Corpora, tokenizers and token shards of two small corpora, made by the stages themselves."""
+    words = {
+        "general": "the river runs from the old bridge to the sea and boats go down with wool and salt",
+        "domain": "the bucket policy grants the role access to objects and the queue sends messages to topics",
+    }
+    for seed, (corpus, vocabulary) in enumerate(words.items()):
+        rng = np.random.default_rng(seed)
+        raw = root / "raw" / corpus
+        raw.mkdir(parents=True)
+        sentences = [" ".join(rng.choice(vocabulary.split(), 7)).capitalize() + "." for _ in range(600)]
+        documents = [" ".join(sentences[at : at + 3]) for at in range(0, 600, 3)]
+        for number, document in enumerate(documents):
+            (raw / f"{number:03d}.txt").write_text(document + "\n", encoding="utf-8")
+        ingest(
+            IngestJob(
+                name=corpus,
+                source=CorpusSource(path=str(raw)),
+                settings=IngestSettings(near_duplicates=None, heldout=0.2),
+                output=root / "corpus" / corpus,
+            )
+        )
+        for kind in ("wordpiece", "char"):
+            tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
+            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 90}})
+            train_tokenizer(
+                TokenizerJob(corpus=root / "corpus" / corpus, output=tokenizer, kind=kind, settings=settings)
+            )
+            tokenize(
+                TokenizeJob(
+                    corpus=root / "corpus" / corpus, tokenizer=tokenizer, output=root / "tokens" / f"{corpus}-{kind}"
+                )
+            )
+    return root
+
+
+def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two sets of tensors are equal in names and in every bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,129 @@
+"""Checkpoints: whole or absent, checked when read, the newest two kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.errors import TrainingError
+from components.training import checkpoint as module
+from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
+
+
+def store_with(folder: Path, *steps: int) -> CheckpointStore:
+    store = CheckpointStore(str(folder), key="run")
+    for step in steps:
+        store.save(step, {name: tensor + step for name, tensor in STATE.items()}, {"step": step})
+    return store
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    found = store_with(tmp_path, 3).latest()
+    assert found is not None
+    assert (found.step, found.numbers) == (3, {"step": 3})
+    assert torch.equal(found.tensors["weight"], STATE["weight"] + 3)
+    assert found.tensors["half"].dtype == torch.bfloat16
+
+
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1, 5, 20)
+    assert store.steps() == [5, 20]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000005", "step-000000020"]
+
+
+def test_runs_do_not_see_each_other(tmp_path: Path) -> None:
+    store_with(tmp_path, 1)
+    assert CheckpointStore(str(tmp_path), key="other").latest() is None
+
+
+def test_clear(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1)
+    store.clear()
+    store.clear()
+    assert store.latest() is None
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", [module.TENSORS, module.NUMBERS])
+@pytest.mark.parametrize("damage", [b"", b"\0" * 64])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, name: str, damage: bytes) -> None:
+    store = store_with(tmp_path, 1, 2)
+    (tmp_path / "run" / "step-000000002" / name).write_bytes(damage)
+    found = store.latest()
+    assert found is not None
+    assert found.step == 1
+    # The next write of that step puts it right.
+    assert store_with(tmp_path, 2).latest().step == 2  # type: ignore[union-attr]
+
+
+def test_a_flipped_bit_is_damage(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1, 2)
+    file = tmp_path / "run" / "step-000000002" / module.TENSORS
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert store.latest().step == 1  # type: ignore[union-attr]
+
+
+def test_only_damaged_ones_left(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1, 2)
+    for file in (tmp_path / "run").glob(f"*/{module.TENSORS}"):
+        file.unlink()
+    with pytest.raises(TrainingError, match=r"every checkpoint is damaged; remove the folder to begin anew"):
+        store.latest()
+
+
+def test_a_write_that_was_cut_off_is_no_checkpoint(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1)
+    # What a kill leaves behind: a folder aside, or on S3 a folder without its last file.
+    (tmp_path / "run" / ".step-2.99").mkdir()
+    (tmp_path / "run" / "step-000000002").mkdir()
+    (tmp_path / "run" / "step-000000002" / module.TENSORS).write_bytes(b"part")
+    assert store.steps() == [1]
+    assert store.latest().step == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    store = store_with(tmp_path, 4)
+
+    def full(tensors: object, path: Path) -> None:
+        path.write_bytes(b"as much as there was room for")
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_file", full)
+        message = (
+            r"run: checkpoint of step 9 cannot be written \(no space left\); free space or set cluster.storage to "
+            r"another place and run again: training goes on from step 4"
+        )
+        with pytest.raises(TrainingError, match=message):
+            store_with(tmp_path, 9)
+    assert store.steps() == [4]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000004"]
+    assert store.latest() is not None
+
+
+def test_a_storage_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match=r"file/run: checkpoint of step 1 cannot be written"):
+        store_with(tmp_path / "file", 1)
+
+
+def test_keys_change_with_what_they_are_made_of(tmp_path: Path) -> None:
+    assert fingerprint(a=1, b={"c": 2}) == fingerprint(b={"c": 2}, a=1)
+    assert fingerprint(a=1) != fingerprint(a=2)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "one.py").write_text("1")
+    before = code_digest(package)
+    (package / "one.txt").write_text("no code")
+    assert code_digest(package) == before
+    (package / "one.py").write_text("2")
+    assert code_digest(package) != before

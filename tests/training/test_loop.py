@@ -1,0 +1,205 @@
+"""The loop: what a step does, and that a stored state goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from components.config import Training
+from components.errors import TrainingError
+from components.models.base import Batch, Carry, Losses
+from components.training.groups import ParameterGroup, decayed
+from components.training.loop import TrainingState, train
+from components.training.optim import WeightAverage, non_monotone
+from components.training.precision import choose
+from components.training.streams import StreamSampler
+from components.training.world import World
+from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
+
+STEPS = 7
+
+
+def stream() -> StreamSampler:
+    return StreamSampler(numbered_store(), batch_size=4, window=8, seed=1, vocabulary=32, jitter=1)
+
+
+def state_of(model: torch.nn.Module, settings: Training, **changes: object) -> TrainingState:
+    return TrainingState.fresh(model, decayed(model.parameters()), settings=settings, **changes)  # type: ignore[arg-type]
+
+
+def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list[float]:
+    losses = []
+    for report in train(state, stream(), settings=settings, total_steps=STEPS, seed=5):
+        assert report.loss is not None
+        losses.append(report.loss)
+        if report.step == until:
+            break
+    return losses
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("average", ["none", "ema", "asgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "asgd"])
+def test_a_restored_state_goes_on_bit_by_bit(optimizer: str, average: str, precision: str) -> None:
+    settings = lm_settings(optimizer=optimizer, average=average)
+    whole = state_of(tiny_model(), settings, precision=precision)
+    losses = run(whole, settings)
+    for stop in (1, 4):
+        first = state_of(tiny_model(), settings, precision=precision)
+        if optimizer == "asgd" and first.average is not None:
+            first.average.begins = 2
+        head = run(first, settings, until=stop)
+        # Through bytes, as in a checkpoint.
+        stored, numbers = load(save(first.tensors(World()))), first.numbers()
+        second = state_of(tiny_model(seed=9), settings)
+        second.restore(stored, numbers, world=World())
+        tail = run(second, settings)
+        if optimizer != "asgd":
+            assert head + tail == losses
+            assert same_bits(second.tensors(World()), whole.tensors(World()))
+        else:
+            again = state_of(tiny_model(), settings, precision=precision)
+            assert again.average is not None
+            again.average.begins = 2
+            run(again, settings)
+            assert same_bits(second.tensors(World()), again.tensors(World()))
+            assert second.average is not None
+            assert second.average.count == STEPS - 2
+
+
+def test_evaluating_between_steps_changes_nothing() -> None:
+    settings = lm_settings()
+    plain, watched = (state_of(tiny_model(), settings) for _ in range(2))
+    run(plain, settings)
+    for report in train(watched, stream(), settings=settings, total_steps=STEPS, seed=5):
+        watched.model.eval()
+        torch.manual_seed(report.step)
+        torch.rand(report.step)
+    assert same_bits(plain.tensors(World()), watched.tensors(World()))
+
+
+def test_the_carry_makes_a_difference() -> None:
+    settings = lm_settings()
+    carried, dropped = (state_of(tiny_model(), settings) for _ in range(2))
+    run(carried, settings)
+    for _ in train(dropped, stream(), settings=settings, total_steps=STEPS, seed=5):
+        dropped.carry = ()
+    assert not same_bits(carried.tensors(World()), dropped.tensors(World()))
+
+
+def test_a_step_is_adam_by_hand() -> None:
+    """One weight, gradient 2 clipped to 0.5: AdamW's first step is the rate itself, after decoupled decay."""
+
+    class One(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([[3.0]]))
+
+        def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+            return Losses((2 * self.weight).sum(), {})
+
+    settings = lm_settings(schedule="constant", warmup=0, rate=0.1, clip=0.5, weight_decay=0.01, eps=1e-12)
+    sampler = StreamSampler(numbered_store(), batch_size=4, window=8, seed=1, vocabulary=32)
+    state = state_of(model := One(), settings)
+    (report,) = train(state, sampler, settings=settings, total_steps=1, seed=0)
+    assert report.gradient_norm == pytest.approx(2.0)
+    assert report.loss == pytest.approx(6.0)
+    assert (report.step, report.rate, report.tokens) == (1, 0.1, 32)
+    assert model.weight.item() == pytest.approx(3.0 * (1 - 0.1 * 0.01) - 0.1, abs=1e-6)
+
+    state = state_of(model := One(), settings := settings.model_copy(update={"optimizer": "sgd", "weight_decay": 0.0}))
+    list(train(state, sampler, settings=settings, total_steps=1, seed=0))
+    assert model.weight.item() == pytest.approx(3.0 - 0.1 * 0.5, abs=1e-6)
+
+
+def test_frozen_groups_join_at_their_step() -> None:
+    model = tiny_model()
+    groups = [
+        ParameterGroup([model.output.bias]),
+        ParameterGroup(list(model.cell.parameters()), scale=0.5, starts_at=3),
+    ]
+    settings = lm_settings()
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    state = TrainingState.fresh(model, groups, settings=settings)
+    moved_at: dict[str, int] = {}
+    for report in train(state, stream(), settings=settings, total_steps=STEPS, seed=5):
+        for name, tensor in model.named_parameters():
+            if not torch.equal(tensor, before[name]):
+                moved_at.setdefault(name, report.step)
+        assert state.optimizer.param_groups[1]["lr"] == pytest.approx(report.rate / 2)
+    assert moved_at == {"output.bias": 1, "cell.weight": 4, "cell.bias": 4}
+    assert not model.embedding.weight.requires_grad
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_the_run(value: float) -> None:
+    class Breaks(TinyModel):
+        def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+            losses = super().losses(batch, carry)
+            return replace(losses, loss=losses.loss * value) if self.seen > 100 else losses
+
+    settings = lm_settings(schedule="constant", warmup=0, rate=0.25)
+    state = state_of(Breaks(), settings)
+    message = rf"the loss became {value} at step \d+ \(learning rate 0.\d+\); lower training.rate or training.clip, "
+    with pytest.raises(TrainingError, match=message):
+        run(state, settings)
+    assert all(tensor.isfinite().all() for tensor in state.tensors(World()).values())
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    settings = lm_settings()
+    stored = state_of(tiny_model(), settings)
+    other = state_of(TinyModel(width=8), settings)
+    with pytest.raises(TrainingError, match="belongs to another model; remove it to begin anew"):
+        other.restore(stored.tensors(World()), stored.numbers(), world=World())
+
+
+def test_averages_by_hand() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    plain = WeightAverage([weight], kind="asgd")
+    late = WeightAverage([weight], kind="asgd", begins=2)
+    ema = WeightAverage([weight], kind="ema")
+    expected = 1.0
+    for step, value in enumerate([2.0, 4.0, 9.0], start=1):
+        weight.data.fill_(value)
+        for average in (plain, late, ema):
+            average.update(step)
+        decay = (1 + step) / (10 + step)
+        expected = decay * expected + (1 - decay) * value
+    assert plain.tensors[0].item() == pytest.approx(5.0)
+    assert late.tensors[0].item() == pytest.approx(9.0)
+    assert ema.tensors[0].item() == pytest.approx(expected)
+    plain.swap()
+    assert (weight.item(), plain.tensors[0].item()) == (pytest.approx(5.0), 9.0)
+    plain.swap()
+    assert weight.item() == 9.0
+
+
+def test_an_average_that_has_not_begun_is_the_weights() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    average = WeightAverage([weight], kind="asgd", begins=None)
+    weight.data.fill_(3.0)
+    average.update(1)
+    average.swap()
+    assert weight.item() == 3.0
+
+
+def test_the_non_monotone_trigger() -> None:
+    falling = [5.0, 4.0, 3.0, 2.0, 1.0, 0.9, 0.8]
+    assert not any(non_monotone(falling[:count]) for count in range(8))
+    assert not non_monotone([3.0, 3.1, 3.2, 3.3, 3.4])
+    assert non_monotone([3.0, 3.1, 3.2, 3.3, 3.4, 3.5])
+
+
+def test_the_wish_for_a_precision_is_kept(tmp_path: Path) -> None:
+    batch = stream().batch(0)
+    model = tiny_model()
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    for wish in ("float32", "bf16"):
+        assert choose(model, batch, wish, torch.device("cpu")) == wish  # type: ignore[arg-type]
+    assert choose(model, batch, "auto", torch.device("cpu")) in ("float32", "bf16")  # type: ignore[arg-type]
+    assert all(torch.equal(tensor, before[name]) and tensor.grad is None for name, tensor in model.named_parameters())

@@ -1,0 +1,44 @@
+"""Exact values of the learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from components.training.schedules import SCHEDULES, slanted_triangular
+
+
+def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[float]:
+    return [SCHEDULES[name](step, total, warmup=warmup, final=final) for step in range(total)]
+
+
+def test_constant() -> None:
+    assert rates("constant", 5, warmup=0.4) == [0.5, 1, 1, 1, 1]
+
+
+def test_linear() -> None:
+    assert rates("linear", 6, warmup=1 / 3, final=0.25) == pytest.approx([0.5, 1, 1, 0.75, 0.5, 0.25])
+
+
+def test_cosine() -> None:
+    expected = [1, 0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2, 0.55, 0.1 + 0.9 * (1 - math.cos(math.pi / 4)) / 2, 0.1]
+    assert rates("cosine", 5, warmup=0, final=0.1) == pytest.approx(expected)
+
+
+def test_slanted_triangular_is_the_formula() -> None:
+    # T = 20, cut_frac = 0.1: cut = 2, the rest falls over 18 steps; ratio 32.
+    def expected(step: int) -> float:
+        p = step / 2 if step < 2 else 1 - (step - 2) / (2 * (1 / 0.1 - 1))
+        return (1 + p * 31) / 32
+
+    assert rates("slanted_triangular", 20, warmup=0.1) == pytest.approx([expected(step) for step in range(20)])
+    assert slanted_triangular(0, 20, warmup=0.1, final=0) == pytest.approx(1 / 32)
+    assert slanted_triangular(2, 20, warmup=0.1, final=0) == 1
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@pytest.mark.parametrize("warmup", [0, 0.1, 0.37, 1])
+@pytest.mark.parametrize("total", [1, 2, 7, 15])
+def test_rates_stay_between_nothing_and_the_peak(name: str, warmup: float, total: int) -> None:
+    assert all(0 < rate <= 1 for rate in rates(name, total, warmup=warmup, final=0.05))
