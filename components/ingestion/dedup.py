@@ -188,17 +188,25 @@ class KeyFiles:
     def _append(self, path: Path, values: npt.NDArray[Any]) -> None:
         self._files[path].write(np.ascontiguousarray(values).data)
 
-    def read(self, documents: slice) -> tuple[Words64, Sketches]:
-        """Keys (n, 2) and sketches (n, permutations) of a range of documents."""
-        for file in self._files.values():
-            file.flush()
-        count = documents.stop - documents.start
-        columns = [np.fromfile(path, np.uint64, count=count, offset=8 * documents.start) for path in self._exact]
-        if not self.permutations:
-            return np.stack(columns, axis=1), np.zeros((count, 0), dtype=np.uint16)
-        width = self.permutations
-        flat = np.fromfile(self._sketches, np.uint16, count=count * width, offset=2 * width * documents.start)
-        return np.stack(columns, axis=1), flat.reshape(count, width)
+    def exact(self, documents: slice) -> Words64:
+        """Keys (n, 2) of a range of documents."""
+        return np.stack([self._read(path, np.uint64, documents, 1)[:, 0] for path in self._exact], axis=1)
+
+    def sketches(self, documents: slice) -> Sketches:
+        """Sketches (n, permutations) of a range of documents."""
+        return self._read(self._sketches, np.uint16, documents, self.permutations)
+
+    def _read(self, path: Path, dtype: Any, documents: slice, width: int) -> npt.NDArray[Any]:
+        # Read, not mapped: mapped pages would count as this process's memory.
+        self._files[path].flush()
+        count = max(documents.stop - documents.start, 0)
+        offset = documents.start * width * np.dtype(dtype).itemsize
+        return np.fromfile(path, dtype, count=count * width, offset=offset).reshape(count, width)
+
+    def ranges(self) -> Iterator[slice]:
+        """All documents, a bounded number at a time."""
+        for start in range(0, self.count, _RANGE_KEYS):
+            yield slice(start, min(start + _RANGE_KEYS, self.count))
 
     def exact_duplicates(self) -> Flags:
         """Whether each document has the same text as an earlier one."""
@@ -226,7 +234,6 @@ class KeyFiles:
         return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
 
     def _read_sketches(self, documents: npt.NDArray[np.int64]) -> Sketches:
-        # Read, not mapped: mapped pages would count as this process's memory.
         file, width = self._files[self._sketches], 2 * self.permutations
         file.flush()
         rows = np.empty((len(documents), self.permutations), dtype=np.uint16)
@@ -259,17 +266,14 @@ class KeyFiles:
         self, paths: list[Path], part: int, ranges: int, without: Flags
     ) -> tuple[npt.NDArray[np.int64], list[Words64]]:
         """Documents, and their keys, whose first key lies in the part-th of `ranges` equal ranges."""
-        documents: list[npt.NDArray[np.int64]] = []
-        keys: list[list[Words64]] = [[] for _ in paths]
-        for path in paths:
-            self._files[path].flush()
-        for start in range(0, self.count, _RANGE_KEYS):
-            size = min(_RANGE_KEYS, self.count - start)
-            columns = [np.fromfile(path, dtype=np.uint64, count=size, offset=8 * start) for path in paths]
-            chosen = ~without[start : start + size]
+        documents: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+        keys: list[list[Words64]] = [[np.zeros(0, dtype=np.uint64)] for _ in paths]
+        for rows in self.ranges():
+            columns = [self._read(path, np.uint64, rows, 1)[:, 0] for path in paths]
+            chosen = ~without[rows]
             if ranges > 1:
                 chosen &= (columns[0] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32) == np.uint64(part)
-            documents.append(np.flatnonzero(chosen) + start)
+            documents.append(np.flatnonzero(chosen) + rows.start)
             for column, values in zip(keys, columns, strict=True):
                 column.append(values[chosen])
         return np.concatenate(documents), [np.concatenate(column) for column in keys]

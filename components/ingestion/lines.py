@@ -31,7 +31,9 @@ class Reading:
     """What reading has met so far, over one or several files."""
 
     #: Bytes of text, decompressed.
-    position: int = 0
+    text_bytes: int = 0
+    #: Bytes of the files as they lie on disk.
+    consumed: int = 0
     #: Bytes that are no UTF-8, each replaced by U+FFFD.
     bad_bytes: int = 0
     #: Lines that hold such bytes.
@@ -107,10 +109,12 @@ def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: is empty")
-        with pa.input_stream(str(path), compression=codec, buffer_size=_BLOCK_BYTES) as stream:
+        before = reading.consumed
+        with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, codec) if codec else raw as stream:
             while block := stream.read(_BLOCK_BYTES):
                 empty = False
-                reading.position += len(block)
+                reading.text_bytes += len(block)
+                reading.consumed = before + raw.tell()
                 cut = block.rfind(b"\n") + 1
                 if cut:
                     whole = b"".join([*rest, block[:cut]])

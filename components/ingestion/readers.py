@@ -169,9 +169,10 @@ def read_parquet(path: Path, columns: Sequence[str], header: bool, reading: Read
             for name in columns:
                 if name not in names:
                     raise _no_column(str(path), name, names)
-            number = 0
+            number, before, size = 0, reading.consumed, path.stat().st_size
             for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
-                reading.position += batch.nbytes
+                reading.text_bytes += batch.nbytes
+                reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
                 values = [_text_column(path, name, batch.column(name)) for name in columns]
                 for row in zip(*values, strict=True):
                     number += 1

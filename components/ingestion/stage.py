@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.artifacts import Draft, digest_file, writing
+from components.artifacts import Draft, digest_file, write_atomic, writing
 from components.config import CorpusSource, IngestSettings, Section
 from components.errors import DataError
 from components.ingestion.cleaning import clean
@@ -145,7 +145,7 @@ class _Run:
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
             raise DataError(self._too_few())
         self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
-        (self.draft.path / "metrics.json").write_text(json.dumps(self.counts.metrics(), indent=1) + "\n")
+        write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
 
     def _too_few(self) -> str:
         counts = self.counts
@@ -166,7 +166,7 @@ class _Run:
     def _read(self, files: dict[str, Path], keys: KeyFiles) -> None:
         """First pass: documents to a temporary Arrow file, their keys to `keys`."""
         settings, counts, reading = self.job.settings, self.counts, Reading()
-        sizes = {name: path.stat().st_size for name, path in files.items()}
+        total = sum(path.stat().st_size for path in files.values())
         ids: list[str] = []
         texts: list[str] = []
         sources: list[str] = []
@@ -174,7 +174,7 @@ class _Run:
         with (
             pa.OSFile(str(self.work / "documents"), "wb") as sink,
             pa.ipc.new_stream(sink, SCHEMA) as writer,
-            Progress(f"ingest {self.job.name}", total=sum(sizes.values()) / 1e6, unit="MB") as bar,
+            Progress(f"ingest {self.job.name}", total=total / 1e6, unit="MB") as bar,
         ):
 
             def flush() -> None:
@@ -187,6 +187,7 @@ class _Run:
                 size = 0
 
             for name, path in files.items():
+                done = reading.consumed
                 for number, raw, row_id in read_texts(path, self.job.source, reading):
                     counts.documents += 1
                     text = clean(raw, strip_markup=settings.strip_markup)
@@ -201,10 +202,12 @@ class _Run:
                         size += len(text)
                         if size >= _BATCH_CHARACTERS or len(texts) == _BATCH_ROWS:
                             flush()
+                    if reading.consumed != done:
+                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents)
+                        done = reading.consumed
                 counts.files += 1
-                bar.advance(sizes[name] / 1e6, documents=counts.documents)
             flush()
-        counts.raw_bytes += reading.position
+        counts.raw_bytes += reading.text_bytes
         counts.bad_bytes += reading.bad_bytes
         counts.bad_lines += reading.bad_lines
 
@@ -238,15 +241,17 @@ class _Run:
                 self.counts.kept += chosen.num_rows
                 self.counts.heldout += chosen.num_rows if split == "heldout" else 0
                 self.counts.characters += pc.sum(pc.utf8_length(chosen.column(1))).as_py() or 0
-            exact, sketches = keys.read(rows)
-            packed = [_pack(exact[stays])] + ([_pack(sketches[stays])] if self.permutations else [])
+            packed = [_pack(keys.exact(rows)[stays])]
+            if self.permutations:
+                packed.append(_pack(keys.sketches(rows)[stays]))
             key_writer.write(pa.record_batch(packed, schema=self.key_schema))
         for split, writer in writers.items():
             self.shards[split] = self.shards[split] + writer.close()
         self.key_shards = self.key_shards + key_writer.close()
 
     def _documents(self) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(self.work / "documents")) as source, pa.ipc.open_stream(source) as reader:
+        # Not memory-mapped: mapped pages would count as this process's memory.
+        with pa.OSFile(str(self.work / "documents")) as source, pa.ipc.open_stream(source) as reader:
             yield from reader
 
     def _heldout(self, keys: KeyFiles, dropped: Flags, old: int) -> Flags:
@@ -255,12 +260,21 @@ class _Run:
         A small corpus of which chance sets nothing apart gives up the document with the smallest hash.
         """
         share = self.job.settings.heldout
-        first = keys.read(slice(0, keys.count))[0][:, 0]
-        heldout: Flags = first < np.uint64(min(int(share * 2**64), 2**64 - 1))
-        candidates = np.flatnonzero(~dropped[old:]) + old
-        if share > 0 and self.counts.heldout == 0 and len(candidates) > 1 and not heldout[candidates].any():
-            heldout[candidates[np.argmin(first[candidates])]] = True
-        return heldout
+        bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
+        flags = np.zeros(keys.count, dtype=bool)
+        smallest: tuple[int, int] | None = None
+        for rows in keys.ranges():
+            hashes = keys.exact(rows)[:, 0]
+            flags[rows] = hashes < bound
+            new = np.flatnonzero(~dropped[rows])
+            new = new[new + rows.start >= old]
+            if new.size:
+                least = int(new[np.argmin(hashes[new])])
+                found = (int(hashes[least]), rows.start + least)
+                smallest = min(smallest, found) if smallest else found
+        if share > 0 and self.counts.heldout == 0 and smallest is not None:
+            flags[smallest[1]] = True
+        return flags
 
 
 def _pack(rows: npt.NDArray[Any]) -> pa.Array:

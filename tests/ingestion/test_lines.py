@@ -26,7 +26,8 @@ def test_lines_are_numbered_and_stripped_of_their_break(tmp_path: Path, suffix: 
     path.write_bytes(compress("\ufeffone\r\ntwo é\n\nlast".encode(), suffix))
     reading = Reading()
     assert list(lines(path, reading)) == [(1, "one"), (2, "two é"), (3, ""), (4, "last")]
-    assert reading == Reading(position=len("\ufeffone\r\ntwo é\n\nlast".encode()), bad_bytes=0, bad_lines=0)
+    size = len("\ufeffone\r\ntwo é\n\nlast".encode())
+    assert reading == Reading(text_bytes=size, consumed=path.stat().st_size, bad_bytes=0, bad_lines=0)
 
 
 def test_lines_longer_than_a_block_are_whole(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.ingestion import dedup
+from components.ingestion.dedup import KeyFiles, Shingles, exact_keys
+
+
+def words(count: int, seed: int) -> list[str]:
+    source = random.Random(seed)
+    return ["".join(source.choices("abcdefghij", k=source.randint(2, 11))) for _ in range(count)]
+
+
+def jaccard(left: list[str], right: list[str], ngram: int) -> float:
+    grams = [{tuple(text[i : i + ngram]) for i in range(len(text) - ngram + 1)} for text in (left, right)]
+    return len(grams[0] & grams[1]) / len(grams[0] | grams[1])
+
+
+def test_exact_keys_are_equal_for_equal_texts_only() -> None:
+    keys = exact_keys(["a", "b", "a", ""])
+    assert keys.shape == (4, 2)
+    assert keys.dtype == np.uint64
+    assert len({tuple(row) for row in keys.tolist()}) == 3
+    assert tuple(keys[0]) == tuple(keys[2])
+    # BLAKE2b-128 of "a", little-endian halves: the keys are on disk, so they must not change.
+    assert keys[0].tobytes().hex() == "27c35e6e9373877f29e562464e46497e"
+
+
+@pytest.mark.parametrize("changed", [0, 3, 8, 25])
+def test_sketches_estimate_the_jaccard_similarity_of_word_ngrams(changed: int) -> None:
+    left = words(400, seed=1)
+    right = list(left)
+    for position in random.Random(2).sample(range(400), changed):
+        right[position] = "changed"
+    sketches = Shingles(ngram=3, permutations=256).sketches(
+        [" ".join(left), " ".join(right), " ".join(words(400, seed=3))]
+    )
+    assert (sketches[0] == sketches[1]).mean() == pytest.approx(jaccard(left, right, 3), abs=0.1)
+    assert (sketches[0] == sketches[2]).mean() < 0.03
+
+
+def test_sketches_do_not_depend_on_neighbours_case_signs_or_spaces() -> None:
+    shingles = Shingles(ngram=5, permutations=64)
+    texts = [" ".join(words(count, seed=count)) for count in (1, 2, 4, 5, 6, 50, 2000)] + ["?!", "...", "é", "ภาษาไทย"]
+    together = shingles.sketches(texts)
+    assert (together == np.concatenate([shingles.sketches([text]) for text in texts])).all()
+    loud = shingles.sketches([text.upper().replace(" ", ", \n") for text in texts[:7]])
+    assert (loud == together[:7]).all()
+    # Texts without a word are alike only if they are the same.
+    assert (together[7] != together[8]).mean() > 0.9
+
+
+def test_short_texts_are_one_ngram() -> None:
+    sketches = Shingles(ngram=5, permutations=64).sketches(["a tag", "A tag.", "a tag key", "tag a"])
+    assert (sketches[0] == sketches[1]).all()
+    assert (sketches[0] == sketches[2]).mean() < 0.1
+    assert (sketches[0] == sketches[3]).mean() < 0.1
+
+
+def test_characters_are_words_where_no_spaces_are_written() -> None:
+    thai = "รัฐบาลไทยประกาศนโยบายใหม่เกี่ยวกับการศึกษาและสาธารณสุขในวันนี้"
+    chinese = "政府今天宣布了关于教育和公共卫生的新政策并将在全国范围内实施"
+    near = [thai[:-3] + "พรุ่ง", chinese[:-2] + "执行"]
+    sketches = Shingles(ngram=5, permutations=256).sketches([thai, chinese, *near])
+    assert (sketches[0] == sketches[2]).mean() > 0.7
+    assert (sketches[1] == sketches[3]).mean() > 0.6
+    assert (sketches[0] == sketches[1]).mean() < 0.05
+
+
+def documents() -> list[str]:
+    """40 texts; 10 repeats 3 word for word, 20 and 30 are texts 4 and 5 with one word changed."""
+    texts = [" ".join(words(120, seed=seed)) for seed in range(40)]
+    texts[10] = texts[3]
+    texts[20] = texts[4].replace(texts[4].split()[60], "otherwise")
+    texts[30] = "otherwise " + texts[5]
+    return texts
+
+
+@pytest.mark.parametrize("range_keys", [4_000_000, 7])
+def test_duplicates_are_found_whatever_fits_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_keys: int
+) -> None:
+    monkeypatch.setattr(dedup, "_RANGE_KEYS", range_keys)
+    texts = documents()
+    shingles = Shingles(ngram=5, permutations=64)
+    with KeyFiles(tmp_path / "keys", permutations=64) as keys:
+        for start in range(0, 40, 9):
+            keys.add(exact_keys(texts[start : start + 9]), shingles.sketches(texts[start : start + 9]))
+        assert keys.count == 40
+        exact = keys.exact_duplicates()
+        assert np.flatnonzero(exact).tolist() == [10]
+        pairs = {
+            (int(later), int(earlier))
+            for block in keys.near_pairs(0.8, without=exact)
+            for later, earlier in zip(*block, strict=True)
+        }
+        assert pairs == {(20, 4), (30, 5)}
+        assert (keys.exact(slice(5, 12)) == exact_keys(texts[5:12])).all()
+        assert (keys.sketches(slice(5, 12)) == shingles.sketches(texts[5:12])).all()
+
+
+def test_the_threshold_decides(tmp_path: Path) -> None:
+    left = words(200, seed=7)
+    right = left[:170] + words(30, seed=8)
+    texts = [" ".join(left), " ".join(right)]
+    assert 0.7 < jaccard(left, right, 5) < 0.8
+    with KeyFiles(tmp_path / "keys", permutations=256) as keys:
+        keys.add(exact_keys(texts), Shingles(ngram=5, permutations=256).sketches(texts))
+        none = np.zeros(2, dtype=bool)
+        assert not list(keys.near_pairs(0.9, without=none))
+        assert list(keys.near_pairs(0.6, without=none))
+
+
+def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
+    with KeyFiles(tmp_path / "keys", permutations=16) as keys:
+        assert keys.exact_duplicates().tolist() == []
+        assert not list(keys.near_pairs(0.8, without=np.zeros(0, dtype=bool)))

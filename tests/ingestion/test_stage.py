@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import MANIFEST, digest_tree, read_manifest
+from components.config import CorpusSource, IngestSettings, NearDuplicates
+from components.errors import ArtifactError, DataError
+from components.ingestion import dedup, stage
+from components.ingestion.corpus import read_documents, shards
+from components.ingestion.stage import IngestJob, ingest
+
+
+def sentence(seed: int, count: int = 30) -> str:
+    source = random.Random(seed)
+    return " ".join("".join(source.choices("abcdefghij", k=source.randint(2, 9))) for _ in range(count))
+
+
+def write_jsonl(path: Path, texts: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        "".join(json.dumps({"text": text, "id": f"{path.stem}-{n}"}) + "\n" for n, text in enumerate(texts))
+    )
+
+
+def job(folder: Path, **settings: Any) -> IngestJob:
+    return IngestJob(
+        name="test",
+        source=CorpusSource(path=str(folder / "raw"), id=settings.pop("id", None)),
+        settings=IngestSettings(**settings),
+        output=folder / "corpus",
+    )
+
+
+def metrics(folder: Path) -> dict[str, int]:
+    return json.loads((folder / "corpus" / "metrics.json").read_text())
+
+
+def test_documents_keep_their_order_and_every_drop_is_counted(tmp_path: Path) -> None:
+    texts = [sentence(seed) for seed in range(50)]
+    raw = [*texts, "", "<p> </p>", "short", texts[3], f"<p>{texts[4]}</p>", texts[5] + " more", texts[6].upper()]
+    write_jsonl(tmp_path / "raw" / "a.jsonl", raw)
+    ingest(job(tmp_path, min_characters=10, heldout=0))
+    assert list(read_documents(tmp_path / "corpus")) == texts
+    assert list(read_documents(tmp_path / "corpus", "heldout")) == []
+    assert metrics(tmp_path) == {
+        "documents": 57,
+        "kept": 50,
+        "heldout": 0,
+        "characters": sum(map(len, texts)),
+        "raw_bytes": (tmp_path / "raw" / "a.jsonl").stat().st_size,
+        "bad_bytes": 0,
+        "bad_lines": 0,
+        "files": 1,
+        "dropped_empty": 2,
+        "dropped_too_short": 1,
+        "dropped_exact_duplicate": 2,
+        "dropped_near_duplicate": 2,
+    }
+
+
+def test_near_duplicates_stay_without_the_setting(tmp_path: Path) -> None:
+    text = sentence(1, count=100)
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [text, text + " more", text])
+    ingest(job(tmp_path, near_duplicates=None, heldout=0))
+    assert list(read_documents(tmp_path / "corpus")) == [text, text + " more"]
+    assert metrics(tmp_path)["dropped_exact_duplicate"] == 1
+
+
+def test_shards_hold_id_text_and_source(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "b" / "x.jsonl", [sentence(1), sentence(2)])
+    (tmp_path / "raw" / "a.txt.gz").write_bytes(gzip.compress(f"{sentence(3)}\n\n\n{sentence(4)}".encode()))
+    ingest(job(tmp_path, heldout=0, id="id"))
+    (shard,) = shards(tmp_path / "corpus")
+    assert pq.read_table(shard).to_pylist() == [
+        {"id": "a.txt.gz:1", "text": sentence(3), "source": "a.txt.gz"},
+        {"id": "a.txt.gz:4", "text": sentence(4), "source": "a.txt.gz"},
+        {"id": "x-0", "text": sentence(1), "source": "b/x.jsonl"},
+        {"id": "x-1", "text": sentence(2), "source": "b/x.jsonl"},
+    ]
+
+
+def test_a_hash_of_the_text_sets_documents_apart(tmp_path: Path) -> None:
+    texts = [sentence(seed) for seed in range(400)]
+    write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
+    ingest(job(tmp_path, heldout=0.1))
+    apart = list(read_documents(tmp_path / "corpus", "heldout"))
+    assert 20 <= len(apart) <= 60
+    assert sorted([*apart, *read_documents(tmp_path / "corpus")]) == sorted(texts)
+    # The same texts in another order and company fall into the same split.
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1000), *reversed(texts[:200])])
+    ingest(job(tmp_path, heldout=0.1))
+    again = set(read_documents(tmp_path / "corpus", "heldout"))
+    assert again & set(texts) == set(apart) & set(texts[:200])
+
+
+def test_a_small_corpus_still_sets_one_document_apart(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2), sentence(3)])
+    ingest(job(tmp_path, heldout=0.001))
+    assert len(list(read_documents(tmp_path / "corpus", "heldout"))) == 1
+    assert len(list(read_documents(tmp_path / "corpus"))) == 2
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("one", "two"):
+        write_jsonl(tmp_path / folder / "raw" / "a.jsonl", [sentence(seed % 90) for seed in range(100)])
+        ingest(job(tmp_path / folder))
+        monkeypatch.setattr(dedup, "_RANGE_KEYS", 16)
+    assert digest_tree(tmp_path / "one" / "corpus") == digest_tree(tmp_path / "two" / "corpus")
+
+
+def test_new_files_make_new_shards_and_old_ones_stay(tmp_path: Path) -> None:
+    first = [sentence(seed) for seed in range(30)]
+    write_jsonl(tmp_path / "raw" / "m.jsonl", first)
+    output = ingest(job(tmp_path, heldout=0.1))
+    old = {path.name: (path.stat().st_ino, path.read_bytes()) for path in output.glob("*.parquet")}
+    before = metrics(tmp_path)
+    kept = list(read_documents(output))
+    # A file that sorts before the old one: its documents still follow.
+    second = [sentence(100), first[7], first[8] + " more", sentence(101)]
+    write_jsonl(tmp_path / "raw" / "a.jsonl", second)
+    ingest(job(tmp_path, heldout=0.1))
+    assert {
+        path.name: (path.stat().st_ino, path.read_bytes()) for path in output.glob("*.parquet") if path.name in old
+    } == old
+    assert list(read_documents(output))[: len(kept)] == kept
+    assert set(read_documents(output)) | set(read_documents(output, "heldout")) == {
+        *first,
+        sentence(100),
+        sentence(101),
+    }
+    after = metrics(tmp_path)
+    assert after["documents"] == before["documents"] + 4
+    assert after["kept"] == before["kept"] + 2
+    assert (after["dropped_exact_duplicate"], after["dropped_near_duplicate"]) == (1, 1)
+    assert read_manifest(output, verify=True).facts["rewritten"] is None
+
+
+def test_nothing_new_changes_nothing(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
+    output = ingest(job(tmp_path))
+    written = (output / MANIFEST).stat().st_mtime_ns
+    ingest(job(tmp_path))
+    assert (output / MANIFEST).stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("settings", "settings changed"),
+        ("gone", "raw file gone: b.jsonl"),
+        ("changed", "raw file changed: b.jsonl"),
+        ("damaged", "first run"),
+    ],
+)
+def test_what_cannot_be_added_to_is_written_anew(tmp_path: Path, change: str, reason: str) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
+    write_jsonl(tmp_path / "raw" / "b.jsonl", [sentence(3), sentence(4)])
+    output = ingest(job(tmp_path, heldout=0))
+    if change == "gone":
+        (tmp_path / "raw" / "b.jsonl").unlink()
+    elif change == "changed":
+        write_jsonl(tmp_path / "raw" / "b.jsonl", [sentence(5)])
+    elif change == "damaged":
+        shards(output)[0].unlink()
+    ingest(job(tmp_path, heldout=0, min_characters=5 if change == "settings" else 1))
+    facts = read_manifest(output, verify=True).facts
+    assert facts["rewritten"] == reason
+    last = {"gone": [], "changed": [sentence(5)]}.get(change, [sentence(3), sentence(4)])
+    assert list(read_documents(output)) == [sentence(1), sentence(2), *last]
+    (tmp_path / "fresh" / "raw").mkdir(parents=True)
+    for path in (tmp_path / "raw").iterdir():
+        (tmp_path / "fresh" / "raw" / path.name).write_bytes(path.read_bytes())
+    fresh = ingest(job(tmp_path / "fresh", heldout=0, min_characters=5 if change == "settings" else 1))
+    assert read_manifest(fresh).digest == read_manifest(output).digest
+
+
+def test_long_corpora_become_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "_BATCH_CHARACTERS", 100_000)
+    texts = [sentence(seed, count=2_000) for seed in range(250)]
+    write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
+    output = ingest(job(tmp_path, heldout=0, shard_megabytes=1))
+    assert len(shards(output)) == 4
+    assert list(read_documents(output)) == texts
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([sentence(1)], r"raw: 1 document\(s\) read, 1 left; a corpus needs at least 2 different ones"),
+        (["", " ", "\t"], r"raw: 3 document\(s\) read, 0 left \(dropped: 3 empty\); a corpus needs"),
+        ([sentence(1)] * 5, r"raw: 5 document\(s\) read, 1 left \(dropped: 4 exact duplicate\)"),
+    ],
+)
+def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[str], message: str) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
+    with pytest.raises(DataError, match=message):
+        ingest(job(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_a_corpus_of_one_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.txt").write_text("just this line\n")
+    with pytest.raises(DataError, match=r"1 document\(s\) read, 1 left; .* documents apart by two empty lines in txt"):
+        ingest(job(tmp_path))
+
+
+def test_missing_and_empty_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="raw: does not exist"):
+        ingest(job(tmp_path))
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(DataError, match="raw: holds no"):
+        ingest(job(tmp_path))
+
+
+def test_a_damaged_file_leaves_the_earlier_corpus_as_it_was(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
+    output = ingest(job(tmp_path))
+    before = digest_tree(output)
+    whole = pa.Codec("zstd").compress(b'{"text": "x"}\n' * 100_000, asbytes=True)
+    (tmp_path / "raw" / "b.jsonl.zst").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"b\.jsonl\.zst, after line \d+: damaged or truncated"):
+        ingest(job(tmp_path))
+    assert digest_tree(output) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "raw"]
+
+
+def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.txt").write_bytes(b"caf\xe9\n\n\nother \xff\xff words\n")
+    (tmp_path / "raw" / "LICENSE").write_text("x")
+    output = ingest(job(tmp_path, heldout=0))
+    assert list(read_documents(output)) == ["caf\ufffd", "other \ufffd\ufffd words"]
+    assert (metrics(tmp_path)["bad_bytes"], metrics(tmp_path)["bad_lines"]) == (3, 2)
+    assert read_manifest(output).facts["ignored"] == ["LICENSE"]
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
+    output = ingest(job(tmp_path, heldout=0))
+    (shard,) = shards(output)
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(ArtifactError, match=rf"{shard.name}: damaged .*run the stage again"):
+        list(read_documents(output))
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        shards(tmp_path / "raw")
+
+
+def test_thresholds_other_than_the_default(tmp_path: Path) -> None:
+    text = sentence(1, count=200)
+    other = " ".join([*text.split()[:170], *sentence(2).split()])
+    write_jsonl(tmp_path / "raw" / "a.jsonl", [text, other, sentence(3)])
+    for threshold, count in ((0.5, 2), (0.95, 3)):
+        ingest(job(tmp_path, heldout=0, near_duplicates=NearDuplicates(threshold=threshold, permutations=128)))
+        assert metrics(tmp_path)["kept"] == count
