@@ -1,0 +1,65 @@
+"""Dropouts: their rates, what their masks share, and their scale."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from components.models.layers.dropout import Dropout, LockedDropout, RowDropout, WeightDropout, keep_mask
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_rate_and_scale_of_a_mask(rate: float) -> None:
+    mask = keep_mask((1000, 999), rate, torch.ones(1))
+    # Standard error of the share: below 0.0005.
+    assert float((mask == 0).float().mean()) == pytest.approx(rate, abs=0.0025)
+    assert mask.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-3)
+    assert float(mask.mean()) == pytest.approx(1, abs=0.015)
+
+
+def test_neighbours_in_a_mask_are_independent() -> None:
+    mask = (keep_mask((200_000,), 0.5, torch.ones(1)) > 0).float()
+    for distance in (1, 2, 3, 4, 8):
+        together = float((mask[:-distance] * mask[distance:]).mean())
+        assert together == pytest.approx(0.25, abs=0.006)
+
+
+def test_masks_come_from_the_global_generator() -> None:
+    torch.manual_seed(1)
+    first = keep_mask((50,), 0.5, torch.ones(1))
+    assert not torch.equal(first, keep_mask((50,), 0.5, torch.ones(1)))
+    torch.manual_seed(1)
+    assert torch.equal(first, keep_mask((50,), 0.5, torch.ones(1)))
+
+
+def test_a_mask_has_the_type_of_its_tensor() -> None:
+    assert keep_mask((3,), 0.5, torch.ones(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_locked_dropout_holds_its_mask_over_time() -> None:
+    dropped = LockedDropout(0.5)(torch.ones(20, 4, 30))
+    assert torch.equal(dropped, dropped[:1].expand(20, -1, -1))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+
+
+def test_row_dropout_drops_a_word_at_all_its_places() -> None:
+    weight = torch.ones(100, 3)
+    tokens = torch.arange(100).repeat(2).view(2, 100)
+    dropped = RowDropout(0.5)(tokens, weight, weight[tokens])
+    assert torch.equal(dropped[0], dropped[1])
+    assert torch.equal(dropped, dropped[..., :1].expand(-1, -1, 3))
+    assert sorted(dropped.unique().tolist()) == [0, 2]
+
+
+@pytest.mark.parametrize("kind", [Dropout, LockedDropout, WeightDropout])
+def test_scale_and_evaluation(kind: type[Dropout]) -> None:
+    layer, x = kind(0.2), torch.ones(500, 1, 400)
+    assert float((layer(x) == 0).float().mean()) == pytest.approx(0.2, abs=0.07)
+    layer.scale = 2
+    assert layer.rate == pytest.approx(0.4)
+    layer.scale = 100
+    assert layer.rate == 0.95
+    layer.scale = 0
+    assert torch.equal(layer(x), x)
+    layer.scale = 1
+    assert torch.equal(layer.eval()(x), x)

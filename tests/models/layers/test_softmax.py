@@ -1,0 +1,65 @@
+"""The fused cross entropy against torch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from components.models.layers import softmax
+from components.models.layers.softmax import linear_cross_entropy
+
+WIDTH, VOCABULARY = 6, 11
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 12])
+def test_values_and_gradients(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "CHUNK_ROWS", 4)
+    x = torch.randn(rows, WIDTH, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    bias = torch.randn(VOCABULARY, requires_grad=True)
+    targets = torch.randint(0, VOCABULARY, (rows,))
+
+    loss = linear_cross_entropy(x, weight, bias, targets)
+    expected = F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum")
+
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss / 3, [x, weight, bias]),
+        torch.autograd.grad(expected / 3, [x, weight, bias]),
+        atol=1e-5,
+        rtol=1e-5,
+    )
+
+
+def test_without_gradient() -> None:
+    x, weight, bias = torch.randn(3, WIDTH), torch.randn(VOCABULARY, WIDTH), torch.zeros(VOCABULARY)
+    targets = torch.tensor([0, 5, 10])
+    with torch.no_grad():
+        loss = linear_cross_entropy(x, weight, bias, targets)
+    torch.testing.assert_close(loss, F.cross_entropy(x @ weight.T, targets, reduction="sum"))
+
+
+def test_large_logits_overflow_nothing() -> None:
+    x = torch.tensor([[1000.0], [-1000.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
+    loss = linear_cross_entropy(x, weight, torch.zeros(2), torch.tensor([0, 1]))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert x.grad is not None and x.grad.tolist() == [[0.0], [0.0]]
+
+
+def test_an_impossible_target_stays_finite() -> None:
+    loss = linear_cross_entropy(
+        torch.tensor([[1000.0]]), torch.tensor([[1.0], [-1.0]]), torch.zeros(2), torch.tensor([1])
+    )
+    assert float(loss) == pytest.approx(-torch.tensor(torch.finfo(torch.float32).tiny).log().item())
+
+
+def test_bfloat16_under_autocast_is_close() -> None:
+    x, weight = torch.randn(64, WIDTH), torch.randn(VOCABULARY, WIDTH)
+    targets = torch.randint(0, VOCABULARY, (64,))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = linear_cross_entropy(x, weight, torch.zeros(VOCABULARY), targets)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, F.cross_entropy(x @ weight.T, targets, reduction="sum"), rtol=0.01, atol=0.1)

@@ -1,0 +1,116 @@
+"""BERT against an independent implementation with the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+from components.models.bert import BERT
+from components.models.encoder import build_model
+from components.models.layers.attention import SelfAttention
+from tests.models.peers import copy_to_transformers
+
+VOCABULARY = 40
+
+
+@pytest.fixture
+def model() -> BERT:
+    model = build_model("bert", vocabulary=VOCABULARY, settings={"width": 16, "layers": 3, "heads": 4, "positions": 12})
+    assert isinstance(model, BERT)
+    # Deviation 0.02 would leave every layer close to the identity: nothing could be told from it.
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def peer(model: BERT) -> transformers.BertForPreTraining:
+    return copy_to_transformers(model).eval()
+
+
+@pytest.fixture
+def batch() -> dict[str, Tensor]:
+    return {
+        "tokens": torch.randint(0, VOCABULARY, (3, 10)),
+        "segments": (torch.arange(10) > 4).long().expand(3, -1),
+        "positions": torch.tensor([[1, 4], [2, 9], [3, 5]]),
+        "targets": torch.randint(0, VOCABULARY, (3, 2)),
+        "next_sentence": torch.tensor([0, 1, 1]),
+    }
+
+
+def labels(batch: dict[str, Tensor]) -> Tensor:
+    return torch.full_like(batch["tokens"], -100).scatter(1, batch["positions"], batch["targets"])
+
+
+def test_loss_and_gradients(model: BERT, peer: transformers.BertForPreTraining, batch: dict[str, Tensor]) -> None:
+    expected = peer(
+        input_ids=batch["tokens"],
+        token_type_ids=batch["segments"],
+        labels=labels(batch),
+        next_sentence_label=batch["next_sentence"],
+    ).loss
+    result = model.losses(batch)
+    torch.testing.assert_close(result.loss, expected, atol=1e-5, rtol=1e-5)
+    result.loss.backward()
+    expected.backward()
+    table = peer.bert.embeddings.word_embeddings.weight.grad
+    torch.testing.assert_close(model.token.grad, table, atol=1e-5, rtol=1e-4)
+    query = peer.bert.encoder.layer[0].attention.self.query.weight.grad
+    torch.testing.assert_close(model.blocks[0].attention.query_key_value.weight.grad[:16], query, atol=1e-5, rtol=1e-4)
+
+
+def test_hidden_states(model: BERT, peer: transformers.BertForPreTraining, batch: dict[str, Tensor]) -> None:
+    lengths = torch.tensor([10, 6, 3])
+    mask = torch.arange(10) < lengths[:, None]
+    expected = peer.bert(batch["tokens"], attention_mask=mask.long(), output_hidden_states=True).hidden_states
+    found = model.hidden_states(batch["tokens"], lengths)
+    assert len(found) == len(expected) == 4
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
+
+
+def test_objectives_are_counted_apart(model: BERT, batch: dict[str, Tensor]) -> None:
+    result = model.losses(batch)
+    filled, masked = result.sums["tokens"]
+    follows, rows = result.sums["next_sentence"]
+    assert (int(masked), int(rows), result.carry) == (6, 3, ())
+    torch.testing.assert_close(result.loss.detach(), filled / 6 + follows / 3)
+
+
+def test_attention_with_dropout_is_attention_without_it_on_average() -> None:
+    attention = SelfAttention(8, 2, dropout=0.3)
+    x = torch.randn(1, 5, 8)
+    mask = torch.tensor([True, True, True, False, True]).view(1, 1, 1, 5)
+    still = attention.eval()(x, mask)
+    noisy = attention.train()(x.expand(20_000, -1, -1), mask)
+    torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.01, rtol=0)
+    assert float(noisy.detach().std(0).mean()) > 0.01
+
+
+def test_a_text_that_is_too_long_for_the_positions(model: BERT) -> None:
+    assert model.max_tokens == 12
+
+
+@pytest.mark.parametrize(
+    ("preset", "published"),
+    # Turc et al. 2019 (BERT-Tiny, Mini, Small, Medium); Devlin et al. 2019 (110M, 340M); with 30,522 pieces.
+    [("2x128", 4.4), ("4x256", 11.3), ("4x512", 29.1), ("8x512", 41.7), ("base", 110.1), ("large", 336.2)],
+)
+def test_sizes_of_the_papers(preset: str, published: float) -> None:
+    with torch.device("meta"):
+        model = build_model("bert", vocabulary=30522, preset=preset)
+    encoder = [
+        parameter for name, parameter in model.named_parameters() if not name.startswith(("transform", "next", "bias"))
+    ]
+    # Encoder and pooler, as most of them count; the 336.2M of large have the heads in.
+    counted = model.parameters() if preset == "large" else encoder
+    assert sum(parameter.numel() for parameter in counted) / 1e6 == pytest.approx(published, rel=0.02)
+
+
+def test_all_miniatures_are_there() -> None:
+    from components.models.bert import FAMILY
+
+    assert len([name for name in FAMILY.presets if "x" in name]) == 24

@@ -1,0 +1,95 @@
+"""FLAIR: two directions, the backward one from the true end of each text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from components.models.encoder import build_model
+from components.models.flair import FLAIR, Direction
+
+VOCABULARY = 20
+
+
+@pytest.fixture
+def model() -> FLAIR:
+    model = build_model("flair", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6})
+    assert isinstance(model, FLAIR)
+    return model.eval()
+
+
+def run(direction: Direction, tokens_T: torch.Tensor) -> torch.Tensor:
+    """States (T, H) of one text, with torch's own layers."""
+    (layer,) = direction.lstms
+    reference = nn.LSTM(5, 6)
+    values = (layer.weight_ih, layer.weight_hh, layer.bias, torch.zeros_like(layer.bias))
+    with torch.no_grad():
+        for parameter, value in zip(reference.parameters(), values, strict=True):
+            parameter.copy_(value)
+    states: torch.Tensor = reference(F.embedding(tokens_T, direction.embedding).unsqueeze(1))[0][:, 0]
+    return states
+
+
+def test_each_direction_reads_its_own_way(model: FLAIR) -> None:
+    tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
+    top = model.hidden_states(tokens, lengths)[-1]
+    for row, length in enumerate(lengths.tolist()):
+        text = tokens[row, :length]
+        torch.testing.assert_close(top[row, :length, :6], run(model.forwards, text))
+        torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
+
+
+def test_embeddings_are_joined_position_by_position(model: FLAIR) -> None:
+    tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
+    lowest = model.hidden_states(tokens, lengths)[0]
+    for row, length in enumerate(lengths.tolist()):
+        text = tokens[row, :length]
+        expected = torch.cat([model.forwards.embedding[text], model.backwards.embedding[text]], dim=-1)
+        torch.testing.assert_close(lowest[row, :length], expected)
+
+
+def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
+    hidden = torch.arange(40.0).view(1, 5, 8)
+    # Forward half of the position before the last, backward half of the second.
+    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
+
+
+def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
+    stream, back = torch.randint(0, VOCABULARY, (3, 6)), torch.randint(0, VOCABULARY, (3, 6))
+    result = model.losses(
+        {
+            "tokens": stream[:, :-1],
+            "targets": stream[:, 1:],
+            "backward_tokens": back[:, :-1],
+            "backward_targets": back[:, 1:],
+        }
+    )
+    parts = []
+    for direction, text in ((model.forwards, stream), (model.backwards, back)):
+        logits = torch.stack([F.linear(run(direction, row[:-1]), direction.output, direction.bias) for row in text])
+        parts.append(F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()))
+    torch.testing.assert_close(result.loss, parts[0] + parts[1])
+    torch.testing.assert_close(result.sums["forward"][0], parts[0] * 15)
+    torch.testing.assert_close(result.sums["tokens"][0], (parts[0] + parts[1]) * 15)
+    assert int(result.sums["tokens"][1]) == 30
+    assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
+
+
+def test_the_carry_keeps_the_directions_apart(model: FLAIR) -> None:
+    keys = ("tokens", "targets", "backward_tokens", "backward_targets")
+    batch = {key: torch.randint(0, VOCABULARY, (3, 8)) for key in keys}
+    whole = model.losses(batch)
+    first = model.losses({key: value[:, :3] for key, value in batch.items()})
+    second = model.losses({key: value[:, 3:] for key, value in batch.items()}, first.carry)
+    for name in ("forward", "backward"):
+        torch.testing.assert_close(first.sums[name][0] + second.sums[name][0], whole.sums[name][0])
+
+
+def test_size_of_the_paper() -> None:
+    # flair's news-forward has 275 characters, embedding 100, hidden 2048; its LSTM carries a second bias.
+    with torch.device("meta"):
+        model = build_model("flair", vocabulary=275, preset="flair")
+    one = 275 * 100 + 4 * 2048 * (100 + 2048 + 1) + 275 * 2049
+    assert sum(parameter.numel() for parameter in model.parameters()) == 2 * one == 2 * 18_195_583
