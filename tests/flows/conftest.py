@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from prefect.testing.utilities import prefect_test_harness
 
@@ -142,3 +143,10 @@ def prefect_server() -> Iterator[None]:
     """Prefect with a database of its own, for the whole session: starting it takes seconds."""
     with prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

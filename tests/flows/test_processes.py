@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from flows import processes
 from flows.processes import CommandTimeoutError, end, end_session, members, orphans, run
+
+from .conftest import is_running
 
 
 def command(script: str) -> list[str]:
@@ -105,10 +106,3 @@ def test_members_are_the_living_of_a_session() -> None:
         end_session(leader.pid)
     leader.wait()
     assert members(leader.pid) == []
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -1,0 +1,262 @@
+"""The chain on a DVC project in miniature: what runs, what does not, how it fails, what a killed run leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from prefect import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from components.errors import ConfigError
+from flows import dvc_tasks, processes, retrain
+from flows.dvc_tasks import StageError, failure
+from flows.plan import Plan, Stage
+
+from .conftest import ROOT, change, dvc, is_running, ran
+
+STAGES = ["ingest@general", "ingest@domain", "pretrain", "evaluate", "register"]
+
+
+@pytest.fixture
+def run(
+    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """`run()` is one run of the flow on the project; returns what it did, by stage."""
+    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: [])
+    monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
+
+    def one(params: str = "params.yaml") -> dict[str, str]:
+        done = retrain.retrain(str(project / params))
+        return {name: outcome for outcome, names in done.items() for name in names}
+
+    return one
+
+
+def test_only_what_changed_and_what_depends_on_it_runs(
+    project: Path, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == dict.fromkeys(STAGES, "Completed")
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
+    version = yaml.safe_load((project / "data.dvc").read_text())["outs"][0]
+    assert version["nfiles"] == 3
+    shown = capsys.readouterr().out
+    assert "ingest@general | ingest reads data/general\n" in shown
+    assert "Running stage" not in shown
+    assert re.search(r"^pretrain \| completed in \d+\.\d s$", shown, flags=re.MULTILINE)
+
+    assert artifact("pretrain") == "| metric | value |\n|---|---|\n| loss | 3.5 |\n| speed.tokens | 7 |\n"
+
+    # Nothing changed: only the stage that acts on the outside runs, and the rest is said to be up to date.
+    assert run() == dict.fromkeys(STAGES, "Skipped") | {"register": "Completed"}
+    assert ran(project) == ["register registry"]
+    assert capsys.readouterr().out.count("| up to date\n") == 4
+
+    # More text for the domain: nothing that only knows the general text runs.
+    (project / "data/domain/aws/b.txt").write_text("more\n")
+    done = run()
+    assert done == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "pretrain": "Skipped"}
+    assert ran(project) == ["ingest domain", "evaluate scores", "register registry"]
+    assert yaml.safe_load((project / "data.dvc").read_text())["outs"][0]["md5"] != version["md5"]
+    assert "ingest@domain | runs: data/domain modified\n" in capsys.readouterr().out
+
+    # More general text, from which the same model comes: nothing below that model runs.
+    (project / "data/general/b.txt").write_text("general too\n")
+    done = run()
+    assert done["pretrain"] == "Completed"
+    assert done["evaluate"] == "Skipped"
+    assert ran(project) == ["ingest general", "pretrain model", "register registry"]
+
+    # A setting and back again: the earlier output returns without work.
+    change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
+    assert run()["pretrain"] == "Completed"
+    change(project / "params.yaml", "min_characters: 2 ", "min_characters: 1 ")
+    ran(project)
+    assert run()["pretrain"] == "Cached"
+    assert ran(project) == ["register registry"]
+
+
+def artifact(key: str) -> str:
+    """The text of the latest artifact in Prefect."""
+
+    async def read() -> str:
+        async with get_client() as client:
+            found = await client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+            return str(found[-1].data)
+
+    return asyncio.run(read())
+
+
+def test_a_message_for_the_user_ends_the_run_without_a_second_try(project: Path, run: Any) -> None:
+    (project / "trouble").write_text("pretrain refuse")
+    with pytest.raises(StageError) as caught:
+        run()
+    assert str(caught.value) == "pretrain: artifacts/corpus/general: line 3: no text\n  put some there"
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model"]
+    assert not (project / "artifacts/model").exists()
+
+    # What was done stays done.
+    (project / "trouble").unlink()
+    assert run() == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "ingest@domain": "Skipped"}
+
+
+def test_a_crash_is_tried_again(project: Path, run: Any) -> None:
+    (project / "trouble").write_text("pretrain crash-once")
+    assert run()["pretrain"] == "Completed"
+    assert ran(project).count("pretrain model") == 2
+
+    (project / "trouble").write_text("evaluate crash")
+    (project / "data/domain/aws/b.txt").write_text("more\n")
+    with pytest.raises(StageError, match=r"^evaluate: ZeroDivisionError: a defect \(exit code 1\)$"):
+        run()
+
+
+def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:
+    (project / "trouble").write_text("pretrain hang")
+    change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.1, retries: 0}")
+    with pytest.raises(StageError, match=r"pretrain: ended after its time limit of 0.1 minutes \(dvc.yaml: meta.min"):
+        run()
+    assert not is_running(int((project / "child").read_text()))
+
+
+def test_a_row_of_experiments_is_a_run_of_its_own(project: Path, run: Any) -> None:
+    row = project / "experiments/more"
+    row.mkdir(parents=True)
+    text = (project / "params.yaml").read_text()
+    (row / "params.yaml").write_text(text.replace("out: artifacts", "out: artifacts/more", 1))
+    change(row / "params.yaml", "min_characters: 1 ", "min_characters: 4 ")
+    assert run("experiments/more/params.yaml") == dict.fromkeys(STAGES, "Completed")
+    assert (project / "artifacts/more/scores").read_text() == "domain text\n"
+    assert not (project / "artifacts/scores").exists()
+    assert (row / "dvc.lock").is_file()
+    assert not (project / "dvc.lock").exists()
+    # DVC itself agrees.
+    assert "experiments/more/dvc.yaml:pretrain" not in dvc(project, "status", "experiments/more/dvc.yaml:pretrain")
+    assert run("experiments/more/params.yaml")["evaluate"] == "Skipped"
+
+
+def test_a_pipeline_that_dvc_cannot_read(project: Path, run: Any) -> None:
+    change(project / "dvc.yaml", "    cmd: python work.py evaluate", "    command: python work.py evaluate")
+    with pytest.raises(ConfigError, match=r"dvc\.yaml.*'dvc.yaml' is invalid|dvc\.yaml.*validation failed"):
+        run()
+
+
+def test_stages_that_no_score_needs_are_left_out() -> None:
+    chain = [
+        Stage("pretrain@a", ""),
+        Stage("pretrain@b", ""),
+        Stage("evaluate@t", "", needs=("pretrain@a",)),
+        Stage("report", "", needs=("evaluate@t", "pretrain@b")),
+    ]
+    assert [stage.name for stage in retrain.wanted(Plan(tuple(chain)))] == ["pretrain@a", "evaluate@t", "report"]
+    # Without scores there is nothing to choose by.
+    assert retrain.wanted(Plan(tuple(chain[:2]))) == chain[:2]
+
+
+REPRO = "ERROR: failed to reproduce 'a': failed to run: headstart stage a, exited with "
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "message", "final"),
+    [
+        (255, ["x", "error: f: line 2: empty", REPRO + "2"], "a: f: line 2: empty", True),
+        (255, ["error: first", "x", "error: one", "  and two", REPRO + "2"], "a: one\n  and two", True),
+        (
+            255,
+            ["Traceback (most recent call last):", "ValueError: no", REPRO + "1"],
+            "a: ValueError: no (exit code 1)",
+            False,
+        ),
+        (255, ["step 3", REPRO + "-9"], "a: step 3 (ended by signal 9)", False),
+        (255, ["ERROR: 'dvc.yaml' is invalid."], "a: 'dvc.yaml' is invalid.", True),
+        (-15, [], "a: it said nothing (ended by signal 15)", False),
+    ],
+)
+def test_failures_speak_with_the_stages_words(code: int, lines: list[str], message: str, final: bool) -> None:
+    error = failure("a", code, lines)
+    assert (str(error), error.final) == (message, final)
+
+
+def test_a_flow_process_loads_prefect_only() -> None:
+    script = "import sys, flows.retrain, flows.promote, flows.predict, flows.schedule; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "prefect" in loaded
+    assert not loaded & {"torch", "ray", "mlflow", "dvc", "pyarrow", "transformers"}
+
+
+def test_killed_runs_leave_nothing_and_the_next_goes_on(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The real program with its own embedded server: killed outright, then ended politely, then left to finish."""
+    environment = {**os.environ, "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}
+    # Neither of the session's own server nor of this process.
+    for name in ("PREFECT_API_URL", processes.MARK):
+        environment.pop(name, None)
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "flows.retrain"]
+        return subprocess.Popen(
+            command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    (project / "trouble").write_text("pretrain hang")
+    killed = start()
+    child = wait_for_child(project)
+    left = processes_of(project)
+    killed.kill()
+    killed.wait()
+    assert is_running(child)
+    assert any("uvicorn" in process.cmdline() for process in left)
+
+    ended = start()
+    second = wait_for_child(project, other=child)
+    assert not is_running(child)
+    assert not any(is_running(process.pid) for process in left)
+    ended.terminate()
+    output, _ = ended.communicate(timeout=60)
+    assert ended.returncode == 143, output
+    assert f"ending what a run that was killed has left running ({len(left)} processes)" in output
+    assert not is_running(second)
+    assert processes_of(project) == []
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "pretrain model"]
+
+    (project / "trouble").unlink()
+    last = start()
+    output, _ = last.communicate(timeout=120)
+    assert last.returncode == 0, output
+    assert ran(project) == ["pretrain model", "evaluate scores", "register registry"]
+    assert "MLflow:  .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db" in output
+    assert processes_of(project) == []
+
+
+def wait_for_child(project: Path, *, other: int = 0) -> int:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        text = (project / "child").read_text() if (project / "child").exists() else ""
+        if text and int(text) != other:
+            return int(text)
+        time.sleep(0.1)
+    raise AssertionError("the stage did not start")
+
+
+def processes_of(project: Path) -> list[psutil.Process]:
+    """Every living process that carries the mark of a run on the project."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            marked = process.environ().get(processes.MARK, "").endswith(f" {project}")
+            if marked and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
