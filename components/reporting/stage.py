@@ -263,7 +263,7 @@ def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, 
     chapter = Chapter("Data")
     keys = list(next(iter(corpora.values())))
     rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
-    rows = [row for row in rows if any(row[1:])]
+    rows = [row for row in rows if set(row[1:]) - {"", "0"}]
     chapter.tables.append(Table(["corpus", *corpora], rows, "Ingestion"))
     if vocabularies:
         keys = [key for key, value in next(iter(vocabularies.values())).items() if isinstance(value, int | float)]

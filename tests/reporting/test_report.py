@@ -1,0 +1,178 @@
+"""The report: from the files that stages leave to one page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from components.artifacts import writing
+from components.errors import ArtifactError
+from components.reporting import figures
+from components.reporting.figures import Line
+from components.reporting.stage import ReportJob, report
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
+
+
+def system(name: str, family: str, start: str, scores: list[float]) -> dict[str, Any]:
+    return {
+        "system": name,
+        "family": family,
+        "start": start,
+        "budgets": [
+            {
+                "budget": budget,
+                "labels": budget,
+                "seeds": [0, 1, 2],
+                "scores": {"macro_f1": interval(score)},
+                "per_class": {
+                    label: {"precision": 0.5, "recall": 0.25, "f1": f1, "rows": 10}
+                    for label, f1 in (("list", 0.9), ("map <b>", 0.1))
+                },
+                "slices": {"s3": {"rows": 12, "accuracy": 0.75, "macro_f1": 0.5}},
+                "confusion": [[8, 2], [1, 9]],
+                "calibration": [{"confidence": 0.9, "accuracy": 0.8, "rows": 20}],
+            }
+            for budget, score in zip((5, 20), scores, strict=True)
+        ],
+        "training_curve": [{"epoch": 0, "macro_f1": 0.4}, {"epoch": 1, "macro_f1": 0.5}],
+    }
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> ReportJob:
+    """A run in miniature: what the stages before the report leave."""
+    out = tmp_path / "out"
+    evaluation = {
+        "confidence": 0.95,
+        "labels": ["list", "map <b>"],
+        "rows": {"test": 20},
+        "seeds": [0, 1, 2],
+        "budgets": [5, 20],
+        "systems": [
+            system("tfidf", "baseline", "words", [0.45, 0.58]),
+            system("ulmfit-scratch", "ulmfit", "scratch", [0.26, 0.4]),
+            system("ulmfit-adapted", "ulmfit", "adapted", [0.5, 0.61]),
+        ],
+        "best": {"5": "ulmfit-adapted", "20": "ulmfit-adapted"},
+        "benefits": {
+            "ulmfit": {
+                "adapted": {
+                    "labels": {
+                        "start": {
+                            "transferred": interval(0.5),
+                            "scratch": interval(0.26),
+                            "difference": interval(0.24),
+                        }
+                    }
+                }
+            }
+        },
+        "statements": [
+            {
+                "kind": "transfer",
+                "budget": 5,
+                "holds": True,
+                "apart": True,
+                "text": "With 5, adapted beats scratch.",
+            },
+            {"kind": "baseline", "budget": 20, "holds": False, "apart": False, "text": "At 20 labels, TF-IDF wins."},
+        ],
+    }
+    files: dict[str, Any] = {
+        "evaluation/demo/evaluation.json": evaluation,
+        **{
+            f"metrics/{stage}/ulmfit.json": {
+                "parameters": 1234567,
+                "tokens": 2000000,
+                "seconds": 120.0,
+                "tokens_per_second": 16666.0,
+                "precision": "bf16",
+                "perplexity_per_word": 41.5,
+                **(
+                    {"general_before_perplexity_per_word": 90.0, "general_after_perplexity_per_word": 250.0}
+                    if stage == "adapt"
+                    else {}
+                ),
+            }
+            for stage in ("pretrain", "adapt")
+        },
+        **{f"metrics/ingest/{corpus}.json": {"documents": 12000, "bad_bytes": 0} for corpus in ("general", "domain")},
+        "metrics/tokenizer/domain-wordpiece.json": {"vocabulary": 8000, "unknown_rate": 0.001},
+    }
+    for name, content in files.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(json.dumps(content))
+    for stage in ("pretrain", "adapt"):
+        (out / "curves" / stage).mkdir(parents=True)
+        (out / "curves" / stage / "ulmfit.csv").write_text("step,tokens,loss\n1,100,6.2\n2,200,\n3,300,4.1\n")
+    for directory in ("corpus/general", "corpus/domain", "encoder/ulmfit/pretrained", "encoder/ulmfit/adapted"):
+        with writing(out / directory, kind="sample") as draft:
+            (draft.path / "content").write_text(directory)
+    with writing(out / "finetuned" / "demo" / "ulmfit-adapted", kind="sample") as draft:
+        (draft.path / "content").write_text("classifier")
+    data = tmp_path / "data.dvc"
+    data.write_text("outs:\n- md5: 0123456789abcdef.dir\n  path: data\n")
+    return ReportJob(out=out, families=["ulmfit"], tasks=["demo"], output=out / "report", data=data)
+
+
+def test_the_page_needs_nothing_else_and_says_who_wins(job: ReportJob) -> None:
+    page = (report(job) / "report.html").read_text()
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    for expected in [
+        "With 5, adapted beats scratch.",
+        "With 20, TF-IDF wins.",
+        "0.610 [0.590, 0.630]",
+        "90.0, 250.0",
+        "0123456789abcdef.dir",
+        "12,000",
+    ]:
+        assert expected in page
+    assert "map &lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_worst_classes_come_first_and_empty_rows_do_not_come(job: ReportJob) -> None:
+    page = (report(job) / "report.html").read_text()
+    assert page.index("<td>map &lt;b&gt;</td>") < page.index("<td>list</td>")
+    assert "bad bytes" not in page
+
+
+def test_json_holds_the_same_numbers(job: ReportJob) -> None:
+    numbers = json.loads((report(job) / "report.json").read_text())
+    assert numbers["data"] == "0123456789abcdef.dir"
+    assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
+    assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
+
+
+def test_the_same_numbers_give_the_same_page(job: ReportJob) -> None:
+    first = (report(job) / "report.html").read_bytes()
+    assert (report(job) / "report.html").read_bytes() == first
+
+
+def test_a_stage_that_has_not_run_is_named(job: ReportJob) -> None:
+    (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
+    with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
+        report(job)
+
+
+def test_figures_are_wellformed_and_hold_their_labels() -> None:
+    drawn = {
+        "lines": figures.lines({"a & b": Line([5, 20], [0.1, 0.2])}, x_label="x", y_label="y", ticks=True),
+        "bars": figures.bars({"pretrain": 16666.4}, x_label="tokens a second"),
+        "confusion": figures.confusion([[1, 2], [3, 4]], ["yes", "no"]),
+        "lineage": figures.lineage([[("a", "raw", "12 MB")], [("b", "model", "abc")]], [("a", "b")]),
+    }
+    texts = {name: " ".join(ElementTree.fromstring(svg).itertext()) for name, svg in drawn.items()}
+    assert "a & b" in texts["lines"]
+    assert "16,666" in texts["bars"]
+    assert "yes" in texts["confusion"]
+    assert "12 MB" in texts["lineage"]
