@@ -23,8 +23,10 @@ COMPOSE = Path(__file__).parents[1] / "compose.yaml"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 #: The port that each service listens on in its container.
 PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379}
-#: Where the containers mount the shared clone.
+#: Where the containers mount the shared clone, and where the image has its copy of the repository.
 WORKSPACE = "/workspace"
+IMAGE_ROOT = "/opt/headstart"
+ROOT = Path(__file__).parents[2]
 
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?:(?P<rule>:?[-?])(?P<word>[^}]*))?\})")
 
@@ -139,12 +141,14 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
     if owner in PORTS:
         text = re.sub(rf"(?<=[=:]){PORTS[owner]}(?!\w)", str(ports[owner]), text)
     text = text.replace("0.0.0.0", "127.0.0.1")
-    return re.sub(rf"^{WORKSPACE}(?=/|$)", str(workspace), text)
+    for inside, outside in ((WORKSPACE, workspace), (IMAGE_ROOT, ROOT)):
+        text = re.sub(rf"^{inside}(?=/|$)", str(outside), text)
+    return text
 
 
 def localize(service: Service, ports: Mapping[str, int], *, workspace: Path) -> Service:
     """The service as a process of this machine; it needs no `join-ray`, for this host is a Ray node already."""
-    command = service.command[1:] if service.command[0] == "infra/join-ray" else service.command
+    command = service.command[1:] if service.command[0].endswith("/join-ray") else service.command
     return replace(
         service,
         command=tuple(localized(part, ports, workspace=workspace, owner=service.name) for part in command),

@@ -18,10 +18,9 @@ from typing import Any
 
 from components.errors import ConfigError
 from infra.stack import compose, postgres, processes
-from infra.stack.compose import Service
+from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started
 
-ROOT = Path(__file__).parents[2]
 #: A random value in this variable tells the stack's processes, and all that they start, from everybody else's.
 MARKER = "HEADSTART_STACK"
 #: Variables of the caller that would change what the services do.

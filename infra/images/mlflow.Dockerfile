@@ -1,0 +1,14 @@
+# The MLflow server: mlflow with a Postgres driver and an S3 client, at the versions of the lock.
+FROM python:3.11-slim-bookworm
+
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PYTHONUNBUFFERED=1
+
+COPY requirements.lock /tmp/
+RUN pip install --constraint /tmp/requirements.lock mlflow psycopg2-binary boto3 \
+    && useradd --create-home --uid 1000 mlflow
+USER mlflow
+WORKDIR /home/mlflow
+EXPOSE 5000
+CMD ["mlflow", "server", "--host=0.0.0.0", "--port=5000"]

@@ -1,0 +1,23 @@
+# The Prefect server, and the worker that starts flow runs as Kubernetes jobs, at the versions of the lock.
+FROM python:3.11-slim-bookworm AS server
+
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PYTHONUNBUFFERED=1
+
+# fastapi and sqlalchemy are named for their limits: prefect 3.8.8 breaks with newer ones (see requirements.in).
+COPY requirements.lock /opt/headstart/
+RUN pip install --constraint /opt/headstart/requirements.lock prefect asyncpg fastapi sqlalchemy \
+    && useradd --create-home --uid 1000 prefect
+USER prefect
+WORKDIR /home/prefect
+EXPOSE 4200
+CMD ["prefect", "server", "start", "--host=0.0.0.0", "--port=4200"]
+
+
+FROM server AS kubernetes-worker
+USER root
+COPY infra/images/kubernetes-worker-requirements.txt /opt/headstart/
+RUN pip install --constraint /opt/headstart/requirements.lock --requirement /opt/headstart/kubernetes-worker-requirements.txt
+USER prefect
+CMD ["prefect", "worker", "start", "--pool=headstart", "--type=kubernetes"]

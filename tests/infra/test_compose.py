@@ -1,0 +1,145 @@
+"""compose.yaml: its schema, and that its parts fit together."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from jsonschema import Draft202012Validator
+
+from infra.stack import compose
+from tests.infra.conftest import ROOT
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    schema = get_builtin_schema("vendor.compose-spec")
+    return [error.message for error in Draft202012Validator(schema).iter_errors(document)]
+
+
+def test_follows_the_compose_specification() -> None:
+    document = yaml.safe_load(compose.COMPOSE.read_text())
+    assert problems(document) == []
+    wrong = copy.deepcopy(document)
+    wrong["services"]["mlflow"]["comand"] = ["mlflow"]
+    assert "'comand' was unexpected" in problems(wrong)[0]
+
+
+def test_asks_for_what_the_example_of_settings_names() -> None:
+    asked = set(re.findall(r"\$\{(\w+)", compose.COMPOSE.read_text()))
+    assert asked == set(compose.read_env(compose.ENV_EXAMPLE))
+
+
+def test_no_secret_is_committed() -> None:
+    example = compose.read_env(compose.ENV_EXAMPLE)
+    secret = {name for name in example if compose.is_secret(name)}
+    assert len(secret) == 10
+    assert {example[name] for name in secret} == {""}
+    assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
+
+
+def test_every_name_that_a_service_refers_to_exists(composed: dict[str, Any]) -> None:
+    services = composed["services"]
+    for name, body in services.items():
+        assert set(body.get("depends_on", {})) <= set(services), name
+        assert {each["source"] for each in body.get("configs", [])} <= set(composed["configs"]), name
+        volumes = {each.split(":")[0] for each in body.get("volumes", [])} - {".."}
+        assert volumes <= set(composed["volumes"]), name
+
+
+def test_waits_for_health_only_where_health_is_checked(composed: dict[str, Any]) -> None:
+    services = composed["services"]
+    waits = [
+        (name, other)
+        for name, body in services.items()
+        for other, how in body.get("depends_on", {}).items()
+        if how["condition"] == "service_healthy"
+    ]
+    assert ("mlflow", "postgres") in waits
+    assert [pair for pair in waits if "healthcheck" not in services[pair[1]]] == []
+
+
+def test_images_are_built_from_files_and_targets_that_exist(composed: dict[str, Any]) -> None:
+    built = {body["image"]: body["build"] for body in composed["services"].values() if "build" in body}
+    assert set(built) == {"headstart:0.1.0", "headstart-mlflow:0.1.0", "headstart-prefect:0.1.0"}
+    for build in built.values():
+        text = (ROOT / build["dockerfile"]).read_text()
+        if "target" in build:
+            assert re.search(rf"^FROM .* AS {build['target']}$", text, re.MULTILINE)
+
+
+def test_images_of_others_are_pinned(composed: dict[str, Any]) -> None:
+    foreign = {body["image"] for body in composed["services"].values() if "build" not in body}
+    assert foreign == {"postgres:17-bookworm", "chrislusf/seaweedfs:4.44"}
+
+
+def test_pages_are_published_on_this_host_alone(composed: dict[str, Any]) -> None:
+    published = [port for body in composed["services"].values() for port in body.get("ports", [])]
+    assert published == ["127.0.0.1:5000:5000", "127.0.0.1:4200:4200"]
+
+
+def test_health_is_asked_at_the_port_that_the_service_listens_on(composed: dict[str, Any]) -> None:
+    for name in ("s3", "mlflow", "prefect-server", "ray-head"):
+        test = " ".join(composed["services"][name]["healthcheck"]["test"])
+        assert f"127.0.0.1:{compose.PORTS[name]}" in test, name
+
+
+def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any], values: dict[str, str]) -> None:
+    holders = {
+        name
+        for name, body in composed["services"].items()
+        if values["MLFLOW_SECRET_ACCESS_KEY"] in body.get("environment", {}).values()
+    }
+    assert holders == {"mlflow"}
+    # The store knows three identities; MLflow's opens its own bucket and no other.
+    identities = json.loads(composed["configs"]["identities"]["content"])["identities"]
+    keys = {each["name"]: each["credentials"][0] for each in identities}
+    assert keys["mlflow"] == {
+        "accessKey": values["MLFLOW_ACCESS_KEY_ID"],
+        "secretKey": values["MLFLOW_SECRET_ACCESS_KEY"],
+    }
+    assert {action.split(":")[1] for action in identities[2]["actions"]} == {"mlflow"}
+
+
+def test_buckets_are_those_that_the_settings_speak_of(composed: dict[str, Any]) -> None:
+    made = set(composed["services"]["buckets"]["command"][-2:])
+    spoken_of = set(re.findall(r"s3://([\w-]+)", compose.COMPOSE.read_text()))
+    assert made == spoken_of == {"headstart", "mlflow"}
+
+
+def test_databases_and_passwords_are_those_of_the_connection_strings(
+    composed: dict[str, Any], values: dict[str, str]
+) -> None:
+    sql = composed["configs"]["databases"]["content"]
+    for name, service, variable in [
+        ("mlflow", "mlflow", "MLFLOW_BACKEND_STORE_URI"),
+        ("prefect", "prefect-server", "PREFECT_API_DATABASE_CONNECTION_URL"),
+    ]:
+        address = composed["services"][service]["environment"][variable]
+        password = values[f"{name.upper()}_DATABASE_PASSWORD"]
+        assert f"CREATE ROLE {name} LOGIN PASSWORD '{password}';" in sql
+        assert f"CREATE DATABASE {name} OWNER {name};" in sql
+        assert address.partition("://")[2] == f"{name}:{password}@postgres:5432/{name}"
+
+
+def test_drivers_of_the_connection_strings_are_locked(composed: dict[str, Any], locked: dict[str, str]) -> None:
+    services = composed["services"]
+    assert services["mlflow"]["environment"]["MLFLOW_BACKEND_STORE_URI"].startswith("postgresql+psycopg2:")
+    assert services["prefect-server"]["environment"]["PREFECT_API_DATABASE_CONNECTION_URL"].startswith(
+        "postgresql+asyncpg:"
+    )
+    assert {"psycopg2-binary", "asyncpg"} <= set(locked)
+
+
+@pytest.mark.parametrize("service", ["ray-head", "ray-worker", "ray-worker-gpu", "prefect-worker"])
+def test_every_ray_node_has_the_token_the_code_and_the_workspace(composed: dict[str, Any], service: str) -> None:
+    body = composed["services"][service]
+    assert body["environment"]["RAY_AUTH_MODE"] == "token"
+    assert body["environment"]["RAY_AUTH_TOKEN"].startswith("secret")
+    assert body["environment"]["PYTHONPATH"] == "/workspace"
+    assert "workspace:/workspace" in body["volumes"]
+    assert body["shm_size"] == "2gb"

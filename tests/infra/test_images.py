@@ -1,0 +1,100 @@
+"""The images: what they install fits the lock, and the scripts in them are programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.infra.conftest import ROOT
+
+IMAGES = ROOT / "infra" / "images"
+
+
+@pytest.mark.parametrize("file", sorted(IMAGES.glob("*-requirements.txt")), ids=lambda file: file.name)
+def test_what_an_image_adds_is_pinned_and_not_in_the_lock(file: Path, locked: dict[str, str]) -> None:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    added = dict(re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line).groups() for line in lines)  # type: ignore[union-attr]
+    assert added
+    assert set(added) & set(locked) == set()
+
+
+def test_what_is_installed_by_name_is_in_the_lock(locked: dict[str, str]) -> None:
+    for file, names in [
+        ("mlflow.Dockerfile", {"mlflow", "psycopg2-binary", "boto3"}),
+        ("prefect.Dockerfile", {"prefect", "asyncpg", "fastapi", "sqlalchemy"}),
+    ]:
+        installed = re.findall(r"--constraint \S+requirements\.lock ([a-z0-9 -]+?)\s*\\", (IMAGES / file).read_text())
+        assert set(installed[0].split()) == names
+        assert names <= set(locked)
+
+
+def test_kuberay_image_completes_the_extra_of_the_locked_ray(locked: dict[str, str]) -> None:
+    from importlib.metadata import requires
+
+    wanted = {
+        re.split(r"[^\w-]", line)[0].replace("_", "-").lower()
+        for line in requires("ray") or []
+        if 'extra == "default"' in line
+    }
+    added = {line.split("==")[0] for line in (IMAGES / "kuberay-requirements.txt").read_text().splitlines()}
+    assert wanted - added - set(locked) == set()
+
+
+def test_files_that_are_copied_exist() -> None:
+    for file in IMAGES.glob("*.Dockerfile"):
+        sources = re.findall(r"^COPY (?!--from)(\S+) \S+$", file.read_text(), re.MULTILINE)
+        assert sources
+        assert [source for source in sources if not (ROOT / source).exists()] == [], file.name
+
+
+def test_images_do_not_run_as_root() -> None:
+    for file in IMAGES.glob("*.Dockerfile"):
+        stages = re.split(r"^FROM ", file.read_text(), flags=re.MULTILINE)[1:]
+        users = [re.findall(r"^USER (\S+)$", stage, re.MULTILINE)[-1] for stage in stages]
+        assert users
+        assert "root" not in users, file.name
+
+
+@pytest.mark.parametrize("name", ["local-stack", "join-ray", "prepare-workspace"])
+def test_scripts_are_programs_of_a_shell(name: str) -> None:
+    script = ROOT / "infra" / name
+    assert os.access(script, os.X_OK)
+    assert script.read_text().startswith("#!/bin/sh\n")
+    assert subprocess.run(["sh", "-n", script], capture_output=True, text=True).stderr == ""
+
+
+def test_join_ray_says_what_it_misses() -> None:
+    ran = subprocess.run(
+        [ROOT / "infra" / "join-ray", "true"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True
+    )
+    assert ran.returncode != 0
+    assert "RAY_ADDRESS: the address of the cluster, host:port" in ran.stderr
+
+
+def test_join_ray_offers_no_processor_and_then_runs_the_command(tmp_path: Path) -> None:
+    ray = tmp_path / "ray"
+    ray.write_text('#!/bin/sh\necho "ray $*"\n')
+    ray.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RAY_ADDRESS": "ray-head:6379"}
+    ran = subprocess.run(
+        [ROOT / "infra" / "join-ray", "echo", "a b"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "ray start --address=ray-head:6379 --num-cpus=0 --num-gpus=0 --disable-usage-stats",
+        "a b",
+    ]
+
+
+def test_deployment_names_a_flow_and_the_locked_prefect(locked: dict[str, str]) -> None:
+    deployed = yaml.safe_load((ROOT / "infra" / "prefect.yaml").read_text())
+    assert deployed["prefect-version"] == locked["prefect"]
+    [deployment] = deployed["deployments"]
+    file, _, flow = deployment["entrypoint"].partition(":")
+    assert f'@flow(name="{flow}"' in (ROOT / file).read_text()
+    assert deployment["work_pool"]["name"] == "headstart"
+    assert deployment["concurrency_limit"]["limit"] == 1

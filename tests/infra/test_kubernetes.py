@@ -1,0 +1,248 @@
+"""The Kubernetes manifests: their schemas, and that their parts fit together and say what compose says.
+
+The schemas of Kubernetes' own kinds come from the package kubernetes-validate. RayCluster is KubeRay's; no package
+carries its schema, so its pod templates are checked as what they are, and its other fields by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.infra.conftest import ROOT
+
+FOLDER = ROOT / "infra" / "kubernetes"
+#: Kinds whose schema comes with kubernetes-validate.
+CORE = {"v1", "apps/v1", "batch/v1", "rbac.authorization.k8s.io/v1"}
+
+
+def check(document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def only(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    found = [each for each in manifests if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    assert len(found) == 1
+    return found[0]
+
+
+def templates(ray: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    groups = {group["groupName"]: group for group in ray["spec"]["workerGroupSpecs"]}
+    return {"head": ray["spec"]["headGroupSpec"]["template"]} | {
+        name: each["template"] for name, each in groups.items()
+    }
+
+
+def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every container of a document, wherever its pod stands."""
+    found: list[dict[str, Any]] = []
+    for key, value in document.items():
+        if key in ("containers", "initContainers"):
+            found += value
+        elif isinstance(value, dict):
+            found += containers(value)
+        elif isinstance(value, list):
+            found += [each for item in value if isinstance(item, dict) for each in containers(item)]
+    return found
+
+
+def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> None:
+    core = [each for each in manifests if each["apiVersion"] in CORE]
+    assert [each["kind"] for each in manifests if each not in core] == ["RayCluster"]
+    for document in core:
+        check(document)
+    for document in yaml.safe_load_all((FOLDER / "secrets.example.yaml").read_text()):
+        check(document)
+    wrong = copy.deepcopy(only(manifests, "Deployment", "mlflow"))
+    wrong["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="livenesProbe"):
+        check(wrong)
+
+
+def test_ray_cluster_holds_valid_pods(manifests: list[dict[str, Any]]) -> None:
+    ray = only(manifests, "RayCluster", "headstart")
+    assert set(templates(ray)) == {"head", "cpu", "gpu"}
+    for template in templates(ray).values():
+        metadata = {"name": "pod", **template["metadata"]}
+        check({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+def test_ray_cluster_has_the_fields_that_kuberay_wants(manifests: list[dict[str, Any]], locked: dict[str, str]) -> None:
+    ray = only(manifests, "RayCluster", "headstart")
+    assert ray["apiVersion"] == "ray.io/v1"
+    spec = ray["spec"]
+    assert set(spec) == {
+        "rayVersion",
+        "authOptions",
+        "enableInTreeAutoscaling",
+        "autoscalerOptions",
+        "headGroupSpec",
+        "workerGroupSpecs",
+    }
+    assert spec["rayVersion"] == locked["ray"]
+    assert spec["authOptions"] == {"mode": "token", "secretName": "headstart-ray"}
+    assert spec["enableInTreeAutoscaling"] is True
+    for group in spec["workerGroupSpecs"]:
+        assert {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"} == set(group)
+        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+def test_gpu_group_asks_for_a_gpu_as_kubernetes_wants_it(manifests: list[dict[str, Any]]) -> None:
+    pod = templates(only(manifests, "RayCluster", "headstart"))["gpu"]["spec"]
+    resources = pod["containers"][0]["resources"]
+    # A device cannot be overcommitted: request and limit are the same.
+    assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+def test_every_ray_pod_has_the_token_the_workspace_and_shared_memory(manifests: list[dict[str, Any]]) -> None:
+    settings = only(manifests, "ConfigMap", "headstart")["data"]
+    for template in templates(only(manifests, "RayCluster", "headstart")).values():
+        container = template["spec"]["containers"][0]
+        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+        assert volumes[mounts["/workspace"]]["persistentVolumeClaim"]["claimName"] == "headstart-workspace"
+        folder, _, key = settings["RAY_AUTH_TOKEN_PATH"].rpartition("/")
+        assert (volumes[mounts[folder]]["secret"]["secretName"], key) == ("headstart-ray", "auth_token")
+        assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+        assert container["readinessProbe"]["httpGet"] == {"path": "/api/healthz", "port": 52365}
+
+
+def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+    ours = only(manifests, "ConfigMap", "headstart")["data"]
+    theirs = composed["services"]["workspace"]["environment"]
+    # Keys come from secrets here, Ray's token from a file of one.
+    secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
+    assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
+    elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
+    assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
+
+
+def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
+    for name in ("mlflow", "prefect-server"):
+        container = only(manifests, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
+        ours, theirs = set(container["args"]), set(composed["services"][name]["command"])
+        assert {flag.partition("=")[0] for flag in ours} == {flag.partition("=")[0] for flag in theirs}
+        assert {flag for flag in ours ^ theirs if not flag.startswith("--workers=")} == set()
+        literal = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        assert literal.items() <= composed["services"][name]["environment"].items()
+
+
+def test_addresses_lead_to_services_and_containers(manifests: list[dict[str, Any]]) -> None:
+    settings = only(manifests, "ConfigMap", "headstart")["data"]
+    for variable, name, path in [
+        ("MLFLOW_TRACKING_URI", "mlflow", ""),
+        ("PREFECT_API_URL", "prefect-server", "/api"),
+    ]:
+        service = only(manifests, "Service", name)["spec"]
+        assert settings[variable] == f"http://{name}:{service['ports'][0]['port']}{path}"
+        pod = only(manifests, "Deployment", name)["spec"]["template"]
+        assert service["selector"].items() <= pod["metadata"]["labels"].items()
+        port = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
+        assert f"--port={port[service['ports'][0]['targetPort']]}" in pod["spec"]["containers"][0]["args"]
+    # KubeRay names the head's service after the cluster.
+    ray = only(manifests, "RayCluster", "headstart")
+    assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"
+
+
+def test_probes_and_requests_everywhere(manifests: list[dict[str, Any]]) -> None:
+    for document in manifests:
+        for container in containers(document):
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), container["name"]
+            assert "memory" in container["resources"]["limits"], container["name"]
+        if document["kind"] == "Deployment":
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                assert {"readinessProbe", "livenessProbe"} <= set(container)
+
+
+def test_images_are_replaced_by_the_kustomization_and_built_here(manifests: list[dict[str, Any]]) -> None:
+    replaced = {each["name"] for each in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]}
+    used = {container["image"] for document in manifests for container in containers(document)}
+    assert used == replaced
+    targets = {
+        match
+        for file in (ROOT / "infra" / "images").glob("*.Dockerfile")
+        for match in re.findall(r"^FROM .* AS (\S+)$", file.read_text(), re.MULTILINE)
+    }
+    assert targets == {"base", "kuberay", "server", "kubernetes-worker"}
+
+
+def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
+    example = {
+        each["metadata"]["name"]: each["stringData"]
+        for each in yaml.safe_load_all((FOLDER / "secrets.example.yaml").read_text())
+    }
+    text = "".join(json.dumps(each) for each in manifests) + (FOLDER / "work-pool.json").read_text()
+    asked = set(re.findall(r'"(?:secretRef": \{"name|secretName)": "([\w-]+)"', text))
+    assert asked == set(example)
+    assert {value for secret in example.values() for value in secret.values()} == {""}
+    assert [each for each in manifests if each["kind"] == "Secret"] == []
+
+
+def test_worker_may_do_what_it_does_and_no_more(manifests: list[dict[str, Any]]) -> None:
+    account = only(manifests, "Deployment", "prefect-worker")["spec"]["template"]["spec"]["serviceAccountName"]
+    binding = only(manifests, "RoleBinding", "prefect-worker")
+    assert [each["name"] for each in binding["subjects"]] == [account]
+    rules = only(manifests, binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]
+    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {("jobs", "create"), ("jobs", "delete"), ("pods", "watch"), ("pods/log", "get")} <= may
+    assert {resource for resource, verb in may if verb in ("create", "delete", "patch", "update")} == {"jobs"}
+
+
+class TestWorkPool:
+    """The base job template of the pool, beside the one that Prefect would use by itself."""
+
+    @pytest.fixture
+    def ours(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((FOLDER / "work-pool.json").read_text())
+        return loaded
+
+    @pytest.fixture
+    def prefects(self) -> dict[str, Any]:
+        from prefect.server.api import collections_data
+
+        folder = next(iter(collections_data.__path__))
+        views = json.loads((type(ROOT)(folder) / "views" / "aggregate-worker-metadata.json").read_text())
+        template: dict[str, Any] = views["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
+        return template
+
+    def test_keeps_what_prefects_worker_reads(self, ours: dict[str, Any], prefects: dict[str, Any]) -> None:
+        assert set(ours["job_configuration"]) == set(prefects["job_configuration"])
+        assert set(ours["variables"]["properties"]) == set(prefects["variables"]["properties"]) - {"cpu_limit"}
+
+    def test_declares_every_placeholder(self, ours: dict[str, Any]) -> None:
+        used = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(ours["job_configuration"])))
+        assert used == set(ours["variables"]["properties"])
+
+    def test_is_a_valid_job_with_its_defaults(self, ours: dict[str, Any], manifests: list[dict[str, Any]]) -> None:
+        given = {"name": "retrain", "labels": {"a": "b"}, "command": ["prefect", "flow-run", "execute"], "env": []}
+        defaults = {key: each["default"] for key, each in ours["variables"]["properties"].items() if "default" in each}
+
+        def filled(tree: Any) -> Any:
+            if isinstance(tree, dict):
+                return {key: filled(value) for key, value in tree.items()}
+            if isinstance(tree, list):
+                return [filled(value) for value in tree]
+            if not isinstance(tree, str):
+                return tree
+            # A placeholder alone stands for a value of any type, among other text for its letters.
+            if whole := re.fullmatch(r"\{\{ (\w+) \}\}", tree):
+                return (defaults | given)[whole[1]]
+            return re.sub(r"\{\{ (\w+) \}\}", lambda each: str((defaults | given)[each[1]]), tree)
+
+        job = filled(ours["job_configuration"]["job_manifest"])
+        check(job)
+        pod = job["spec"]["template"]["spec"]
+        # It joins Ray under an account that exists, with the image that the kustomization names.
+        assert pod["containers"][0]["command"] == ["/workspace/infra/join-ray"]
+        only(manifests, "ServiceAccount", pod["serviceAccountName"])
+        images = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]
+        named = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in images}
+        assert pod["containers"][0]["image"] == named["headstart"]

@@ -1,0 +1,372 @@
+"""The local stack, as far as it can be tested without Postgres: translation, commands, processes, messages."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from components.config import load_params
+from components.errors import ConfigError
+from infra.stack import compose, postgres, processes, stack
+from infra.stack.params import merged, overlay
+from infra.stack.processes import StackError, Started
+from tests.infra.conftest import ROOT
+
+PORTS = {"postgres": 45001, "s3": 45002, "mlflow": 45003, "prefect-server": 45004, "ray-head": 45005}
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+#: Starts SLEEP in a session of its own, as Ray starts its agents, prints its number and sleeps as well.
+PARENT = [
+    sys.executable,
+    "-c",
+    "import subprocess, time; "
+    f"child = subprocess.Popen({SLEEP!r}, start_new_session=True); print(child.pid, flush=True); time.sleep(60)",
+]
+
+
+@pytest.fixture
+def running(tmp_path: Path, values: dict[str, str]) -> stack.Stack:
+    """A stack that has settings and ports, and in which nothing has been started."""
+    layout = stack.Layout(tmp_path)
+    layout.logs.mkdir()
+    return stack.Stack(layout, values, PORTS, print, marker="mark", ray_folder=Path("/tmp/hs-ray-x"))
+
+
+class TestSettings:
+    def test_reads_names_and_values(self, tmp_path: Path) -> None:
+        file = tmp_path / ".env"
+        file.write_text("# a comment\n\nEMPTY=\nADDRESS=http://a?b=c\n")
+        assert compose.read_env(file) == {"EMPTY": "", "ADDRESS": "http://a?b=c"}
+
+    def test_names_the_line_that_is_none(self, tmp_path: Path) -> None:
+        file = tmp_path / ".env"
+        file.write_text("A=1\nexport B=2\n")
+        with pytest.raises(ConfigError, match=r"\.env:2: expected NAME=value, found 'export B=2'"):
+            compose.read_env(file)
+
+    def test_draws_empty_secrets_and_leaves_the_rest(self) -> None:
+        filled = compose.fill_secrets({"A_PASSWORD": "", "B_TOKEN": "mine", "C": ""}, lambda: "drawn")
+        assert filled == {"A_PASSWORD": "drawn", "B_TOKEN": "mine", "C": ""}
+
+    def test_secrets_mean_nothing_in_a_url_and_differ(self) -> None:
+        drawn = {compose.draw_secret() for _ in range(20)}
+        assert len(drawn) == 20
+        assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in drawn)
+
+    @pytest.mark.parametrize(
+        ("text", "values", "expected"),
+        [
+            ("a ${X} b", {"X": "1"}, "a 1 b"),
+            ("${X-no}${Y-no}", {"X": ""}, "no"),
+            ("${X:-no}", {"X": ""}, "no"),
+            ("${X?needed}", {"X": ""}, ""),
+            ("$$HOME costs $${X}", {}, "$HOME costs ${X}"),
+        ],
+    )
+    def test_fills_in_as_compose_does(self, text: str, values: dict[str, str], expected: str) -> None:
+        assert compose.interpolate(text, values) == expected
+
+    def test_says_what_must_be_set(self) -> None:
+        with pytest.raises(ConfigError, match=r"^compose\.yaml: TOKEN is not set; see infra/\.env\.example$"):
+            compose.interpolate("${TOKEN:?see infra/.env.example}", {"TOKEN": ""})
+
+
+class TestTranslation:
+    def test_nothing_of_the_containers_is_left(self, running: stack.Stack) -> None:
+        started = [
+            "buckets",
+            "mlflow",
+            "prefect-server",
+            "ray-head",
+            "ray-worker",
+            "workspace",
+            "deployment",
+            "prefect-worker",
+        ]
+        inside = re.compile(
+            r"0\.0\.0\.0|(?<![\w.-])(?:postgres|s3|mlflow|prefect-server|ray-head):\d|^/workspace|^/opt/headstart"
+            r"|[=:](?:5432|8333|5000|4200|6379)(?!\w)"
+        )
+        for name in started:
+            service = running.services[name]
+            assert [text for text in (*service.command, *service.environment.values()) if inside.search(text)] == [], (
+                name
+            )
+
+    def test_commands_and_addresses_follow_the_ports(self, running: stack.Stack) -> None:
+        mlflow = running.services["mlflow"]
+        assert mlflow.command == (
+            "mlflow",
+            "server",
+            "--host=127.0.0.1",
+            "--port=45003",
+            "--workers=1",
+            "--artifacts-destination=s3://mlflow/artifacts",
+            "--allowed-hosts=127.0.0.1:45003,localhost:45003,127.0.0.1:45003",
+        )
+        password = running.values["MLFLOW_DATABASE_PASSWORD"]
+        address = mlflow.environment["MLFLOW_BACKEND_STORE_URI"]
+        assert address == f"postgresql+psycopg2://mlflow:{password}@127.0.0.1:45001/mlflow"
+        client = running.client_environment()
+        assert client["PREFECT_API_URL"] == "http://127.0.0.1:45004/api"
+        assert client["RAY_ADDRESS"] == "127.0.0.1:45005"
+        assert client["HEADSTART_STORAGE"] == "s3://headstart/checkpoints"
+        assert client["PYTHONPATH"] == client["HEADSTART_WORKSPACE"] == str(running.layout.workspace)
+
+    def test_a_password_of_digits_is_no_port(self) -> None:
+        text = "postgresql://mlflow:5000123@postgres:5432/mlflow"
+        assert (
+            compose.localized(text, PORTS, workspace=Path("/w")) == "postgresql://mlflow:5000123@127.0.0.1:45001/mlflow"
+        )
+
+    def test_image_paths_become_this_checkout(self, running: stack.Stack) -> None:
+        assert running.services["workspace"].command == (str(ROOT / "infra" / "prepare-workspace"),)
+
+    def test_worker_runs_on_a_node_that_is_there_already(self, running: stack.Stack) -> None:
+        assert running.services["prefect-worker"].command[:3] == ("prefect", "worker", "start")
+
+    def test_both_ray_nodes_fit_on_one_host(self, running: stack.Stack) -> None:
+        head, worker = running.command("ray-head"), running.command("ray-worker")
+        assert head[:5] == ["ray", "start", "--head", "--block", "--port=45005"]
+        assert "--address=127.0.0.1:45005" in worker
+        # Only a head may say where Ray keeps its files, and the range of worker ports would meet the head's own.
+        assert [part for part in head if part.startswith("--temp-dir")] == ["--temp-dir=/tmp/hs-ray-x"]
+        assert [part for part in worker if part.startswith("--temp-dir")] == []
+        for command in (head, worker):
+            assert {"--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0"} <= set(command)
+
+    def test_no_setting_of_the_caller_gets_in(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://production")
+        monkeypatch.setenv("AWS_PROFILE", "production")
+        monkeypatch.setenv("LANG", "C.UTF-8")
+        environment = running.environment()
+        assert {"MLFLOW_TRACKING_URI", "AWS_PROFILE"} & set(environment) == set()
+        assert environment["LANG"] == "C.UTF-8"
+        assert environment["PATH"].startswith(str(Path(sys.executable).parent))
+        assert environment[stack.MARKER] == "mark"
+
+    def test_free_ports_are_different_and_free(self) -> None:
+        ports = compose.free_ports(compose.PORTS)
+        assert set(ports) == set(compose.PORTS)
+        assert len(set(ports.values())) == len(ports)
+        for port in ports.values():
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+
+
+class TestPostgres:
+    def test_takes_the_newest_of_debians_versions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+        for version in ("9.6", "15", "17"):
+            for program in ("initdb", "postgres", "psql") if version != "17" else ("psql",):
+                file = tmp_path / version / "bin" / program
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch()
+        assert postgres.programs(tmp_path) == tmp_path / "15" / "bin"
+
+    def test_says_what_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(StackError, match="Postgres is not installed; run `apt-get install postgresql`"):
+            postgres.programs(tmp_path)
+
+    def test_root_needs_another_account(self) -> None:
+        assert postgres.unprivileged_user(1000) is None
+        assert postgres.unprivileged_user(0, names=("nobody-here", "nobody")) == "nobody"
+        with pytest.raises(StackError, match="Postgres does not run as root, and there is no account nobody-here"):
+            postgres.unprivileged_user(0, names=("nobody-here",))
+
+    def test_a_closed_folder_above_is_named(self, tmp_path: Path) -> None:
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o700)
+        with pytest.raises(StackError, match=rf"^{closed}: closed to the account 'nobody'.*chmod o\+x"):
+            postgres.make_home(closed / "postgres", "nobody")
+
+    def test_listens_on_this_host_alone(self, tmp_path: Path) -> None:
+        command = postgres.server_command(Path("/bin"), tmp_path, 45001)
+        assert command[:5] == ["/bin/postgres", "-D", str(tmp_path / "data"), "-p", "45001"]
+        assert {"listen_addresses=127.0.0.1", "unix_socket_directories="} <= set(command)
+
+    def test_superusers_password_is_asked_from_the_start(self, tmp_path: Path) -> None:
+        command = postgres.initdb_command(Path("/bin"), tmp_path, tmp_path / "password")
+        assert {"--auth=scram-sha-256", f"--pwfile={tmp_path / 'password'}"} <= set(command)
+
+
+class TestProcesses:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, Any]:
+        return {"environment": {"PATH": os.environ["PATH"]}, "log": tmp_path / "log", "folder": tmp_path}
+
+    def test_ends_a_process_with_its_children(self, options: dict[str, Any], tmp_path: Path) -> None:
+        started = processes.start("parent", PARENT, **options)
+        while not (text := (tmp_path / "log").read_text()).endswith("\n"):
+            time.sleep(0.02)
+        child = psutil.Process(int(text))
+        processes.stop([started], patience=1)
+        assert started.process() is None
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+    def test_ends_what_a_killed_parent_left_behind(self, options: dict[str, Any], tmp_path: Path) -> None:
+        options["environment"] |= {"STACK_TEST": "it"}
+        started = processes.start("parent", PARENT, **options)
+        while not (text := (tmp_path / "log").read_text()).endswith("\n"):
+            time.sleep(0.02)
+        os.kill(started.pid, signal.SIGKILL)
+        while started.process():
+            time.sleep(0.02)
+        assert [each.pid for each in processes.marked("STACK_TEST", "it")] == [int(text)]
+        processes.stop([started], marker=("STACK_TEST", "it"), patience=1)
+        assert processes.marked("STACK_TEST", "it") == []
+
+    def test_leaves_alone_who_has_the_number_now(self) -> None:
+        other = subprocess.Popen(SLEEP)
+        try:
+            earlier = Started("mlflow", other.pid, psutil.Process(other.pid).create_time() - 100)
+            assert earlier.process() is None
+            processes.stop([earlier], patience=0.1)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
+
+    def test_a_process_that_ends_while_starting_is_reported_with_its_last_words(
+        self, options: dict[str, Any], tmp_path: Path
+    ) -> None:
+        started = processes.start("mlflow", ["sh", "-c", "echo no database; exit 3"], **options)
+        with pytest.raises(StackError, match=r"(?s)^mlflow: ended while starting; see .*/log\n    no database$"):
+            processes.wait_until(started, lambda: False, log=tmp_path / "log")
+
+    def test_a_process_that_is_never_ready_is_reported(self, options: dict[str, Any], tmp_path: Path) -> None:
+        started = processes.start("mlflow", SLEEP, **options)
+        try:
+            with pytest.raises(StackError, match=r"^mlflow: not ready after 0\.1 s; see "):
+                processes.wait_until(started, lambda: False, log=tmp_path / "log", timeout=0.1, interval=0.02)
+        finally:
+            processes.stop([started], patience=1)
+
+    def test_a_failed_command_is_reported_with_its_last_words(self, options: dict[str, Any]) -> None:
+        with pytest.raises(StackError, match=r"(?s)^buckets: failed with exit code 7; see .*/log\n    no store$"):
+            processes.run("buckets", ["sh", "-c", "echo no store; exit 7"], **options)
+        with pytest.raises(StackError, match=r"^buckets: no end after 0\.2 s; see "):
+            processes.run("buckets", SLEEP, **options, timeout=0.2)
+
+    def test_a_program_that_is_missing_is_named(self, options: dict[str, Any]) -> None:
+        with pytest.raises(
+            StackError, match=r"^s3: cannot start moto-server-x \(No such file or directory\); run `make"
+        ):
+            processes.start("s3", ["moto-server-x"], **options)
+
+    def test_remembers_what_runs_where_only_its_user_reads(self, tmp_path: Path) -> None:
+        state = tmp_path / "state.json"
+        assert processes.recall(state) == ([], {})
+        processes.remember(state, [Started("s3", 1, 2.5)], {"marker": "m"})
+        assert processes.recall(state) == ([Started("s3", 1, 2.5)], {"marker": "m"})
+        assert state.stat().st_mode & 0o777 == 0o600
+
+    def test_a_damaged_memory_is_reported(self, tmp_path: Path) -> None:
+        state = tmp_path / "state.json"
+        state.write_text('{"processes": [{"name": "s3"}]}')
+        with pytest.raises(StackError, match=r"state\.json: damaged .*; end the processes by hand and remove the file"):
+            processes.recall(state)
+
+
+class TestCommands:
+    def test_a_second_stack_in_the_same_folder_is_refused(self, tmp_path: Path) -> None:
+        started = processes.start("s3", SLEEP, environment={}, log=tmp_path / "log", folder=tmp_path)
+        processes.remember(tmp_path / "state.json", [started], {"marker": "m", "ray_folder": "", "ports": {}})
+        try:
+            with pytest.raises(
+                StackError, match=r"a stack runs here; `infra/local-stack down` ends it, or name another"
+            ):
+                stack.up(tmp_path)
+            said: list[str] = []
+            assert stack.status(tmp_path, say=said.append) is True
+            assert said[0].split()[:2] == ["s3", "runs"]
+            stack.down(tmp_path, say=said.append)
+            assert said[-1].startswith("stopped 1 services, 0 process(es) left")
+            assert not (tmp_path / "state.json").exists()
+            assert started.process() is None
+        finally:
+            processes.stop([started], patience=1)
+
+    def test_no_stack_is_said_so(self, tmp_path: Path) -> None:
+        said: list[str] = []
+        assert stack.status(tmp_path, say=said.append) is False
+        stack.down(tmp_path, say=said.append)
+        assert said == [f"{tmp_path}: no stack"] * 2
+        with pytest.raises(StackError, match="no stack runs here; `infra/local-stack up` starts one"):
+            stack.attach(tmp_path)
+
+    def test_what_was_started_is_stopped_when_a_part_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[Started] = []
+
+        def fail(running: stack.Stack, *_: object) -> None:
+            seen.append(running.start("s3", SLEEP))
+            raise StackError("mlflow: not ready")
+
+        monkeypatch.setattr(stack, "_start", fail)
+        monkeypatch.setattr(postgres, "programs", lambda: Path("/bin"))
+        monkeypatch.setattr(postgres, "unprivileged_user", lambda euid: None)
+        monkeypatch.setattr(stack, "settings", lambda: compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE)))
+        with pytest.raises(StackError, match="mlflow: not ready"):
+            stack.up(tmp_path / "stack", say=lambda text: None)
+        assert seen[0].process() is None
+        assert not (tmp_path / "stack" / "state.json").exists()
+
+    def test_env_prints_the_example_with_its_secrets_drawn(self) -> None:
+        printed = subprocess.run(
+            [sys.executable, "-m", "infra.stack", "env"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        example = compose.ENV_EXAMPLE.read_text()
+        assert len(printed.splitlines()) == len(example.splitlines())
+        token = re.search(r"^RAY_AUTH_TOKEN=(.*)$", printed, re.MULTILINE)
+        assert token is not None
+        assert re.fullmatch(r"[0-9a-f]{32}", token[1])
+        assert "RAY_AUTH_MODE=token" in printed
+
+
+class TestParams:
+    def test_keys_are_laid_over_level_by_level(self) -> None:
+        base = {"a": {"b": 1, "c": [1, 2]}, "d": 3}
+        assert merged(base, {"a": {"c": [9]}, "e": 4}) == {"a": {"b": 1, "c": [9]}, "d": 3, "e": 4}
+        assert merged({"a": {"b": 1}}, {"a": None}) == {"a": None}
+
+    def test_shipped_settings_fit_params_yaml(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("HEADSTART_STORAGE", raising=False)
+        params = tmp_path / "params.yaml"
+        params.write_text((ROOT / "params.yaml").read_text())
+        overlay(params, ROOT / "infra" / "local-stack-params.yaml")
+        small, whole = load_params(params), load_params(ROOT / "params.yaml")
+        assert small.run.families == ["ulmfit"]
+        assert small.cluster.workers == 2
+        assert small.pretrain["ulmfit"].training.tokens < whole.pretrain["ulmfit"].training.tokens
+        assert small.data == whole.data.model_copy(update={"tasks": small.data.tasks})
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("- 1\n", "expected sections as in params.yaml, found list"),
+            ("a: [\n", "not readable as YAML"),
+            ("runn: {}\n", r"runn: unknown key; did you mean 'run'\?"),
+        ],
+    )
+    def test_bad_settings_are_named(self, tmp_path: Path, text: str, message: str) -> None:
+        params, over = tmp_path / "params.yaml", tmp_path / "over.yaml"
+        params.write_text((ROOT / "params.yaml").read_text())
+        over.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            overlay(params, over)
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"none\.yaml: does not exist; name a file of settings with --params"):
+            overlay(tmp_path / "params.yaml", tmp_path / "none.yaml")
