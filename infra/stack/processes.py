@@ -123,7 +123,7 @@ def wait_until(
         time.sleep(interval)
 
 
-def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, patience: float = 10) -> None:
+def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, patience: float = 6) -> None:
     """End processes with everything that they started: politely, then for certain.
 
     Ray's agents and the stages of a flow live in sessions of their own, and outlive a parent that was killed, so
