@@ -1,0 +1,181 @@
+"""The shipped dvc.yaml and the table of stages say the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.config import load_params
+from components.stages import STAGES
+from flows import retrain
+from flows.plan import Plan, Stage
+from flows.repository import derive
+
+from .conftest import ROOT, dvc, git
+
+SHIPPED = sorted(path.relative_to(ROOT) for path in [ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
+KINDS = {"ulmfit": "wordpiece", "bert": "wordpiece", "flair": "char"}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped pipeline and settings, and a row with three families, in a repository without data or code."""
+    root = tmp_path_factory.mktemp("clone")
+    for name in ["dvc.yaml", ".dvc/config", *SHIPPED]:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes((ROOT / name).read_bytes())
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["run"] |= {"out": "artifacts/three", "families": list(KINDS), "tasks": ["aws-type", "aws-service"]}
+    raw["tokenizer"] |= {"kinds": ["wordpiece", "char"], "domain_vocabulary": "general"}
+    for section in ("pretrain", "adapt", "finetune"):
+        raw[section] |= dict.fromkeys(KINDS, raw[section]["ulmfit"])
+    raw["pretrain"] = {family: block | {"tokenizer": KINDS[family]} for family, block in raw["pretrain"].items()}
+    three = root / "experiments/three"
+    three.mkdir(parents=True)
+    (three / "params.yaml").write_text(yaml.safe_dump(raw))
+    git(root, "init", "-q")
+    return root
+
+
+def pipelines() -> list[str]:
+    return ["params.yaml", "experiments/three/params.yaml"] + [str(path) for path in SHIPPED if len(path.parts) > 1]
+
+
+@pytest.fixture(params=pipelines())
+def resolved(request: pytest.FixtureRequest, clone: Path) -> tuple[Path, dict[str, Any]]:
+    """A params file, and the stages that DVC makes of the pipeline beside it: name -> definition."""
+    params = Path(request.param)
+    if len(params.parts) > 1:
+        (clone / params).with_name("dvc.yaml").write_text(derive((ROOT / "dvc.yaml").read_text(), folder=params.parent))
+    script = """
+import json, sys
+from dvc.parsing import DataResolver
+from dvc.repo import Repo
+from dvc.utils.serialize import load_yaml
+repo = Repo()
+folder = sys.argv[1]
+print(json.dumps(DataResolver(repo, folder, load_yaml(f"{folder}/dvc.yaml")).resolve()["stages"]))
+"""
+    command = [sys.executable, "-c", script, str(params.parent)]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return params, json.loads(done.stdout)
+
+
+def test_every_stage_of_one_is_a_stage_of_the_other(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+    file, stages = resolved
+    params = load_params(clone / file)
+    expected = {f"{name}@{item}" if item else name for name, stage in STAGES.items() for item in stage.items(params)}
+    assert set(stages) == expected
+
+
+def test_each_command_runs_its_own_stage_with_its_own_settings(resolved: tuple[Path, dict[str, Any]]) -> None:
+    file, stages = resolved
+    for name, stage in stages.items():
+        group, _, item = name.partition("@")
+        assert stage["cmd"] == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
+        keys = [key for entry in stage.get("params", []) for key in entry]
+        assert keys == [str(file)] * len(keys)
+        assert stage["wdir"] == ("." if len(file.parts) == 1 else "../..")
+        assert set(stage["meta"]) == {"minutes", "retries"}
+
+
+def test_dvc_knows_what_a_stage_reads_and_writes(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+    """The paths among a job's arguments are its dependencies and outputs."""
+    file, stages = resolved
+    params = load_params(clone / file)
+    for group, table in STAGES.items():
+        for item, arguments in table.items(params).items():
+            stage = stages[f"{group}@{item}" if item else group]
+            known = [Path(path) for path in stage["deps"]]
+            outputs = [Path(next(iter(out)) if isinstance(out, dict) else out) for out in stage["outs"]]
+            if "output" in arguments:
+                assert outputs == [arguments["output"]]
+            reads = [
+                value for key, value in arguments.items() if isinstance(value, Path) and key not in ("output", "out")
+            ]
+            reads += [Path(arguments["source"].path)] if "source" in arguments else []
+            for path in reads:
+                assert any(path == one or one in path.parents for one in known), (group, item, path)
+
+
+def test_no_stage_depends_on_code_that_all_share(resolved: tuple[Path, dict[str, Any]]) -> None:
+    _, stages = resolved
+    for name, stage in stages.items():
+        code = [Path(path) for path in stage["deps"] if path.startswith("components/")]
+        assert code, name
+        for path in code:
+            assert len(path.parts) >= 2
+            assert path.suffix == "" or len(path.parts) > 2, f"{name} depends on {path}"
+            assert (ROOT / path).exists(), f"{name} depends on {path}, which is not there"
+
+
+def test_what_acts_on_the_outside_is_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:
+    _, stages = resolved
+    assert {name for name, stage in stages.items() if stage.get("always_changed")} == {"register", "promote"}
+    uncached = {
+        name
+        for name, stage in stages.items()
+        for out in [*stage["outs"], *stage.get("metrics", [])]
+        if isinstance(out, dict) and next(iter(out.values())).get("cache") is False
+    }
+    assert uncached == {"register", "promote"}
+
+
+def test_only_what_grows_by_shards_is_kept_between_runs(resolved: tuple[Path, dict[str, Any]]) -> None:
+    _, stages = resolved
+    kept = {name.partition("@")[0] for name, stage in stages.items() if "persist" in json.dumps(stage["outs"])}
+    assert kept == {"ingest", "tokenize"}
+
+
+def test_the_order_of_the_graph(clone: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.plan", "dvc.yaml"], cwd=clone, capture_output=True, text=True, check=True
+    )
+    plan = Plan.from_json(done.stdout)
+    assert [stage.name for stage in retrain.wanted(plan)] == [
+        "ingest@general",
+        "ingest@domain",
+        "tokenizer@general-wordpiece",
+        "tokenizer@domain-wordpiece",
+        "tokenize@general-wordpiece",
+        "tokenize@domain-wordpiece",
+        "pretrain@ulmfit",
+        "adapt@ulmfit",
+        "scratch@ulmfit",
+        "examples@aws-type",
+        "finetune@aws-type-ulmfit-scratch",
+        "finetune@aws-type-ulmfit-pretrained",
+        "finetune@aws-type-ulmfit-adapted",
+        "baseline@aws-type",
+        "evaluate@aws-type",
+        "report",
+        "register",
+        "promote",
+    ]
+    by_name = {stage.name: stage for stage in plan.stages}
+    assert by_name["pretrain@ulmfit"].reasons == ("it has not run yet",)
+    assert by_name["register"].always
+    assert by_name["pretrain@ulmfit"].metrics == ("artifacts/metrics/pretrain/ulmfit.json",)
+    assert isinstance(by_name["report"], Stage)
+
+
+def test_both_pipelines_in_one_repository_do_not_meet(clone: Path) -> None:
+    """Outputs of two rows that overlap would be an error of DVC."""
+    assert "pretrain@flair" in dvc(clone, "stage", "list", "--all")
+
+
+def test_every_requirement_is_pinned_and_nothing_else_is_said() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,-]+\])?==[A-Za-z0-9.]+(post\d+)?", line) for line in lines)
+    pinned = {re.split(r"[\[=]", line)[0].lower().replace("_", "-") for line in lines}
+    wanted = [line.partition("#")[0].strip() for line in (ROOT / "requirements.in").read_text().splitlines()]
+    names = {re.split(r"[\[=<>]", line)[0].lower().replace("_", "-") for line in wanted if line}
+    assert names <= pinned
