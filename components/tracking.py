@@ -124,28 +124,30 @@ def connect(settings: RegistrySettings) -> Registry:
     """
     uri = tracking_uri(settings)
     _probe(uri)
-    with _translated(uri):
+    with _translated(_without_password(uri)):
         return Registry(MlflowClient(tracking_uri=uri, registry_uri=uri), uri=uri, settings=settings)
 
 
 def _probe(uri: str) -> None:
     where = "MLFLOW_TRACKING_URI" if os.environ.get("MLFLOW_TRACKING_URI") else "registry.tracking"
+    where = f"{where} is {_without_password(uri)}"
     start = "start it with `mlflow server`, or unset the address to use a local database file"
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):
         try:
-            urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=PROBE_SECONDS).close()
+            health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=parts.path.rstrip("/") + "/health")
+            urllib.request.urlopen(health.geturl(), timeout=PROBE_SECONDS).close()
         except urllib.error.HTTPError as error:
             error.close()
             if error.code not in (401, 403):
                 raise RegistryError(
-                    f"{where} is {uri}: what answers there is no MLflow server (HTTP {error.code} on /health)"
+                    f"{where}: what answers there is no MLflow server (HTTP {error.code} on /health)"
                 ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise RegistryError(f"{where} is {uri}: no MLflow server answers there ({reason}); {start}") from None
+            raise RegistryError(f"{where}: no MLflow server answers there ({reason}); {start}") from None
         except Exception as error:  # http.client's own errors: bytes that are no HTTP
-            raise RegistryError(f"{where} is {uri}: something answers there, but not HTTP ({error!r})") from None
+            raise RegistryError(f"{where}: something answers there, but not HTTP ({error!r})") from None
     elif parts.scheme == "sqlite":
         path = Path(uri.removeprefix("sqlite:///"))
         try:
@@ -154,20 +156,24 @@ def _probe(uri: str) -> None:
                 file.seek(0)
                 head = file.read(16)
         except OSError as error:
-            raise RegistryError(f"{where} is {uri}: {path} cannot be used ({error.strerror})") from None
+            raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
         if head not in (b"", b"SQLite format 3\0"):
-            raise RegistryError(f"{where} is {uri}: {path} is no SQLite database; move it away or name another file")
+            raise RegistryError(f"{where}: {path} is no SQLite database; move it away or name another file")
     elif parts.hostname is not None and parts.scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
         port = parts.port or {"postgresql": 5432, "mysql": 3306, "mssql": 1433}[parts.scheme.split("+")[0]]
         try:
             socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
         except OSError as error:
-            shown = uri.replace(f":{parts.password}@", ":***@") if parts.password else uri
-            raise RegistryError(f"{where} is {shown}: no database answers there ({error})") from None
+            raise RegistryError(f"{where}: no database answers there ({error})") from None
     elif parts.scheme in ("", "file"):
         raise RegistryError(
-            f"{where} is {uri}: MLflow no longer keeps models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
+            f"{where}: MLflow no longer keeps models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
         )
+
+
+def _without_password(uri: str) -> str:
+    password = urlsplit(uri).password
+    return uri.replace(f":{password}@", ":***@") if password else uri
 
 
 @contextmanager
@@ -189,6 +195,11 @@ class Registry:
         self.client = client
         self.uri = uri
         self.settings = settings
+
+    @property
+    def address(self) -> str:
+        """The address as it may be shown and recorded: without a password."""
+        return _without_password(self.uri)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -102,6 +102,15 @@ def test_no_database_at_the_address(free_port: int) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server: int, free_port: int) -> None:
+    with pytest.raises(
+        RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{other_server}: what answers there is no MLflow"
+    ):
+        connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{other_server}"))
+    with pytest.raises(RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{free_port}/mlflow: no MLflow server"):
+        connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{free_port}/mlflow"))
+
+
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("something else entirely")
 

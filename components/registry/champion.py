@@ -31,7 +31,9 @@ def find_champion(registry: Registry, task: str) -> Version:
     version = registry.alias(name, CHAMPION)
     if version is None:
         known = f"{len(registry.versions(name))} version(s), none promoted" if registry.versions(name) else "no version"
-        raise RegistryError(f"{name}@{CHAMPION} at {registry.uri}: {known}; run the stages register and promote first")
+        raise RegistryError(
+            f"{name}@{CHAMPION} at {registry.address}: {known}; run the stages register and promote first"
+        )
     return version
 
 

@@ -200,7 +200,7 @@ def move_champion(
         )
     change = Change(
         id=uuid.uuid4().hex,
-        uri=registry.uri,
+        uri=registry.address,
         model=model,
         alias=CHAMPION,
         action=action,
@@ -230,7 +230,7 @@ def recover(registry: Registry, ledger: Ledger) -> list[str]:
         A sentence for each.
     """
     told = []
-    for change in ledger.open_changes(registry.uri):
+    for change in ledger.open_changes(registry.address):
         present = registry.alias(change.model, change.alias)
         number = present.number if present is not None else None
         what = f"{change.action} of {change.model} from version {change.before or 'none'} to {change.after}"

@@ -72,19 +72,32 @@ class Lineage:
         }
 
 
-def read_lineage(project: Path = Path(), *, lock: Path = Path("dvc.lock")) -> Lineage:
-    """Read the lineage of the repository at `project` from its data.dvc, its commit, and DVC's lock.
+def read_lineage(project: Path, *, out: Path) -> Lineage:
+    """Read the lineage of a run from the repository's data.dvc, its commit, and DVC's lock.
+
+    Args:
+        project: the repository.
+        out: the run's folder. Its lock is the one that knows outputs below it: dvc.lock, or that of an experiment
+            (experiments/NAME/dvc.lock).
 
     Raises:
         ArtifactError: the lock or `data.dvc` is there but damaged.
     """
-    stages = (_yaml(project / lock) or {}).get("stages", {})
+    stages = _stages(project, out)
     outs = (_yaml(project / "data.dvc") or {}).get("outs", [])
     data = DatasetDigest(str(outs[0].get("path", "data")), str(outs[0]["md5"])) if outs and outs[0].get("md5") else None
     commit, dirty = _git(project)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True, default=str).encode()).hexdigest()
     return Lineage(commit=commit, dirty=dirty, data=data, lock=digest if counted else UNKNOWN, stages=stages)
+
+
+def _stages(project: Path, out: Path) -> dict[str, Any]:
+    for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
+        stages = dict((_yaml(path) or {}).get("stages") or {})
+        if any(Path(o["path"]).is_relative_to(out) for stage in stages.values() for o in stage.get("outs", [])):
+            return stages
+    return {}
 
 
 def _yaml(path: Path) -> dict[str, Any] | None:

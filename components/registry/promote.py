@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 import uuid
 from collections.abc import Sequence
@@ -37,8 +36,6 @@ from components.registry.promotion import Labels, Scored, TestRows, decide
 from components.registry.runs import transfer_warnings
 from components.registry.stage import REGISTERED
 from components.tracking import Registry, Version, connect
-
-logger = logging.getLogger(__name__)
 
 DECISION = "decision.json"
 SCHEMA = 1
@@ -132,10 +129,10 @@ def promote(job: PromoteJob) -> Path:
     with locked(ledger):
         recovered = recover(registry, ledger)
     for sentence in recovered:
-        logger.warning(sentence)
+        print(sentence, flush=True)
     decisions = {task: _decide(job, registry, ledger, task, listing) for task in job.examples}
     path = job.out / "registry" / DECISION
-    content = {"schema": SCHEMA, "tracking": registry.uri, "recovered": recovered, "decisions": decisions}
+    content = {"schema": SCHEMA, "tracking": registry.address, "recovered": recovered, "decisions": decisions}
     write_atomic(path, json.dumps(content, indent=1) + "\n")
     return path
 
@@ -169,7 +166,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     candidate = registry.get(challenger["name"], challenger["version"])
     champion = registry.alias(candidate.name, CHAMPION)
     key = _key(job, candidate, champion, _test_version(job.examples[task]))
-    decision = ledger.decision(key, registry.uri)
+    decision = ledger.decision(key, registry.address)
     if decision is None:
         decision = _judge(job, registry, candidate, champion, job.examples[task])
         decision["warnings"] = transfer_warnings(
@@ -181,9 +178,9 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
         )
         if decision["verdict"] != "unchanged":
             ledger.append(
-                "decision", id=uuid.uuid4().hex, uri=registry.uri, model=candidate.name, key=key, decision=decision
+                "decision", id=uuid.uuid4().hex, uri=registry.address, model=candidate.name, key=key, decision=decision
             )
-            registry.set_tag(candidate, "decision", json.dumps([decision["verdict"], *decision["reasons"]]))
+            registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
     before = champion.number if champion is not None else None
     after = before
     if decision["verdict"] == "promote":
@@ -200,8 +197,8 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
             )
         after = candidate.number
     for reason in [decision["verdict"], *decision["reasons"], *decision["warnings"]]:
-        logger.info("%s: %s", task, reason)
-    change = ledger.last_change(candidate.name, after, registry.uri) if after is not None else None
+        print(f"{task}: {reason}", flush=True)
+    change = ledger.last_change(candidate.name, after, registry.address) if after is not None else None
     return decision | {"alias_before": before, "alias_after": after, "last_change": change}
 
 

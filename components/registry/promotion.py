@@ -131,7 +131,8 @@ def decide(
         return Decision(verdict=outcome, metric=rule.metric, against=against, reasons=reasons)
 
     if champion is not None and candidate.digest == champion.digest:
-        return verdict("unchanged", f"{candidate.name} has the content of the champion {champion.name}")
+        twin = "is the champion already" if candidate.name == champion.name else f"has the content of {against}"
+        return verdict("unchanged", f"{candidate.name} {twin}")
     if candidate.rolled_back:
         return verdict("reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand")
     if candidate.predictions is None or len(rows.labels) == 0:

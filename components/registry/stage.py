@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 import math
 import shutil
 import tempfile
@@ -25,8 +24,6 @@ from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, code_files, copy_code, model_content, requirements, write_bundle
 from components.registry.runs import read_runs
 from components.tracking import ModelFiles, Registry, Version, connect
-
-logger = logging.getLogger(__name__)
 
 REGISTERED = "registered.json"
 SCHEMA = 1
@@ -45,8 +42,7 @@ class RegisterJob(Section):
         starts: of classifiers; of encoders those but `scratch`.
         parameters: section -> family -> settings (`pretrain`, `adapt`, `finetune` of params.yaml), recorded with them.
         metric: the score on dev by which each task's challenger is chosen.
-        project: the repository, with data.dvc and requirements.lock.
-        lock: DVC's lock of this run, dvc.lock or that of an experiment.
+        project: the repository, with dvc.lock, data.dvc and requirements.lock.
         ledger: path of the ledger, whose lock is held while registering.
     """
 
@@ -58,7 +54,6 @@ class RegisterJob(Section):
     parameters: dict[str, dict[str, dict[str, Any]]]
     metric: str = "macro_f1"
     project: Path = Path()
-    lock: Path = Path("dvc.lock")
     ledger: Path = Path(".headstart/ledger.jsonl")
 
 
@@ -125,7 +120,7 @@ def register(job: RegisterJob) -> Path:
         candidate.key: (candidate, model_content(candidate.model, kind=candidate.kind)) for candidate in candidates(job)
     }
     registry = connect(job.registry)
-    lineage = read_lineage(job.project, lock=job.lock)
+    lineage = read_lineage(job.project, out=job.out)
     versions: dict[tuple[str, str, str | None], Version] = {}
     with locked(Ledger(job.ledger)):
         for key, (candidate, content) in contents.items():
@@ -133,7 +128,7 @@ def register(job: RegisterJob) -> Path:
             versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
     listing = {
         "schema": SCHEMA,
-        "tracking": registry.uri,
+        "tracking": registry.address,
         "git_commit": lineage.commit,
         "git_dirty": lineage.dirty,
         "dvc_lock": lineage.lock,
@@ -171,7 +166,7 @@ def _ensure_version(
 ) -> Version:
     found = registry.find(candidate.name, digest=content.digest)
     if found is not None:
-        logger.info("%s: registered already", found.label)
+        print(f"{found.label}: registered already", flush=True)
         return found
     aside = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
@@ -204,19 +199,22 @@ def _ensure_version(
         )
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    logger.info("%s: registered", version.label)
+    print(f"{version.label}: registered", flush=True)
     return version
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
-    """Final numbers: the stage's own, and for a classifier its scores at the largest budget on dev and test."""
+    """Final numbers: the stage's own; for a classifier also its dev score, and what `evaluate` found on test."""
     metrics = dict(_numbers(_json(candidate.directory / "metrics.json")))
     if candidate.task is not None:
-        for split in ("dev", "test"):
-            runs = read_runs(candidate.directory / "runs.parquet", split=split)
-            for metric in ("accuracy", "macro_f1"):
-                if runs is not None:
-                    metrics[f"{split}.{metric}"] = runs.score(metric)
+        runs = read_runs(candidate.directory / "runs.parquet", split="dev")
+        if runs is not None:
+            metrics[f"dev.{job.metric}"] = runs.score(job.metric)
+        evaluated = dict(_numbers(_json(job.out / "evaluation" / candidate.task / "metrics.json")))
+        start = f"{candidate.directory.name}."
+        metrics |= {
+            f"test.{key.removeprefix(start)}": value for key, value in evaluated.items() if key.startswith(start)
+        }
     return metrics
 
 

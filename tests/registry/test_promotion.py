@@ -86,8 +86,21 @@ CHAMPION = scored("champion", 280)
         (scored("good", 340), scored("champion", 280, test_digest="t0"), {}, "inconclusive", "test version t0, not t1"),
         (scored("slow", 340, latency_ms=90.0), scored("champion", None), {}, "reject", "takes 90.0 ms"),
         # The same model, and one that a person took back.
-        (scored("twin", 340, digest="digest-champion"), CHAMPION, {}, "unchanged", "has the content of the champion"),
-        (scored("twin", None, digest="digest-champion"), CHAMPION, {}, "unchanged", "has the content of the champion"),
+        (
+            scored("twin", 340, digest="digest-champion"),
+            CHAMPION,
+            {},
+            "unchanged",
+            "m/twin has the content of m/champion",
+        ),
+        (
+            scored("twin", None, digest="digest-champion"),
+            CHAMPION,
+            {},
+            "unchanged",
+            "m/twin has the content of m/champion",
+        ),
+        (CHAMPION, CHAMPION, {}, "unchanged", "m/champion is the champion already"),
         (scored("taken back", 340, rolled_back=True), CHAMPION, {}, "reject", "was rolled back"),
         (scored("taken back", 340, rolled_back=True), None, {}, "reject", "was rolled back"),
     ],
