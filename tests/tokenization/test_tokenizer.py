@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import models, trainers
 
 from components.config import TokenizerSettings
 from components.errors import ArtifactError, DataError
 from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
+from components.tokenization.bert import backend
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
 from components.tokenization.train import fit
@@ -210,3 +212,19 @@ def test_overlap_says_where_each_new_piece_stood() -> None:
     rows = overlap(old, new)
     assert rows.tolist() == [0, 1, 2, 3, 4, 7, -1, 5]
     assert rows.dtype == np.int64
+
+
+def test_pieces_are_those_that_the_library_learns_from_the_texts() -> None:
+    """Counting the words first changes nothing, once the characters have their fixed order."""
+    words = ["low"] * 700 + ["lower"] * 2 + ["newest!"] * 6 + ["widest"] * 3
+    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 35, "min_frequency": 2}})
+    tokenizer = fit([" ".join(words).upper()], kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+    reference = backend(models.WordPiece(unk_token="[UNK]"), lowercase=True, strip_accents=True)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=35,
+        min_frequency=2,
+        special_tokens=[*SPECIAL_PIECES, *("##" + letter for letter in "deiorstw")],
+        show_progress=False,
+    )
+    reference.train_from_iterator(words, trainer)
+    assert tokenizer.pieces == sorted(reference.get_vocab(), key=reference.token_to_id)
