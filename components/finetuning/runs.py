@@ -38,6 +38,9 @@ from components.training.world import World
 
 #: Prefix of the best weights so far in a checkpoint, beside the training state's own names.
 BEST = "best."
+#: Splits whose features a process keeps for its next runs.
+KEPT_FEATURES = 6
+_FEATURES: dict[tuple[str, str], Tensor] = {}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class RunSpec:
         budget: labels a class, -1 for all.
         storage: `cluster.storage`.
         key: of this run's checkpoints.
-        features: key of the features that the runs share.
+        features: names the frozen encoder's features; runs with the same weights have the same.
     """
 
     examples: Path
@@ -63,15 +66,6 @@ class RunSpec:
     storage: str
     key: str
     features: str
-
-
-@dataclass(frozen=True)
-class FeatureSpec:
-    """Features to compute once: `rows` of a split by the encoder of `run` (of its seed, where weights are random)."""
-
-    run: RunSpec
-    split: str
-    rows: NDArray[np.int64] | None
 
 
 def device() -> torch.device:
@@ -93,35 +87,14 @@ def build(spec: RunSpec) -> tuple[Classifier, Tokenizer]:
     torch.manual_seed(counter_seed(spec.seed, "head"))
     task = find_task(facts.kind)
     classifier = Classifier(encoder, settings=spec.settings, outputs=len(facts.labels), head=task.head)
-    return classifier.to(device()), loaded.tokenizer
+    # One mode for all parts: the loop switches a model that is not in training mode, and looks at its top only.
+    return classifier.to(device()).eval(), loaded.tokenizer
 
 
 def encode(spec: RunSpec, classifier: Classifier, tokenizer: Tokenizer, texts: list[str]) -> list[NDArray[np.int64]]:
     """Texts as the encoder reads them."""
     limit = min(spec.settings.max_length, classifier.encoder.max_tokens or spec.settings.max_length)
     return find_task(read_facts(spec.examples).kind).encode(texts, tokenizer, classifier.encoder, limit)
-
-
-def probe_rows(labels: NDArray[np.int64], *, budget: int, seed: int) -> NDArray[np.int64]:
-    """Train rows that the head alone learns from: the run's draw, cut down to `MOST_ROWS`."""
-    rows, _ = draw(labels, budget, seed=seed)
-    if len(rows) > MOST_ROWS:
-        rows = np.sort(counter_rng(seed, "probe").permutation(rows)[:MOST_ROWS])
-    return rows
-
-
-def compute_features(spec: FeatureSpec) -> int:
-    """Compute and store features once; returns the number of texts."""
-    store = feature_store(spec.run, spec.split)
-    if (stored := store.latest()) is not None:
-        return len(stored.tensors["features"])
-    classifier, tokenizer = build(spec.run)
-    split = read_split(spec.run.examples, spec.split, rows=spec.rows)
-    pieces = encode(spec.run, classifier, tokenizer, split.texts)
-    features = run_over(classifier.pooled, classifier, pieces, precision=spec.run.precision)
-    rows = np.arange(len(split)) if spec.rows is None else spec.rows
-    store.save(0, {"features": features, "rows": torch.from_numpy(rows)}, {})
-    return len(features)
 
 
 def finished(spec: RunSpec) -> bool:
@@ -190,13 +163,7 @@ class _Run:
         )
         self.epoch = self.sampler.epoch_steps
         self.steps = max(spec.settings.min_steps, math.ceil(spec.settings.epochs * self.epoch))
-        groups = discriminative(
-            classifier.encoder.layer_groups(),
-            head=classifier.own_parameters(),
-            factor=spec.settings.discriminative,
-            unfreeze_every=round(spec.settings.unfreeze_epochs * self.epoch),
-        )
-        self.state = TrainingState.fresh(classifier, groups, settings=training, precision=spec.precision)
+        self.state = self._fresh_state()
         self.best: dict[str, Tensor] = {}
         self.record: dict[str, Any] = {
             "budget": spec.budget,
@@ -210,17 +177,30 @@ class _Run:
             "seconds": 0.0,
         }
 
+    def _fresh_state(self) -> TrainingState:
+        settings = self.spec.settings
+        groups = discriminative(
+            self.classifier.encoder.layer_groups(),
+            head=self.classifier.own_parameters(),
+            factor=settings.discriminative,
+            unfreeze_every=round(settings.unfreeze_epochs * self.epoch),
+        )
+        return TrainingState.fresh(self.classifier, groups, settings=settings.training, precision=self.spec.precision)
+
     def start(self) -> None:
         """The head alone, on the frozen encoder's features; its score on dev is that of epoch 0."""
         settings = self.spec.settings
-        dev = self._stored_features("dev")
+        dev = self._features("dev")
         if settings.head_steps:
-            rows = probe_rows(read_labels(self.spec.examples, "train"), budget=self.spec.budget, seed=self.spec.seed)
-            probe = self._fit_head(
-                self._stored_features("train", rows), read_labels(self.spec.examples, "train")[rows], dev
-            )
+            rows = np.arange(len(self.pieces["train"]))
+            if len(rows) > MOST_ROWS:
+                rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
+            features = self._compute_features([self.pieces["train"][row] for row in rows])
+            probe = self._fit_head(features, self.labels["train"][rows], dev)
             if probe is not None:
                 self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+            # An average of the weights begins at the head that was just learned.
+            self.state = self._fresh_state()
         self.classifier.eval()
         with torch.inference_mode():
             logits = self.classifier.head(dev.to(device()))
@@ -269,7 +249,7 @@ class _Run:
         if self.record["best_step"] == 0 and self.spec.settings.method == "features":
             self.classifier.eval()
             with torch.inference_mode():
-                features = {name: self._stored_features(name).to(device()) for name in ("dev", "test")}
+                features = {name: self._features(name).to(device()) for name in ("dev", "test")}
                 return {name: self.classifier.head(found).float().softmax(1).cpu() for name, found in features.items()}
         return {
             name: torch.from_numpy(probabilities(self.classifier, self.pieces[name], precision=self.spec.precision))
@@ -329,15 +309,14 @@ class _Run:
         tensors = self.state.tensors(world) | {f"{BEST}{name}": value.cpu() for name, value in self.best.items()}
         store.save(self.state.step, tensors, {"state": self.state.numbers(), "record": self.record})
 
-    def _stored_features(self, split: str, rows: NDArray[np.int64] | None = None) -> Tensor:
-        stored = feature_store(self.spec, split).latest()
-        if stored is None:
-            return run_over(self.classifier.pooled, self.classifier, self.pieces[split], precision=self.spec.precision)
-        if rows is None:
-            return stored.tensors["features"]
-        return stored.tensors["features"][torch.searchsorted(stored.tensors["rows"], torch.from_numpy(rows))]
+    def _features(self, split: str) -> Tensor:
+        """Features of a split by the encoder as it was before anything was learned; runs of one process share them."""
+        key = (self.spec.features, split)
+        if key not in _FEATURES:
+            while len(_FEATURES) >= KEPT_FEATURES:
+                del _FEATURES[next(iter(_FEATURES))]
+            _FEATURES[key] = self._compute_features(self.pieces[split])
+        return _FEATURES[key]
 
-
-def feature_store(spec: RunSpec, split: str) -> CheckpointStore:
-    """Where the features of a split lie that the runs share."""
-    return CheckpointStore(spec.storage, key=f"{spec.features}-{split}")
+    def _compute_features(self, pieces: list[NDArray[np.int64]]) -> Tensor:
+        return run_over(self.classifier.pooled, self.classifier, pieces, precision=self.spec.precision)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import components
@@ -23,19 +22,9 @@ from components.finetuning.classifier import save_classifier
 from components.finetuning.examples import TaskFacts, read_facts, read_labels, read_split
 from components.finetuning.model import Classifier
 from components.finetuning.results import KIND, RunResult, summary, write_results
-from components.finetuning.runs import (
-    FeatureSpec,
-    RunSpec,
-    build,
-    compute_features,
-    device,
-    encode,
-    execute,
-    feature_store,
-    finished,
-    probe_rows,
-)
+from components.finetuning.runs import RunSpec, build, device, encode, execute, finished
 from components.finetuning.sampler import ExampleSampler
+from components.finetuning.tasks.checks import draw
 from components.models.encoder import KIND as ENCODER
 from components.progress import Progress
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
@@ -94,8 +83,6 @@ def finetune(job: FinetuneJob) -> Path:
     with Progress(
         f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:
-        for _ in map_parallel(compute_features, _features(job, left, trained=trained), settings=job.cluster):
-            pass
         for _, record in map_parallel(execute, left, settings=job.cluster):
             best = max(point["macro_f1"] for point in record["curve"])
             bar.advance(1, labels=_budget_name(record["budget"]), dev_macro_f1=round(best, 4))
@@ -129,8 +116,6 @@ def finetune(job: FinetuneJob) -> Path:
         }
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
-        for split in ("train", "dev", "test"):
-            feature_store(spec, split).clear()
     _plan_store(job, inputs).clear()
     return job.output
 
@@ -171,7 +156,7 @@ def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, i
         return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
     spec = _spec(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
     classifier, tokenizer = build(spec)
-    rows = probe_rows(read_labels(job.examples, "train"), budget=spec.budget, seed=spec.seed)
+    rows, _ = draw(read_labels(job.examples, "train"), spec.budget, seed=spec.seed)
     split = read_split(job.examples, "train", rows=rows[: 4 * settings.training.batch_size])
     pieces = encode(spec, classifier, tokenizer, split.texts)
     sampler = ExampleSampler(pieces, split.labels, batch_size=settings.training.batch_size, seed=0)
@@ -220,19 +205,6 @@ def _specs(
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
             yield _spec(job, settings, inputs, budget, seed, precision, trained=trained)
-
-
-def _features(job: FinetuneJob, specs: list[RunSpec], *, trained: bool) -> list[FeatureSpec]:
-    """Each split once for every set of encoder weights; of train, the rows that any of the runs needs."""
-    labels = read_labels(job.examples, "train")
-    found = []
-    for key in dict.fromkeys(spec.features for spec in specs):
-        runs = [spec for spec in specs if spec.features == key]
-        rows = np.unique(np.concatenate([probe_rows(labels, budget=run.budget, seed=run.seed) for run in runs]))
-        found += [FeatureSpec(runs[0], "train", rows), FeatureSpec(runs[0], "dev", None)]
-        if runs[0].settings.method == "features":
-            found.append(FeatureSpec(runs[0], "test", None))
-    return found
 
 
 def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
-from components.models.base import Batch, LanguageModel
+from components.models.base import Batch, Carry, Losses
 
 Precision = Literal["float32", "bf16"]
 
@@ -17,14 +17,19 @@ WORTHWHILE = 1.1
 TIMED_STEPS = 3
 
 
+class Timed(Protocol):
+    """What can be timed: a module with a loss."""
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses: ...
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
     """The context in which a forward pass runs."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-def choose(
-    model: LanguageModel, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device
-) -> Precision:
+def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device) -> Precision:
     """The precision to train in: the wish, or for `auto` what suits the device.
 
     A GPU that has bf16 uses it. A CPU uses it if it has instructions for it (AMX or AVX512-BF16) and a few steps of
@@ -47,7 +52,7 @@ def choose(
     return choices[faster]
 
 
-def _seconds(model: LanguageModel, batch: Batch, precision: Precision, device: torch.device) -> float:
+def _seconds(model: Timed, batch: Batch, precision: Precision, device: torch.device) -> float:
     began = time.perf_counter()
     with computing(precision, device):
         loss = model.losses(batch).loss

@@ -1,0 +1,111 @@
+"""A task of three classes that a word decides, and tiny encoders of every family to learn it with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.artifacts import writing
+from components.config import ClusterSettings, FinetuneSettings, TaskSource, Training
+from components.finetuning.examples import ExamplesJob, examples
+from components.models.encoder import build_model, save_encoder
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.wordpiece import WordPieceTokenizer
+
+WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
+FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very"]
+SIZES = {
+    "ulmfit": {"embedding": 8, "hidden": 12, "layers": 2, "dropout_hidden": 0.1, "dropout_weight": 0.1},
+    "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
+    "flair": {"embedding": 6, "hidden": 8},
+}
+
+
+def rows(count: int, *, offset: int = 0) -> list[dict[str, str]]:
+    """`count` different rows of each class; rows of another offset are different texts."""
+    found = []
+    for number in range(offset, offset + count):
+        for label, words in WORDS.items():
+            fillers = [FILLER[(number // 10**place) % 10] for place in range(3)]
+            text = " ".join([*fillers, words[number % 3], FILLER[(number * 7) % 10], f"{number}"])
+            found.append({"text": text, "label": label, "part": "even" if number % 2 == 0 else "odd"})
+    return found
+
+
+def write_jsonl(path: Path, found: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in found))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> TaskSource:
+    """A complete task on disk: 12 rows a class to learn from, 6 for dev, 8 for test."""
+    folder = tmp_path / "task"
+    write_jsonl(folder / "train.jsonl", rows(12))
+    write_jsonl(folder / "dev.jsonl", rows(6, offset=100))
+    write_jsonl(folder / "test.jsonl", rows(8, offset=200))
+    return TaskSource(path=str(folder), slice="part", budgets=[2, 4], seeds=[0, 1])
+
+
+@pytest.fixture
+def task(source: TaskSource, tmp_path: Path) -> Path:
+    """The same, read and checked: an output directory of the stage `examples`."""
+    return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
+
+
+@pytest.fixture
+def make_encoder(tmp_path: Path) -> Callable[..., Path]:
+    """make_encoder(family, trained=True) -> an encoder directory with random weights, whatever it says of itself."""
+
+    def make(family: str, *, trained: bool = True) -> Path:
+        none = Segmentation("none")
+        words = [word for group in WORDS.values() for word in group] + FILLER
+        digits = [str(digit) for digit in range(10)] + [f"##{digit}" for digit in range(10)]
+        tokenizer = (
+            CharTokenizer([*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none)
+            if family == "flair"
+            else WordPieceTokenizer(
+                [*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True
+            )
+        )
+        folder = tmp_path / f"tokenizer-{family}"
+        tokenizer.save(folder)
+        torch.manual_seed(1)
+        model = build_model(family, vocabulary=tokenizer.vocab_size, settings=SIZES[family])
+        output = tmp_path / f"encoder-{family}-{trained}"
+        with writing(output, kind="encoder") as draft:
+            save_encoder(draft.path, family=family, model=model, tokenizer=folder)
+            draft.facts["trained"] = trained
+        return output
+
+    return make
+
+
+@pytest.fixture
+def settings() -> FinetuneSettings:
+    """Few steps; dropout on, so that its randomness takes part."""
+    training = Training(rate=0.01, batch_size=4, precision="float32", schedule="slanted_triangular")
+    return FinetuneSettings(epochs=2, evaluations=2, head_steps=20, head_penalties=[1.0, 100.0], training=training)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterSettings:
+    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs one after the other in this process, in one thread as in a pool: the same function, without its start."""
+
+    def one_by_one(function, items, *, settings):
+        for index, item in enumerate(items):
+            yield index, function(item)
+
+    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
+    torch.set_num_threads(1)

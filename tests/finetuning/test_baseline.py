@@ -1,0 +1,36 @@
+"""The systems without a language model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from components.finetuning.baseline import BaselineJob, baseline
+
+
+def test_baselines_write_what_finetuning_writes(task: Path, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = json.loads((output / "runs.json").read_text())
+    systems = ["tfidf-words", "tfidf-words-pairs", "most-frequent"]
+    assert [(record["system"], record["budget"], record["seed"]) for record in records] == [
+        (system, budget, seed) for budget in (2, 4) for seed in (0, 1) for system in systems
+    ]
+    assert {record["family"] for record in records} == {"baseline"}
+    rows = pq.read_table(output / "runs.parquet").to_pylist()
+    assert len(rows) == len(records) * (18 + 24)
+    frequent = [row for row in rows if row["system"] == "most-frequent"]
+    assert {row["prediction"] for row in frequent} == {0}
+    np.testing.assert_allclose([row["probabilities"] for row in frequent], 1 / 3, rtol=1e-6)
+
+
+def test_words_decide_a_task_of_words_and_pairs_add_features(task: Path, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
+    words, pairs = records["tfidf-words", 4, 0], records["tfidf-words-pairs", 4, 0]
+    assert pairs["vocabulary"] > words["vocabulary"] > 0
+    assert words["curve"][0]["macro_f1"] > 0.8
+    again = baseline(BaselineJob(examples=task, output=tmp_path / "again"))
+    assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))

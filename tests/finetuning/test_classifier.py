@@ -1,0 +1,90 @@
+"""Classifier directories: the same answers after loading, and no trust in altered files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.artifacts import MANIFEST, digest_file
+from components.config import FinetuneSettings
+from components.errors import ArtifactError
+from components.finetuning.classifier import load_classifier, save_classifier
+from components.finetuning.model import Classifier
+from components.finetuning.tasks import find_task
+from components.models.encoder import load_encoder
+
+TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", "plum " * 300]
+
+
+@pytest.fixture
+def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Path, Classifier]:
+    encoder = make_encoder("bert")
+    torch.manual_seed(2)
+    task = find_task("classification")
+    model = Classifier(load_encoder(encoder).model, settings=settings, outputs=2, head=task.head).eval()
+    directory = tmp_path / "classifier"
+    save_classifier(
+        directory,
+        classifier=model,
+        family="bert",
+        settings=settings,
+        kind="classification",
+        labels=["no", "yes"],
+        tokenizer=encoder / "tokenizer",
+        facts={"task": "things"},
+    )
+    return directory, model
+
+
+def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved) -> None:
+    directory, model = saved
+    classifier = load_classifier(directory)
+    assert classifier.labels == ["no", "yes"]
+    found = classifier.predict(TEXTS)
+    assert found.shape == (5, 2) and found.dtype == np.float32
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+    pieces = classifier.task.encode(TEXTS, classifier.tokenizer, model.encoder, classifier.max_length)
+    for row, text in zip(found, pieces, strict=True):
+        with torch.inference_mode():
+            expected = model(torch.from_numpy(text)[None], torch.tensor([len(text)])).softmax(1)[0]
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+    np.testing.assert_allclose(classifier.predict(TEXTS, 2), found, atol=1e-5)
+    assert classifier.predict([]).shape == (0, 2)
+
+
+def test_texts_are_cut_to_what_the_encoder_takes(saved) -> None:
+    classifier = load_classifier(saved[0])
+    assert classifier.max_length == 24, "the encoder has 24 positions, the settings allow 128"
+    pieces = classifier.task.encode(["plum " * 300], classifier.tokenizer, classifier.model.encoder, 24)[0]
+    assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"
+
+
+@pytest.mark.parametrize("name", ["head.safetensors", "encoder/model.safetensors", "labels.json", "config.json"])
+def test_an_altered_file_is_refused(name: str, saved) -> None:
+    path = saved[0] / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(ArtifactError, match=f"{name}: altered since it was written"):
+        load_classifier(saved[0])
+
+
+def test_a_missing_manifest_is_refused(saved) -> None:
+    (saved[0] / MANIFEST).unlink()
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        load_classifier(saved[0])
+
+
+def test_a_changed_tokenizer_is_refused_even_where_digests_agree(saved) -> None:
+    directory = saved[0]
+    path = directory / "encoder" / "tokenizer" / "tokenizer.json"
+    path.write_text(path.read_text().replace("apple", "appel"))
+    manifest = json.loads((directory / MANIFEST).read_text())
+    manifest["files"]["encoder/tokenizer/tokenizer.json"]["sha256"] = digest_file(path)
+    (directory / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="tokenizer"):
+        load_classifier(directory)

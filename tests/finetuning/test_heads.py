@@ -1,0 +1,101 @@
+"""Pooling and heads, by exact values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.errors import ConfigError
+from components.finetuning.heads import (
+    BatchNorm,
+    ClassificationHead,
+    Features,
+    FixedNorm,
+    ScalarMix,
+    masked_max,
+    masked_mean,
+)
+
+# Two texts, two pieces long and one; what stands at the padding must never matter.
+HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])
+LENGTHS = torch.tensor([2, 1])
+
+
+def last(hidden: Tensor, lengths: Tensor) -> Tensor:
+    return hidden[torch.arange(len(hidden)), lengths - 1]
+
+
+def features(layers: str, pooling: str = "mean", widths: tuple[int, ...] = (2, 2, 2)) -> Features:
+    return Features(layers=layers, pooling=pooling, widths=widths, summary=last)  # type: ignore[arg-type]
+
+
+def test_masked_pooling_leaves_padding_out() -> None:
+    assert masked_mean(HIDDEN, LENGTHS).tolist() == [[2.0, -3.0], [-5.0, 6.0]]
+    assert masked_max(HIDDEN, LENGTHS).tolist() == [[3.0, -2.0], [-5.0, 6.0]]
+
+
+def test_concat_pooling_is_last_max_mean() -> None:
+    pooled = features("last", "concat")([HIDDEN] * 3, LENGTHS)
+    assert pooled.tolist() == [[3.0, -4.0, 3.0, -2.0, 2.0, -3.0], [-5.0, 6.0, -5.0, 6.0, -5.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("first", [1.0]),
+        ("last", [32.0]),
+        ("second_to_last", [16.0]),
+        ("sum", [2.0 + 4 + 8 + 16 + 32]),
+        ("sum_last_four", [4.0 + 8 + 16 + 32]),
+        ("concat_last_four", [4.0, 8.0, 16.0, 32.0]),
+        ("all", [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
+        ("mix", [63 / 6]),
+    ],
+)
+def test_layer_choices(layers: str, expected: list[float]) -> None:
+    # Embedding and five layers, one number wide: 1, 2, 4, 8, 16, 32.
+    hidden = [torch.full((1, 3, 1), 2.0**depth) for depth in range(6)]
+    pooled = features(layers, widths=(1,) * 6)(hidden, torch.tensor([3]))
+    assert pooled[0].tolist() == pytest.approx(expected)
+
+
+def test_a_model_of_two_layers_gives_what_it_has() -> None:
+    hidden = [torch.full((1, 1, 1), value) for value in (1.0, 2.0, 4.0)]
+    assert features("concat_last_four", widths=(1, 1, 1))(hidden, torch.tensor([1]))[0].tolist() == [2.0, 4.0]
+
+
+def test_layers_of_different_widths_cannot_be_added() -> None:
+    with pytest.raises(ConfigError, match=r"layers: 'sum' adds up layers, but they are 512, 256 wide; choose all"):
+        features("sum", widths=(256, 512, 256))
+    features("all", widths=(256, 512, 256))
+
+
+def test_scalar_mix_is_elmos_formula() -> None:
+    mix = ScalarMix(2)
+    with torch.no_grad():
+        mix.scores.copy_(torch.tensor([0.0, torch.tensor(3.0).log()]))
+        mix.gamma.fill_(2.0)
+    # softmax(0, ln 3) = (1/4, 3/4): 2 (1/4 * 4 + 3/4 * 8) = 14.
+    assert mix([torch.full((1, 1, 1), 4.0), torch.full((1, 1, 1), 8.0)]).item() == pytest.approx(14.0)
+
+
+def test_fixed_norm_standardises_and_leaves_constants_finite() -> None:
+    norm = FixedNorm(2)
+    norm.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
+    assert norm(torch.tensor([[3.0, 7.0], [5.0, 8.0]])).tolist() == [[1.0, 0.0], [3.0, 1.0]]
+
+
+def test_batch_norm_takes_a_batch_of_one() -> None:
+    norm = BatchNorm(2).train()
+    torch.testing.assert_close(norm(torch.tensor([[2.0, 4.0]])), torch.tensor([[2.0, 4.0]]), atol=1e-4, rtol=0)
+    two = norm(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
+    torch.testing.assert_close(two, torch.tensor([[-1.0, -1.0], [1.0, 1.0]]), atol=1e-4, rtol=0)
+
+
+def test_the_head_has_one_or_two_linear_layers() -> None:
+    assert [name for name, _ in ClassificationHead(6, 3).named_parameters()] == ["output.weight", "output.bias"]
+    head = ClassificationHead(6, 3, hidden=5, norm="batch")
+    assert sum(isinstance(module, torch.nn.Linear) for module in head.modules()) == 2
+    assert sum(isinstance(module, BatchNorm) for module in head.modules()) == 2
+    assert head(torch.zeros(2, 6)).shape == (2, 3)

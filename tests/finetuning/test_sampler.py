@@ -1,0 +1,66 @@
+"""Batches of labelled texts: complete, repeatable, shared out, little padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from components.finetuning.sampler import ExampleSampler, pad
+
+PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
+LABELS = np.arange(45) % 3
+
+
+def sampler(seed: int = 0, batch_size: int = 4) -> ExampleSampler:
+    return ExampleSampler(PIECES, LABELS, batch_size=batch_size, seed=seed)
+
+
+def test_padding_is_zero_at_the_end() -> None:
+    tokens, lengths = pad([np.asarray([7]), np.asarray([8, 9])])
+    assert tokens.tolist() == [[7, 0], [8, 9]] and lengths.tolist() == [1, 2]
+
+
+def test_every_row_comes_once_an_epoch_in_another_order_each_time() -> None:
+    subject = sampler()
+    assert subject.epoch_steps == 12
+    epochs = [np.concatenate([subject.rows(step) for step in range(start, start + 12)]) for start in (0, 12)]
+    assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
+    assert not np.array_equal(*epochs)
+
+
+def test_a_batch_is_a_function_of_seed_and_step() -> None:
+    one, other = sampler(), sampler()
+    backwards = [other.batch(step) for step in reversed(range(30))][::-1]
+    for step in range(30):
+        for name, tensor in one.batch(step).items():
+            assert torch.equal(tensor, backwards[step][name])
+    assert any(not np.array_equal(one.rows(step), sampler(1).rows(step)) for step in range(12))
+
+
+def test_labels_and_pieces_stay_together() -> None:
+    batch = sampler().batch(3)
+    for tokens, length, label in zip(batch["tokens"], batch["lengths"], batch["labels"], strict=True):
+        number = int(tokens[0]) - 5
+        assert length == len(PIECES[number]) and label == LABELS[number]
+        assert tokens[: int(length)].tolist() == PIECES[number].tolist() and not tokens[int(length) :].any()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_workers_share_the_global_batch(world: int) -> None:
+    whole = sampler().rows(5)
+    parts = [sampler().batch(5, rank, world)["labels"] for rank in range(world)]
+    assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
+
+
+def test_texts_of_like_length_are_together() -> None:
+    padded = sum(sampler().batch(step)["tokens"].numel() for step in range(12))
+    assert padded < 1.2 * sum(len(text) for text in PIECES)
+
+
+def test_tokens_before_counts_what_was_read() -> None:
+    subject = sampler()
+    read = 0
+    for step in range(26):
+        assert subject.tokens_before(step) == read
+        read += int(subject.batch(step)["lengths"].sum())

@@ -1,0 +1,253 @@
+"""The stage as a whole: every family, what it writes, what a broken-off run goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest
+from components.config import ClusterSettings, FinetuneSettings, TaskSource
+from components.errors import ArtifactError, ConfigError
+from components.finetuning import runs
+from components.finetuning.classifier import load_classifier
+from components.finetuning.examples import ExamplesJob, examples, read_split
+from components.finetuning.stage import FinetuneJob, finetune
+from components.models import FAMILIES
+
+from .conftest import SIZES
+
+Encoders = Callable[..., Path]
+
+
+@pytest.fixture
+def make_job(
+    task: Path, make_encoder: Encoders, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
+) -> Callable[..., FinetuneJob]:
+    """make_job(family="ulmfit", name="out", trained=True, **settings) -> a job."""
+
+    def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> FinetuneJob:
+        return FinetuneJob(
+            task="things",
+            family=family,
+            start="adapted" if trained else "scratch",
+            examples=task,
+            encoder=make_encoder(family, trained=trained),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=changes),
+            cluster=cluster,
+        )
+
+    return make
+
+
+def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
+    """What a job wrote, apart from how long it took: predictions, and the digests of the classifier's files."""
+    rows = pq.read_table(output / "runs.parquet").to_pylist()
+    return rows, {name: entry["sha256"] for name, entry in read_manifest(output / "classifier").files.items()}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("method", ["finetune", "features"])
+def test_every_family_learns_a_task_and_writes_all_of_it(family: str, method: str, make_job, in_process) -> None:
+    job = make_job(family, method=method)
+    output = finetune(job)
+    table = pq.read_table(output / "runs.parquet")
+    assert set(table.column("system").to_pylist()) == {f"{family}-adapted"}
+    assert table.num_rows == 2 * 2 * (18 + 24), "budgets x seeds x (dev + test rows)"
+    probabilities = np.asarray(table.column("probabilities").to_pylist())
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    assert np.array_equal(probabilities.argmax(1), table.column("prediction").to_numpy())
+    test = table.filter((np.asarray(table.column("split")) == "test") & (np.asarray(table.column("seed")) == 0))
+    assert test.column("slice").to_pylist()[:4] == ["even", "even", "even", "odd"]
+    records = json.loads((output / "runs.json").read_text())
+    assert [(record["budget"], record["seed"], record["rows"]) for record in records] == [
+        (2, 0, 6),
+        (2, 1, 6),
+        (4, 0, 12),
+        (4, 1, 12),
+    ]
+    steps = [point["step"] for point in records[-1]["curve"]]
+    assert steps == ([0, 3, 6] if method == "finetune" else [0])
+    assert json.loads((output / "labels.json").read_text()) == ["animal", "fruit", "metal"]
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert set(metrics) == {
+        f"{family}-adapted.{budget}.{name}" for budget in (2, 4) for name in ("dev_macro_f1", "seconds")
+    }
+    assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
+
+    classifier = load_classifier(output / "classifier")
+    facts = read_manifest(output / "classifier").facts
+    assert facts["budget"] == 4
+    best = max((r for r in records if r["budget"] == 4), key=lambda r: max(p["macro_f1"] for p in r["curve"]))
+    assert facts["seed"] == best["seed"]
+    served = classifier.predict(read_split(job.examples, "test").texts)
+    chosen = [
+        row["probabilities"]
+        for row in table.to_pylist()
+        if (row["split"], row["budget"], row["seed"]) == ("test", 4, facts["seed"])
+    ]
+    np.testing.assert_allclose(served, np.asarray(chosen), atol=1e-4)
+
+
+def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_path: Path) -> None:
+    whole = source.model_copy(update={"budgets": ["all"], "seeds": [0]})
+    job = make_job(epochs=20, evaluations=5, unfreeze_epochs=0.5, discriminative=1.0, dropout=0.0)
+    training = job.settings.training.model_copy(update={"rate": 0.05})
+    job = job.model_copy(
+        update={
+            "examples": examples(ExamplesJob(task="things", source=whole, output=tmp_path / "whole")),
+            "settings": job.settings.model_copy(update={"training": training}),
+        }
+    )
+    records = json.loads((finetune(job) / "runs.json").read_text())
+    for record in records:
+        curve = [point["macro_f1"] for point in record["curve"]]
+        assert max(curve) >= curve[0], "epoch 0 counts, so dev never ends below the head alone"
+        place = curve.index(max(curve))
+        assert record["best_step"] == record["curve"][place]["step"]
+    assert max(point["macro_f1"] for record in records for point in record["curve"]) > 0.8
+    assert any(record["best_step"] > 0 for record in records)
+
+
+def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(make_job, in_process) -> None:
+    output = finetune(make_job(trained=False, head_steps=0, method="features"))
+    rows = pq.read_table(output / "runs.parquet").to_pylist()
+    by_seed = {
+        seed: [row["probabilities"] for row in rows if (row["seed"], row["budget"], row["split"]) == (seed, 4, "test")]
+        for seed in (0, 1)
+    }
+    assert not np.allclose(by_seed[0], by_seed[1])
+    job = make_job(trained=False, name="other")
+    job = job.model_copy(
+        update={
+            "settings": job.settings.model_copy(
+                update={"scratch": job.settings.scratch.model_copy(update={"epochs": 1})}
+            )
+        }
+    )
+    records = json.loads((finetune(job) / "runs.json").read_text())
+    assert {record["steps"] for record in records if record["budget"] == 4} == {3}
+
+
+def test_patience_ends_a_run(make_job, in_process) -> None:
+    # A rate of next to nothing changes no prediction: no evaluation is better than the head alone.
+    job = make_job(epochs=4, evaluations=4, patience=1)
+    training = job.settings.training.model_copy(update={"rate": 1e-12})
+    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
+    records = json.loads((finetune(job) / "runs.json").read_text())
+    assert [len(record["curve"]) for record in records] == [2] * 4
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
+    average: str, make_job, in_process, monkeypatch
+) -> None:
+    def changed(name: str, storage: str) -> FinetuneJob:
+        job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=6)
+        training = job.settings.training.model_copy(update={"average": average, "checkpoint_seconds": 1e-9})
+        settings = job.settings.model_copy(update={"training": training, "epochs": 3})
+        cluster = job.cluster.model_copy(update={"storage": str(Path(job.cluster.storage) / storage)})
+        return job.model_copy(update={"settings": settings, "cluster": cluster})
+
+    with pytest.raises(ConfigError, match="'mix' adds up layers"):
+        finetune(changed("refused", "refused"))
+    monkeypatch.setitem(SIZES["ulmfit"], "layers", 1)
+    unbroken = finetune(changed("unbroken", "a"))
+    real, done = runs.train, 0
+
+    def breaks_off(*arguments, **named):
+        nonlocal done
+        for report in real(*arguments, **named):
+            yield report
+            done += 1
+            if done % 5 == 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken, starts = changed("broken", "b"), 0
+    while not broken.output.exists():
+        starts += 1
+        try:
+            finetune(broken)
+        except KeyboardInterrupt:
+            assert not broken.output.exists(), "nothing half-written"
+    assert starts > 4
+    assert contents(broken.output) == contents(unbroken)
+
+
+def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:
+    job = make_job()
+    real, executed = runs.execute, []
+
+    def fails_after_two(spec):
+        if len(executed) == 2:
+            raise KeyboardInterrupt
+        executed.append(spec.key)
+        return real(spec)
+
+    monkeypatch.setattr("components.finetuning.stage.execute", fails_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(job)
+    again: list[str] = []
+    monkeypatch.setattr("components.finetuning.stage.execute", lambda spec: again.append(spec.key) or real(spec))
+    finetune(job)
+    assert len(again) == 2 and not set(again) & set(executed)
+
+
+@pytest.mark.slow
+def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process, tmp_path: Path) -> None:
+    unbroken = finetune(make_job(name="unbroken", epochs=4))
+    job = make_job(name="killed", epochs=4)
+    job = job.model_copy(update={"cluster": ClusterSettings(launcher="local", storage=str(tmp_path / "killed-store"))})
+    (tmp_path / "job.json").write_text(job.model_dump_json())
+    script = tmp_path / "stage.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            from pathlib import Path
+            from components.finetuning.stage import FinetuneJob, finetune
+
+            if __name__ == "__main__":
+                finetune(FinetuneJob.model_validate_json(Path(sys.argv[1]).read_text()))
+            """
+        )
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path / "job.json")], env=environment, start_new_session=True
+        )
+
+    stage = start()
+    # Killed, with all of its processes, as soon as the first run has left its result.
+    while stage.poll() is None and not list((tmp_path / "killed-store").glob("finetune-*/step-*/state.json")):
+        time.sleep(0.01)
+    os.killpg(stage.pid, signal.SIGKILL)
+    assert stage.wait() == -signal.SIGKILL and not job.output.exists()
+    assert start().wait() == 0
+    assert contents(job.output) == contents(unbroken)
+
+
+def test_another_tokenizer_under_an_encoder_is_refused(make_job, in_process) -> None:
+    job = make_job()
+    path = job.encoder / "tokenizer" / "tokenizer.json"
+    path.write_text(path.read_text().replace("apple", "appel"))
+    manifest = json.loads((job.encoder / "manifest.json").read_text())
+    entry = manifest["files"]["tokenizer/tokenizer.json"]
+    assert entry["bytes"] == path.stat().st_size, "the same size: only its fingerprint tells"
+    with pytest.raises(ArtifactError, match="tokenizer"):
+        finetune(job)
+    assert not job.output.exists()

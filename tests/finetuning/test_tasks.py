@@ -1,0 +1,182 @@
+"""Reading and checking labelled data: every wrong input has its message; budgets are nested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.config import TaskSource
+from components.errors import ConfigError, DataError
+from components.finetuning.examples import ExamplesJob, examples, read_facts, read_labels, read_split
+from components.finetuning.tasks import TASKS, find_task
+from components.finetuning.tasks.checks import ALL, draw, numbered
+
+from .conftest import rows, write_jsonl
+
+
+def read(source: TaskSource):
+    return TASKS["classification"].read("things", source)
+
+
+def test_labels_are_numbered_by_name_and_rows_keep_their_order(source: TaskSource) -> None:
+    found = read(source)
+    assert found.labels == ["animal", "fruit", "metal"]
+    assert [found.labels[label] for label in found.train.labels[:3]] == ["fruit", "metal", "animal"]
+    assert found.train.slices[:4] == ["even", "even", "even", "odd"]
+    assert (len(found.train), len(found.dev), len(found.test)) == (36, 18, 24)
+
+
+def test_a_label_of_test_that_train_lacks_is_named_with_its_line(source: TaskSource) -> None:
+    path = Path(source.path) / "test.jsonl"
+    write_jsonl(path, [*rows(1, offset=200), {"text": "an oak", "label": "tree", "part": "x"}])
+    with pytest.raises(DataError) as error:
+        read(source)
+    assert str(error.value) == (
+        f"{path}, line 4: label 'tree' does not occur in train.jsonl; correct it, or add examples of it to train.jsonl"
+    )
+
+
+def test_one_class_is_refused(source: TaskSource) -> None:
+    path = Path(source.path) / "train.jsonl"
+    write_jsonl(path, [row for row in rows(3) if row["label"] == "metal"])
+    with pytest.raises(DataError) as error:
+        read(source)
+    assert str(error.value) == (
+        f"{path}: holds one class only ('metal'); a classifier needs two or more, check data.tasks.things.label"
+    )
+
+
+def test_an_empty_text_is_refused_with_its_line(source: TaskSource) -> None:
+    path = Path(source.path) / "dev.jsonl"
+    write_jsonl(path, [*rows(1, offset=100), {"text": " ", "label": "metal", "part": "x"}])
+    with pytest.raises(DataError, match=r"dev\.jsonl, line 4: the text \('text'\) is empty"):
+        read(source)
+
+
+def test_a_missing_file_is_refused(source: TaskSource) -> None:
+    (Path(source.path) / "dev.jsonl").unlink()
+    with pytest.raises(DataError, match=r"dev\.jsonl: does not exist"):
+        read(source)
+
+
+def overlapping(source: TaskSource, rule: str) -> TaskSource:
+    """Two test texts (one in other letters) and one dev text stand in train as well, one test text in dev."""
+    test, dev = rows(8, offset=200), rows(6, offset=100)
+    twins = [test[0], {**test[1], "text": test[1]["text"].upper() + "!"}, dev[0]]
+    write_jsonl(Path(source.path) / "train.jsonl", rows(12) + twins)
+    write_jsonl(Path(source.path) / "dev.jsonl", [*dev, test[5]])
+    return source.model_copy(update={"overlap": rule})
+
+
+def test_overlap_is_dropped_from_the_earlier_split_and_counted(source: TaskSource) -> None:
+    found = read(overlapping(source, "drop"))
+    assert (len(found.train), len(found.dev), len(found.test)) == (36, 18, 24)
+    assert found.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
+
+
+def test_overlap_can_be_reported_only(source: TaskSource) -> None:
+    found = read(overlapping(source, "report"))
+    assert (len(found.train), len(found.dev)) == (39, 19)
+    assert found.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
+
+
+def test_overlap_can_be_refused(source: TaskSource) -> None:
+    with pytest.raises(DataError) as error:
+        read(overlapping(source, "refuse"))
+    assert str(error.value) == (
+        f"{source.path}: 4 row(s) of train and dev stand in a later split too, the first in train (line 37): "
+        "'the the red plum the 200'; remove them, or set data.tasks.things.overlap to drop or report"
+    )
+
+
+def test_copies_of_one_file_as_every_split_are_refused(source: TaskSource) -> None:
+    for name in ("dev", "test"):
+        write_jsonl(Path(source.path) / f"{name}.jsonl", rows(12))
+    with pytest.raises(DataError, match="nothing is left of train without the texts that stand in a later split"):
+        read(source)
+
+
+def test_a_class_that_overlap_takes_away_is_named(source: TaskSource) -> None:
+    fruit = [row for row in rows(8, offset=200) if row["label"] == "fruit"]
+    write_jsonl(Path(source.path) / "train.jsonl", [row for row in rows(12) if row["label"] != "fruit"] + fruit)
+    with pytest.raises(DataError, match=r"no example of 'fruit' is left .* set data\.tasks\.things\.overlap to report"):
+        read(source)
+
+
+def test_without_a_dev_file_a_share_of_train_is_set_apart_by_text(source: TaskSource) -> None:
+    apart = source.model_copy(update={"dev": None, "dev_share": 0.3})
+    found = read(apart)
+    assert len(found.train) + len(found.dev) == 36 and 4 <= len(found.dev) <= 18
+    assert not set(found.train.texts) & set(found.dev.texts)
+    write_jsonl(Path(source.path) / "train.jsonl", rows(12)[::-1])
+    assert set(read(apart).dev.texts) == set(found.dev.texts), "the choice must not depend on the order of rows"
+
+
+def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
+    with pytest.raises(DataError, match=r"data\.tasks\.things\.dev_share: 0\.0 of 36 rows leaves all rows for train"):
+        read(source.model_copy(update={"dev": None, "dev_share": 0.0}))
+
+
+def test_dev_is_cut_down_to_dev_rows(source: TaskSource) -> None:
+    found = read(source.model_copy(update={"dev_rows": 5}))
+    assert len(found.dev) == 5 and found.counts["dev_rows_unused"] == 13
+
+
+def test_budgets_are_nested_balanced_and_drawn_by_the_seed_alone() -> None:
+    labels = np.asarray([0, 1, 2] * 30)
+    small, short = draw(labels, 5, seed=3)
+    large, _ = draw(labels, 20, seed=3)
+    assert set(small) <= set(large) and not short
+    assert np.bincount(labels[small]).tolist() == [5, 5, 5]
+    assert np.bincount(labels[large]).tolist() == [20, 20, 20]
+    assert np.array_equal(small, draw(labels, 5, seed=3)[0])
+    assert not np.array_equal(small, draw(labels, 5, seed=4)[0])
+    assert draw(labels, ALL, seed=3)[0].tolist() == list(range(90))
+
+
+def test_a_class_with_fewer_rows_than_the_budget_gives_what_it_has() -> None:
+    found, short = draw(np.asarray([0] * 3 + [1] * 8), 5, seed=0)
+    assert short == {0: 3} and len(found) == 8
+
+
+def test_budgets_are_ordered_with_all_last() -> None:
+    assert numbered([20, "all", 5, 20]) == [5, 20, ALL]
+
+
+def test_the_stage_says_which_class_falls_short(source: TaskSource, tmp_path: Path, capsys) -> None:
+    job = ExamplesJob(task="things", source=source.model_copy(update={"budgets": [50]}), output=tmp_path / "out")
+    examples(job)
+    assert (
+        "data.tasks.things: budget 50: 'metal' has 12 examples in train, all of them are used"
+        in capsys.readouterr().out
+    )
+
+
+def test_the_stage_writes_what_later_stages_read(task: Path) -> None:
+    facts = read_facts(task)
+    assert (facts.task, facts.kind, facts.budgets, facts.seeds) == ("things", "classification", [2, 4], [0, 1])
+    assert facts.labels == ["animal", "fruit", "metal"]
+    assert read_labels(task, "train")[:3].tolist() == [1, 2, 0]
+    split = read_split(task, "train", rows=np.asarray([4, 1]))
+    assert split.texts == [rows(12)[4]["text"], rows(12)[1]["text"]] and split.labels.tolist() == [2, 2]
+
+
+def test_the_test_version_changes_with_its_content_alone(source: TaskSource, tmp_path: Path) -> None:
+    def digests(name: str) -> dict[str, str]:
+        return read_facts(examples(ExamplesJob(task="things", source=source, output=tmp_path / name))).digests
+
+    before = digests("before")
+    path = Path(source.path) / "test.jsonl"
+    found = rows(8, offset=200)
+    write_jsonl(path, [dict(reversed(row.items())) for row in found])
+    assert digests("same") == before
+    write_jsonl(path, [{**found[0], "label": "metal"}, *found[1:]])
+    changed = digests("changed")
+    assert changed["test"] != before["test"] and changed["train"] == before["train"]
+
+
+def test_an_unknown_kind_of_task_names_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match=r"data\.tasks\.x\.kind: unknown task kind 'classify'; did you mean 'classif"):
+        find_task("classify", key="data.tasks.x.kind")
