@@ -118,7 +118,7 @@ class WordPieceSettings(Section):
 
 
 class WordSettings(Section):
-    vocabulary: Positive = 30000
+    vocabulary: Positive = 12000
     lowercase: bool = True
     min_frequency: Positive = 3
 

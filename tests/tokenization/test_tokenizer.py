@@ -102,7 +102,7 @@ def test_learned_pieces_wordpiece() -> None:
         ),
         (
             "word",
-            r"tokenizer.word.vocabulary: 30000 pieces are more than the corpus can give \(6\); set it to 6 or less",
+            r"tokenizer.word.vocabulary: 12000 pieces are more than the corpus can give \(6\); set it to 6 or less",
         ),
     ],
 )
