@@ -15,6 +15,7 @@ from components.evaluation.benefits import Benefit, compare, labels_needed, of_l
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
 from components.evaluation.statistics import (
+    RANGES,
     SCORES,
     Layout,
     calibration,
@@ -149,7 +150,8 @@ def make_cells(runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings)
             values=values,
             draws=drawn,
             intervals={
-                name: interval(values[name], drawn[name].mean(0), confidence=settings.confidence) for name in SCORES
+                name: interval(values[name], drawn[name].mean(0), confidence=settings.confidence).within(*RANGES[name])
+                for name in SCORES
             },
             sums=sums,
             slice_sums={

@@ -36,6 +36,10 @@ class Interval:
         """Whether the two intervals do not overlap."""
         return self.low > other.high or self.high < other.low
 
+    def within(self, least: float, most: float) -> Interval:
+        """The part of the interval that the score can reach."""
+        return Interval(self.mean, max(self.low, least), min(self.high, most))
+
     def as_dict(self) -> dict[str, float]:
         """For JSON."""
         return asdict(self)

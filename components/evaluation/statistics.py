@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 #: Names of the scores; `ece` is better when lower.
 SCORES = ("macro_f1", "accuracy", "micro_f1", "mcc", "ece")
+#: What they can be at all.
+RANGES = {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in SCORES}
 #: Numbers of `resampled` that are in memory at once.
 CHUNK = 20_000_000
 

@@ -1,0 +1,243 @@
+"""The stage on runs whose scores are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.artifacts import writing
+from components.config import EvaluateSettings, TaskSource
+from components.errors import ArtifactError
+from components.evaluation.stage import EvaluateJob, evaluate
+from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
+from components.finetuning.results import KIND, RunResult, write_results
+
+# Share of the test rows that a system gets right, at 2 and at 8 labels a class.
+ACCURACY = {
+    "ulmfit-scratch": (0.4, 0.5),
+    "ulmfit-adapted": (0.7, 0.9),
+    "tfidf-words": (0.75, 0.8),
+    "most-frequent": (0.34, 0.34),
+}
+FAMILY = {"ulmfit-scratch": ("ulmfit", "scratch"), "ulmfit-adapted": ("ulmfit", "adapted")}
+
+
+def write_rows(path: Path, count: int, first: int) -> None:
+    labels = ("a", "b", "c")
+    rows = [
+        {"text": f"text {first + n}", "label": labels[n % 3], "part": "front" if n < count // 2 else "back"}
+        for n in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    for name, count, first in (("train", 30, 0), ("dev", 6, 1000), ("test", 300, 2000)):
+        write_rows(folder / f"{name}.jsonl", count, first)
+    source = TaskSource(path=str(folder), slice="part", budgets=[2, 8], seeds=[0, 1, 2])
+    return examples(ExamplesJob(task="letters", source=source, output=tmp_path / "examples"))
+
+
+def answers(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Probabilities of 0.9 for the right class in `share` of the rows, for the next class in the others."""
+    right = np.random.default_rng([seed, int(share * 100)]).permutation(len(labels)) < round(share * len(labels))
+    found = np.full((len(labels), 3), 0.05, dtype=np.float32)
+    found[np.arange(len(labels)), np.where(right, labels, (labels + 1) % 3)] = 0.9
+    return found
+
+
+def results(task: Path, system: str) -> list[RunResult]:
+    family, start = FAMILY.get(system, ("baseline", "none"))
+    test, dev = read_split(task, "test").labels, read_split(task, "dev").labels
+    found = []
+    for place, budget in enumerate((2, 8)):
+        for seed in (0, 1, 2):
+            share = ACCURACY[system][place] + seed / 300
+            curve = [
+                {
+                    "step": 10 * k,
+                    "epoch": float(k),
+                    "train_loss": None,
+                    "macro_f1": value,
+                    "accuracy": value,
+                    "nll": 1.0,
+                }
+                for k, value in enumerate((share / 2, share))
+            ]
+            record = {
+                "budget": budget,
+                "seed": seed,
+                "rows": 3 * budget,
+                "curve": curve,
+                "best_step": 10,
+                "best_epoch": 1.0,
+                "tokens": 100,
+                "seconds": 2.0,
+            }
+            probabilities = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
+            found.append(RunResult(system, family, start, record, probabilities))
+    return found
+
+
+def write_system(task: Path, folder: Path, systems: list[str]) -> None:
+    facts = read_facts(task)
+    splits = {name: read_split(task, name) for name in ("dev", "test")}
+    with writing(folder, kind=KIND) as draft:
+        found = [result for system in systems for result in results(task, system)]
+        write_results(draft.path, found, splits=splits, labels=facts.labels)
+        draft.facts["examples"] = facts.digests
+
+
+@pytest.fixture
+def job(task: Path, tmp_path: Path) -> EvaluateJob:
+    finetuned = tmp_path / "finetuned"
+    write_system(task, finetuned / "baselines", ["tfidf-words", "most-frequent"])
+    for system in FAMILY:
+        write_system(task, finetuned / system, [system])
+    return EvaluateJob(
+        examples=task,
+        finetuned=finetuned,
+        output=tmp_path / "evaluation",
+        families=["ulmfit"],
+        starts=["scratch", "adapted"],
+        settings=EvaluateSettings(resamples=200, calibration_bins=10),
+    )
+
+
+@pytest.fixture
+def content(job: EvaluateJob) -> dict:
+    return json.loads((evaluate(job) / "evaluation.json").read_text())
+
+
+def cell(content: dict, system: str, budget: int) -> dict:
+    (found,) = [entry for entry in content["systems"] if entry["system"] == system]
+    return next(entry for entry in found["budgets"] if entry["budget"] == budget)
+
+
+def test_scores_are_those_of_the_answers(content: dict) -> None:
+    found = cell(content, "ulmfit-adapted", 8)
+    assert (content["task"], content["budgets"], content["seeds"]) == ("letters", [2, 8], [0, 1, 2])
+    assert found["scores"]["accuracy"]["seeds"] == pytest.approx([0.9, 271 / 300, 272 / 300])
+    accuracy = found["scores"]["accuracy"]
+    assert accuracy["mean"] == pytest.approx(271 / 300) and accuracy["low"] < accuracy["mean"] < accuracy["high"] <= 1
+    # Every answer claims 0.9: the gap to the accuracy is the calibration error.
+    assert found["scores"]["ece"]["seeds"] == pytest.approx([0.0, 1 / 300, 2 / 300], abs=1e-6)
+    assert found["scores"]["ece"]["low"] >= 0
+    assert found["labels"] == 8
+    assert np.asarray(found["confusion"]).sum() == 3 * 300
+    assert np.trace(found["confusion"]) == 270 + 271 + 272
+    assert found["calibration"][0]["rows"] == 300 and found["calibration"][0]["confidence"] == pytest.approx(0.9)
+    assert found["training"] == {
+        "seconds": 2.0,
+        "tokens_per_second": 50.0,
+        "best_epoch": 1.0,
+        "dev_macro_f1": pytest.approx(0.9 + 1 / 300),
+    }
+
+
+def test_slices_and_classes_add_up(content: dict) -> None:
+    found = cell(content, "ulmfit-scratch", 2)
+    assert {name: entry["rows"] for name, entry in found["slices"].items()} == {"front": 150, "back": 150}
+    slices = np.mean([entry["accuracy"] for entry in found["slices"].values()])
+    assert slices == pytest.approx(found["scores"]["accuracy"]["mean"])
+    assert [entry["rows"] for entry in found["per_class"].values()] == [100, 100, 100]
+    classes = np.mean([entry["recall"] for entry in found["per_class"].values()])
+    assert classes == pytest.approx(found["scores"]["accuracy"]["mean"])
+
+
+def test_statements_say_who_wins_where_and_where_tfidf_does(content: dict) -> None:
+    assert content["best"] == {"2": "tfidf-words", "8": "ulmfit-adapted"}
+    found = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}
+    assert set(found) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
+    assert found["transfer", 8]["holds"] and found["transfer", 8]["apart"]
+    assert found["transfer", 8]["text"].startswith(
+        "At 8 labels a class, ulmfit-adapted beats ulmfit-scratch: macro F1 0.9"
+    )
+    assert found["transfer", 8]["text"].endswith("the intervals do not overlap.")
+    assert found["baseline", 8]["holds"]
+    assert not found["baseline", 2]["holds"]
+    assert "tfidf-words" in found["baseline", 2]["text"].split(" beats ")[0]
+
+
+def test_benefits_and_label_efficiency(content: dict) -> None:
+    training = content["benefits"]["ulmfit"]["adapted"]["training"]
+    for name, expected in (("start", 0.2), ("slope", 0.2), ("asymptote", 0.4)):
+        assert training[name]["difference"]["mean"] == pytest.approx(expected)
+        assert training[name]["holds"]
+    labels = content["benefits"]["ulmfit"]["adapted"]["labels"]
+    assert labels["start"]["difference"]["mean"] == pytest.approx(0.3, abs=0.02)
+    assert labels["slope"]["transferred"]["mean"] == pytest.approx(0.1, abs=0.01), "0.7 to 0.9 in two doublings"
+    low, high = content["label_efficiency"]["ulmfit"]["adapted"]
+    assert low["against"]["ulmfit-scratch"] == {"labels": None, "ratio": None, "at_least_ratio": 4.0}
+    assert low["against"]["tfidf-words"]["labels"] == 2.0
+    assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
+
+
+def test_the_tables_for_plots(job: EvaluateJob, content: dict) -> None:
+    def read(name: str) -> list[dict[str, str]]:
+        with (job.output / name).open() as file:
+            return list(csv.DictReader(file))
+
+    learning = read("learning_curve.csv")
+    assert len(learning) == 4 * 2 and list(learning[0]) == [
+        "system",
+        "budget",
+        "labels",
+        "macro_f1",
+        "low",
+        "high",
+        "accuracy",
+    ]
+    confusion = read("confusion.csv")
+    assert len(confusion) == 300
+    assert sum(row["actual"] == row["predicted"] for row in confusion) == 272, "the best system's best seed on dev"
+    assert {row["system"] for row in read("calibration.csv")} == set(ACCURACY)
+    training = [row for row in read("training_curve.csv") if row["system"] == "ulmfit-adapted"]
+    assert [row["epoch"] for row in training] == ["0.0", "1.0"]
+    metrics = json.loads((job.output / "metrics.json").read_text())
+    assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
+    assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
+
+
+def test_the_same_runs_give_the_same_numbers(job: EvaluateJob, content: dict) -> None:
+    assert json.loads((evaluate(job) / "evaluation.json").read_text()) == content
+
+
+def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, task: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for name, count, first in (("train", 30, 0), ("dev", 6, 1000), ("test", 300, 3000)):
+        write_rows(folder / f"{name}.jsonl", count, first)
+    source = TaskSource(path=str(folder), slice="part", budgets=[2, 8], seeds=[0, 1, 2])
+    other = examples(ExamplesJob(task="letters", source=source, output=tmp_path / "other-examples"))
+    with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):
+        evaluate(job.model_copy(update={"examples": other}))
+    assert not job.output.exists()
+
+
+def test_a_system_that_is_missing_is_named(job: EvaluateJob) -> None:
+    with pytest.raises(ArtifactError, match=r"ulmfit-pretrained: not a complete output"):
+        evaluate(job.model_copy(update={"starts": ["scratch", "pretrained", "adapted"]}))
+
+
+def test_predictions_that_are_missing_are_refused(job: EvaluateJob, task: Path) -> None:
+    folder = job.finetuned / "ulmfit-adapted"
+    facts = read_facts(task)
+    splits = {name: read_split(task, name) for name in ("dev", "test")}
+    splits["test"] = splits["test"].take(range(299))
+    with writing(folder, kind=KIND) as draft:
+        found = [
+            RunResult(r.system, r.family, r.start, r.record, {"test": r.probabilities["test"][:299]})
+            for r in results(task, "ulmfit-adapted")
+        ]
+        write_results(draft.path, found, splits=splits, labels=facts.labels)
+        draft.facts["examples"] = facts.digests
+    with pytest.raises(ArtifactError, match="ulmfit-adapted, budget 2, seed 0 has 299 predictions for 300 test rows"):
+        evaluate(job)
