@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -13,7 +18,7 @@ from typing import Annotated
 import typer
 
 from components.errors import HeadstartError
-from infra.stack import compose, stack
+from infra.stack import compose, processes, stack
 from infra.stack.params import overlay
 
 FOLDER = Path(".headstart/stack")
@@ -54,9 +59,7 @@ def run(
         running = _up(folder, None if as_it_is else params)
         ours = True
     try:
-        words = command or FLOW
-        print(f"$ {' '.join(words)}", flush=True)
-        code = _call(words, running)
+        code = _call(command, running) if command else _flow(running)
     finally:
         if ours:
             stack.down(folder)
@@ -94,17 +97,47 @@ def _up(folder: Path, params: Path | None) -> stack.Stack:
     return running
 
 
-def _call(words: list[str], running: stack.Stack) -> int:
-    environment = running.client_environment()
-    try:
-        child = subprocess.Popen(words, env=environment, cwd=running.layout.workspace, start_new_session=True)
-    except OSError as error:
-        raise stack.StackError(f"{words[0]}: cannot be run ({error.strerror})") from error
-    try:
-        return child.wait()
-    except BaseException:
-        os.killpg(child.pid, signal.SIGTERM)
-        raise
+def _call(
+    words: list[str], running: stack.Stack, *, log: Path | None = None, meanwhile: Callable[[], None] = lambda: None
+) -> int:
+    print(f"$ {shlex.join(words)}", flush=True)
+    with log.open("ab") if log else nullcontext() as output:
+        try:
+            child = subprocess.Popen(
+                words,
+                env=running.client_environment(),
+                cwd=running.layout.workspace,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise stack.StackError(f"{words[0]}: cannot be run ({error.strerror})") from error
+        try:
+            while (code := child.poll()) is None:
+                meanwhile()
+                time.sleep(0.2)
+            meanwhile()
+            return code
+        except BaseException:
+            os.killpg(child.pid, signal.SIGTERM)
+            raise
+
+
+def _flow(running: stack.Stack) -> int:
+    """The flow as a run of its deployment; the worker's lines are relayed as they come."""
+    with running.layout.log("prefect-worker").open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(0, os.SEEK_END)
+
+        def relay() -> None:
+            for line in lines:
+                # Prefect's own log says each line of the flow a second time, with the time in front.
+                if not re.match(r"\d\d:\d\d:\d\d\.\d+ \|", line):
+                    print(line, end="", flush=True)
+
+        code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay)
+    print(processes.last_lines(running.layout.log("flow"), 1).strip())
+    return code
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

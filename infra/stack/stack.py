@@ -223,10 +223,19 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
     told(f"prefect     http://{address['prefect-server']}")
 
+    # Where the branch names a version of the data that this checkout has made, the workspace need not make it again.
+    if _git("ls-files", "data.dvc"):
+        client = stack.client_environment()
+        processes.run(
+            "data",
+            [sys.executable, "-m", "infra.stack.data", client["HEADSTART_REMOTE"]],
+            environment=client | {"PYTHONPATH": str(ROOT)},
+            log=stack.layout.log("data"),
+            folder=ROOT,
+        )
+        told("data        what data.dvc names is in the bucket headstart")
     stack.run("workspace")
-    told(
-        f"workspace   {stack.layout.workspace}, branch {stack.values['HEADSTART_BRANCH']}, data from s3://headstart/dvc"
-    )
+    told(f"workspace   {stack.layout.workspace}, a clone of {stack.values['HEADSTART_BRANCH']} with its data")
     stack.run("deployment", folder=stack.layout.workspace)
     stack.start("prefect-worker", folder=stack.layout.workspace)
     told("worker      serves the pool headstart")
