@@ -84,12 +84,20 @@ def read_services() -> list[Service]:
         raise DataError(
             f"{root}: no service models (*/*/service-2.json.gz); install botocore as requirements.lock says"
         )
-    return [_parse(key, path) for key, path in sorted(newest.items())]
+    return [read_service(key, path) for key, path in sorted(newest.items())]
 
 
-def _parse(key: str, path: Path) -> Service:
-    with gzip.open(path, "rb") as file:
-        raw = json.load(file)
+def read_service(key: str, path: Path) -> Service:
+    """One service model (a gzipped JSON file); `key` names the service.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        with gzip.open(path, "rb") as file:
+            raw = json.load(file)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path}: damaged service model ({error}); reinstall botocore") from error
     shapes = raw["shapes"]
     return Service(
         key=key,
@@ -160,7 +168,7 @@ def service_documents(service: Service) -> Iterator[Document]:
         if shape.members and shape.name not in shown:
             texts = [text for text in (shape.text, *(member.text for member in shape.members)) if text]
             if texts:
-                yield Document(service.key, shape.name, tuple(texts))
+                yield Document(service.key, f"shapes/{shape.name}", tuple(texts))
 
 
 def corpus(
@@ -176,5 +184,7 @@ def corpus(
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]
-            if texts:
-                yield {"id": document.id, "text": "\n".join(texts)}
+            # A text of one paragraph may also stand as a paragraph of a longer one.
+            lines = [line for text in texts for line in text.split("\n") if text_key(line) not in without]
+            if lines:
+                yield {"id": document.id, "text": "\n".join(lines)}

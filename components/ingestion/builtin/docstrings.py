@@ -51,7 +51,7 @@ _CLASS_CHARACTERS = 32_000
 # Line separators that only some readers see (form feed, U+2028) and other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 # Lines that a package fills at import time: `{input}`, `%(params)s`.
-_PLACEHOLDER = re.compile(r"^\s*(?:\{\w+\}|%\([^()\n]*\)s)\s*$\n?", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"^[ \t]*(?:\{\w+\}|%\([^()\n]*\)s)[ \t]*$\n?", re.MULTILINE)
 
 
 def documents() -> Iterator[dict[str, str]]:

@@ -36,7 +36,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 _METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPrefix", "signingName", "targetPrefix")
 # The maker's name before a masked one, and words that a masked name was joined to.
 _MAKER = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
-_JOINED = re.compile(rf"(?<=[A-Za-z0-9]){MASK} ?|{MASK}(?=[A-Za-z0-9])")
+_JOINED = re.compile(rf"(?<=[A-Za-z0-9])(?={MASK})|(?<={MASK})(?=[A-Za-z0-9])")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 # Names from this length on are taken out of the middle of a word too (`sagemakergeospatial`).
 _DISTINCTIVE = 8
@@ -91,4 +91,4 @@ def mask(text: str, names: Iterable[Masker]) -> str:
     for name in names:
         if name.stem in lower:
             text = name.pattern.sub(MASK, text)
-    return _JOINED.sub(f" {MASK} ", _MAKER.sub("", text)) if MASK in text else text
+    return _JOINED.sub(" ", _MAKER.sub("", text)) if MASK in text else text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from components.artifacts import write_atomic
 from components.errors import DataError
 
 # Compressed in one call and one thread: the result depends on the text, the level and the locked library only.
@@ -58,11 +59,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(data)
-        aside.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise DataError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+    write_atomic(path, data)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from components.errors import DataError
+from components.ingestion.builtin import aws, tasks
+from components.ingestion.builtin import services as services_task
+from components.ingestion.builtin.masking import mask, maskers
+from components.ingestion.builtin.services import service_of_documents
+from components.ingestion.dedup import Shingles
+from components.ingestion.textkey import text_key
+
+MODEL = {
+    "metadata": {
+        "serviceFullName": "Amazon Toy Box Service",
+        "serviceId": "ToyBox",
+        "serviceAbbreviation": "TB3",
+        "endpointPrefix": "api.toybox",
+    },
+    "documentation": "<p>Keeps toys.</p>",
+    "operations": {
+        "GetToy": {
+            "documentation": "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>",
+            "input": {"shape": "In"},
+            "output": {"shape": "Out"},
+        },
+        "Ping": {"input": {"shape": "Nothing"}},
+    },
+    "shapes": {
+        "In": {
+            "type": "structure",
+            "members": {"Name": {"shape": "Text", "documentation": "<p>The name.</p>"}, "Bare": {"shape": "Text"}},
+        },
+        "Out": {
+            "type": "structure",
+            "documentation": "<p/>",
+            "members": {
+                "Toy": {"shape": "Toy", "documentation": "<p>The toy &amp; its parts .</p>"},
+                "Kind": {"shape": "Kind", "documentation": "<p>The kind.</p>"},
+            },
+        },
+        "Toy": {
+            "type": "structure",
+            "documentation": "<p>A toy.</p>",
+            "members": {"Size": {"shape": "Long", "documentation": "<p>Its size.</p>"}},
+        },
+        "Nothing": {"type": "structure", "members": {}},
+        "Kind": {"type": "string", "enum": ["a", "b"], "documentation": "<p>A kind.</p>"},
+        "Text": {"type": "string"},
+        "Long": {"type": "long"},
+        "Free": {"type": "structure", "document": True, "members": {}},
+    },
+}
+
+
+def write_model(path: Path, model: object = MODEL) -> Path:
+    path.write_bytes(gzip.compress(json.dumps(model).encode()))
+    return path
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> aws.Service:
+    return aws.read_service("toybox", write_model(tmp_path / "service-2.json.gz"))
+
+
+def test_a_service_model_keeps_names_types_and_mark_up(toy: aws.Service) -> None:
+    assert [operation.name for operation in toy.operations] == ["GetToy", "Ping"]
+    assert toy.operations[0].html == "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>"
+    assert toy.shapes["Out"].members[1] == aws.Member("Kind", "enum", "<p>The kind.</p>")
+    assert toy.shapes["Toy"].members[0].type == "long"
+
+
+def test_documents_are_operations_with_members_then_other_structures(toy: aws.Service) -> None:
+    assert [(document.id, document.text) for document in aws.service_documents(toy)] == [
+        ("toybox/overview", "Keeps toys."),
+        ("toybox/GetToy", "Gets a Toy.\nOnce.\nThe name.\nThe toy & its parts.\nThe kind."),
+        ("toybox/shapes/Toy", "A toy.\nIts size."),
+    ]
+
+
+def test_what_splits_hold_is_left_out_of_the_corpus(toy: aws.Service) -> None:
+    documents = list(aws.service_documents(toy))
+    rows = aws.corpus(documents, without={text_key("The NAME"), "keeps toys", "once"}, left_out={"toybox/shapes/Toy"})
+    assert list(rows) == [{"id": "toybox/GetToy", "text": "Gets a Toy.\nThe toy & its parts.\nThe kind."}]
+
+
+def test_a_damaged_model_is_named(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "service-2.json.gz")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"service-2\.json\.gz: damaged service model .*; reinstall botocore"):
+        aws.read_service("toybox", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Amazon Toy Box Service keeps toys.", "The this service keeps toys."),
+        ("See toy-box, ToyBox and TOYBOX.", "See this service, this service and this service."),
+        ("AWS::ToyBox::Toy or toybox:GetToy", "this service::Toy or this service:GetToy"),
+        ("CreateTB3Toy and tb3Name", "Create this service Toy and this service Name"),
+        ("tb30 and atb3 stay", "tb30 and atb3 stay"),
+    ],
+)
+def test_names_are_masked_in_every_spelling(toy: aws.Service, text: str, expected: str) -> None:
+    assert mask(text, maskers([toy])) == expected
+
+
+def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
+    shape = aws.Shape("S", "", tuple(aws.Member(f"M{n}", kind, html) for n, (kind, html) in enumerate(members)))
+    return aws.Service(key, {}, "", (), {"S": shape})
+
+
+def test_types_are_told_apart_by_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "service_split", lambda key: key.split("-")[0])
+    monkeypatch.setattr(tasks, "TYPE_ROWS", {"dev": 1, "test": 1})
+    services = [
+        service("train-a", [("long", "<p>A number</p>"), ("string", "A name"), ("string", "both"), ("blob", "bytes")]),
+        service("train-b", [("integer", "a NUMBER."), ("enum", "both"), ("float", ""), ("string", "x" * 501)]),
+        service("dev-a", [("float", "A share"), ("string", "A name"), ("double", "Another share"), ("map", "Tags")]),
+        service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
+    ]
+    splits = tasks.parameter_types(services)
+    found = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
+    # "Tags" stands in dev and in test, so in neither; "A name" stays in train only; "both" has two types.
+    assert found["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
+    assert found["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
+    assert found["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
+    assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
+
+
+def test_balanced_rows_take_little_from_one_service_if_others_have_some() -> None:
+    rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
+    rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
+    rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
+    kept = tasks.balanced(rows, 16)
+    assert Counter(row["label"] for row in kept) == {"a": 16, "b": 16}
+    assert Counter(row["service"] for row in kept if row["label"] == "a")["big"] == 6
+    assert [row for row in rows if row in kept] == kept
+    assert len(tasks.balanced(rows, 100)) == 32
+
+
+def test_kin_services_share_a_split() -> None:
+    assert tasks.service_split("lex-models") == tasks.service_split("lexv2-runtime") == tasks.service_split("lex")
+    splits = Counter(tasks.service_split(f"service{chr(97 + n % 26)}{n}x") for n in range(1000))
+    assert splits["train"] == pytest.approx(600, abs=60)
+    assert splits["dev"] == pytest.approx(150, abs=45)
+
+
+@pytest.fixture(scope="module")
+def services() -> list[aws.Service]:
+    return aws.read_services()
+
+
+def test_the_types_of_all_parameters(services: list[aws.Service]) -> None:
+    splits = tasks.parameter_types(services)
+    keys = {split: [text_key(row["text"]) for row in rows] for split, rows in splits.items()}
+    assert all(len(set(found)) == len(found) for found in keys.values())
+    assert not set(keys["train"]) & set(keys["dev"])
+    assert not set(keys["train"]) & set(keys["test"])
+    assert not set(keys["dev"]) & set(keys["test"])
+    held = {row["service"] for split in ("dev", "test") for row in splits[split]}
+    assert not held & {row["service"] for row in splits["train"]}
+    for split, least in (("dev", 90), ("test", 250)):
+        counts = Counter(row["label"] for row in splits[split])
+        assert len(set(counts.values())) == 1
+        assert len(counts) == 9
+        assert counts["map"] >= least
+    counts = Counter(row["label"] for row in splits["train"])
+    assert sum(counts.values()) > 80_000
+    assert min(counts.values()) > 500
+    # Shuffled: the first rows are of many services.
+    assert len({row["service"] for row in splits["train"][:200]}) > 60
+
+
+def test_the_services_of_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"datazone", "guardduty", "iotsitewise", "lightsail", "medialive"}
+    monkeypatch.setattr(services_task, "CLASSES", len(names))
+    some = [service for service in services if service.key in {*names, "sqs", "sns"}]
+    documents = [document for service in some for document in aws.service_documents(service)]
+    splits, left_out = service_of_documents(some, documents)
+    rows = [row for found in splits.values() for row in found]
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert set(Counter(row["label"] for row in splits["test"]).values()) == {50}
+    assert set(Counter(row["label"] for row in splits["dev"]).values()) == {20}
+    assert {row["id"] for split in ("dev", "test") for row in splits[split]} <= left_out
+    assert not left_out & {row["id"] for row in splits["train"]}
+    assert all(30 <= len(row["text"].split()) <= 300 for row in rows)
+    assert {row["label"] for row in rows} == names
+    assert not [row["id"] for row in rows if names & set(text_key(row["text"]).split())]
+    # No pair across splits is alike: all pairs, without the hashing that found the twins.
+    sketches = {
+        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in found])
+        for split, found in splits.items()
+    }
+    for left, right in (("test", "train"), ("dev", "train"), ("dev", "test")):
+        most = max((row == sketches[right]).mean(axis=1).max() for row in sketches[left])
+        assert most < 0.7, (left, right)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.artifacts import digest_tree
+from components.config import CorpusSource, TaskSource
+from components.errors import DataError
+from components.ingestion.builtin.writing import write_corpus, write_rows
+from components.ingestion.lines import Reading
+from components.ingestion.readers import raw_files, read_labelled, read_texts
+
+# The real builder on two packages and a few services, in a process of its own.
+SCRIPT = """
+import sys
+from pathlib import Path
+from components.ingestion.builtin import aws, build, docstrings
+docstrings.PACKAGES = ("pluggy", "hypothesis")
+models = sorted((aws.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))[::20]
+aws.read_services = lambda: [aws.read_service(model.parts[-3], model) for model in models]
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1])))
+"""
+
+
+def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / seed)]
+        subprocess.run(command, env=environment, check=True, capture_output=True, cwd=Path(__file__).parents[3])
+    assert digest_tree(tmp_path / "1") == digest_tree(tmp_path / "2")
+    built = tmp_path / "1"
+    assert sorted(path.relative_to(built).as_posix() for path in built.glob("*/*/*") if path.is_file()) == [
+        "domain/aws/part-000.jsonl.zst",
+        *(f"tasks/{task}/{split}.jsonl" for task in ("aws-service", "aws-type") for split in ("dev", "test", "train")),
+    ]
+    # The readers of the pipeline read it, and what dev and test hold does not stand in the corpus.
+    corpus = CorpusSource(path=str(built / "domain" / "aws"), id="id")
+    lines = {
+        line
+        for path in raw_files(Path(corpus.path))[0]
+        for _, text, _ in read_texts(path, corpus, Reading())
+        for line in text.split("\n")
+    }
+    assert len(lines) > 1_000
+    for split in ("dev", "test"):
+        rows = list(
+            read_labelled(built / "tasks" / "aws-type" / f"{split}.jsonl", TaskSource(path="", slice="service"))
+        )
+        assert rows
+        assert not lines & {row.text for row in rows}
+
+
+def test_a_corpus_is_written_in_parts_and_older_parts_go(tmp_path: Path) -> None:
+    documents = [{"id": str(n), "text": "x" * 400_000} for n in range(5)]
+    assert write_corpus(tmp_path, documents, megabytes=1) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part-000.jsonl.zst", "part-001.jsonl.zst"]
+    assert write_corpus(tmp_path, documents[:1], megabytes=1) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["part-000.jsonl.zst"]
+
+
+def test_rows_are_json_lines(tmp_path: Path) -> None:
+    assert write_rows(tmp_path / "a" / "b.jsonl", [{"text": "é\n"}, {"text": "y"}]) == 2
+    lines = (tmp_path / "a" / "b.jsonl").read_text().splitlines()
+    assert lines[0] == '{"text": "é\\n"}'
+    assert json.loads(lines[1]) == {"text": "y"}
+    with pytest.raises(DataError, match=r"b\.jsonl: cannot be written \(.*\); choose another place"):
+        write_rows(tmp_path / "a" / "b.jsonl" / "b.jsonl", [])
