@@ -23,7 +23,8 @@ class Stage:
     """A stage of dvc.yaml and why DVC would run it.
 
     `needs` are the stages whose outputs it reads. `reasons` is empty for a stage that is up to date; a stage that
-    always runs has none of its own by that. Paths are relative to the repository.
+    always runs has none of its own by that. `present`: all that it reads exists now. Paths are relative to the
+    repository.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Stage:
     metrics: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
     retries: int = 0
+    present: bool = True
 
     @property
     def group(self) -> str:
@@ -114,6 +116,7 @@ def _stage(stage: Any, graph: Any, repo: Any) -> Stage:
         metrics=tuple(repo.fs.relpath(out.fs_path, repo.root_dir) for out in stage.outs if out.metric),
         limit_s=60.0 * meta.get("minutes", LIMIT_S / 60),
         retries=meta.get("retries", 0),
+        present=all(dependency.exists for dependency in stage.deps),
     )
 
 

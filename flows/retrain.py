@@ -79,10 +79,17 @@ def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages that lead to the scores, and those that read whatever is there; all, if there are no scores."""
-    goals = {stage.name for stage in plan.stages if stage.group in GOALS}
-    needed = plan.ancestors(goals)
-    return [stage for stage in plan.stages if not goals or stage.name in needed or stage.group in AFTERWARDS]
+    """The stages of a run: those that lead to the scores, and those that then read whatever is there.
+
+    A family that `run.families` does not name is not trained. Raw data is read even if no score asks for it: that is
+    quick, and `dvc pull` fails over a stage that never ran.
+    """
+    needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
+    return [
+        stage
+        for stage in plan.stages
+        if stage.name in needed or stage.group in AFTERWARDS or (not stage.needs and stage.present)
+    ]
 
 
 def ask_dvc(pipeline: Path, *, root: Path) -> Plan:

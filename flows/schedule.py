@@ -49,19 +49,13 @@ def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PA
     root = find_root(file.parent)
     with server(port=port, root=root):
         # Prefect reads where its server is when it is imported.
-        from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-
         from flows.retrain import retrain
 
         when: dict[str, Any] = {"interval": every} if every else {"cron": checked(cron)}
         terminal.say(f"retrain {params}: " + (f"every {every:g} s" if every else f"cron {cron}"))
-        retrain.serve(
-            name="scheduled",
-            parameters={"params": str(file)},
-            limit=1,
-            global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-            **when,
-        )
+        # One run at a time here, and across processes by the repository's lock. Not by a limit on Prefect's server: a
+        # run whose process was killed while it was being submitted keeps its slot, and every later one waits for ever.
+        retrain.serve(name="scheduled", parameters={"params": str(file)}, limit=1, **when)
 
 
 def checked(cron: str) -> str:

@@ -44,6 +44,7 @@ stages:
   unwanted:
     wdir: ${root}
     cmd: "false"
+    deps: ["${run.out}/model"]
     outs: ["${run.out}/unwanted"]
   register:
     wdir: ${root}

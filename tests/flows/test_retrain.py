@@ -152,14 +152,16 @@ def test_a_pipeline_that_dvc_cannot_read(project: Path, run: Any) -> None:
 
 def test_stages_that_no_score_needs_are_left_out() -> None:
     chain = [
-        Stage("pretrain@a", ""),
-        Stage("pretrain@b", ""),
+        Stage("ingest@a", ""),
+        Stage("examples@unused", ""),
+        Stage("examples@gone", "", present=False),
+        Stage("pretrain@a", "", needs=("ingest@a",)),
+        Stage("pretrain@b", "", needs=("ingest@a",)),
         Stage("evaluate@t", "", needs=("pretrain@a",)),
         Stage("report", "", needs=("evaluate@t", "pretrain@b")),
     ]
-    assert [stage.name for stage in retrain.wanted(Plan(tuple(chain)))] == ["pretrain@a", "evaluate@t", "report"]
-    # Without scores there is nothing to choose by.
-    assert retrain.wanted(Plan(tuple(chain[:2]))) == chain[:2]
+    chosen = [stage.name for stage in retrain.wanted(Plan(tuple(chain)))]
+    assert chosen == ["ingest@a", "examples@unused", "pretrain@a", "evaluate@t", "report"]
 
 
 REPRO = "ERROR: failed to reproduce 'a': failed to run: headstart stage a, exited with "

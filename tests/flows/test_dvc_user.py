@@ -1,0 +1,123 @@
+"""What a DVC user expects: status, metrics, plots, push and pull, to a folder and to S3."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from .conftest import change, dvc, git, ran
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The address of an S3 test server with a bucket `headstart`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        client = boto3.client(
+            "s3",
+            endpoint_url=address,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+        client.create_bucket(Bucket="headstart")
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture
+def done(project: Path) -> Path:
+    """The project after a run that was committed."""
+    # DVC cannot pull what never ran.
+    text = (project / "dvc.yaml").read_text()
+    before, _, after = text.partition("  unwanted:\n")
+    (project / "dvc.yaml").write_text(before + "  register:" + after.partition("  register:")[2])
+    git(project, "commit", "-qam", "all stages are wanted")
+    dvc(project, "add", "-q", "data")
+    dvc(project, "repro", "-q", "register")
+    ran(project)
+    git(project, "add", "data.dvc", "dvc.lock")
+    git(project, "commit", "-q", "-m", "run")
+    return project
+
+
+def test_status_metrics_and_plots(done: Path) -> None:
+    assert json.loads(dvc(done, "status", "--json", "ingest@general", "pretrain", "evaluate")) == {}
+
+    (done / "data/general/b.txt").write_text("more\n")
+    status = json.loads(dvc(done, "status", "--json", "ingest@general", "ingest@domain", "pretrain"))
+    assert status == {"ingest@general": [{"changed deps": {"data/general": "modified"}}]}
+
+    change(done / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
+    changed = json.loads(dvc(done, "params", "diff", "--json"))["params.yaml"]["ingest.min_characters"]
+    assert (changed["old"], changed["new"]) == (1, 2)
+    dvc(done, "repro", "-q", "pretrain")
+    assert ran(done) == ["ingest general", "pretrain model"]
+    loss = json.loads(dvc(done, "metrics", "diff", "--json"))["artifacts/metrics.json"]["loss"]
+    assert loss == {"old": 3.5, "new": 7.0, "diff": 3.5}
+
+    (figure,) = json.loads(dvc(done, "plots", "diff", "--json"))["data"]["artifacts/curve.csv"]
+    assert {(row["rev"], row["step"], row["loss"]) for row in figure["content"]["data"]["values"]} == {
+        ("workspace", "1", "8.0"),
+        ("workspace", "2", "7.0"),
+        ("HEAD", "1", "4.0"),
+        ("HEAD", "2", "3.5"),
+    }
+    assert dvc(done, "plots", "show", "artifacts/curve.csv").strip().endswith("dvc_plots/index.html")
+
+
+def check_remote(done: Path, tmp_path: Path) -> None:
+    """Pushed by one, pulled by another, who then has nothing to do."""
+    git(done, "commit", "-qam", "remote")
+    assert "pushed" in dvc(done, "push")
+    assert "Everything is up to date" in dvc(done, "push")
+    clone = tmp_path / "clone"
+    git(done, "clone", "-q", str(done), str(clone))
+    shutil.copy(done / ".dvc/config", clone / ".dvc/config")
+    dvc(clone, "pull")
+    assert (clone / "data/general/a.txt").read_text() == "general text\n"
+    assert (clone / "artifacts/scores").read_text() == "domain text\n"
+    dvc(clone, "repro", "evaluate")
+    assert ran(clone) == []
+
+
+def test_push_and_pull_with_a_folder(done: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    remote = tmp_path_factory.mktemp("remote")
+    dvc(done, "remote", "add", "-d", "store", str(remote))
+    check_remote(done, tmp_path_factory.mktemp("other"))
+
+
+def test_push_and_pull_with_s3(
+    done: Path, s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    dvc(done, "remote", "add", "-d", "store", "s3://headstart/dvc")
+    check_remote(done, tmp_path_factory.mktemp("other"))
