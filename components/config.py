@@ -251,7 +251,7 @@ class PromotionRule(Section):
     #: ... with this confidence (one-sided, paired bootstrap over test rows).
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     resamples: Positive = 2000
-    #: No slice with at least `slice_rows` rows may lose more than this.
+    #: No slice with at least `slice_rows` rows may lose more than this, beyond what chance explains.
     largest_slice_loss: Annotated[float, Field(ge=0)] = 0.05
     slice_rows: Positive = 50
     #: Milliseconds for one text at the 50th percentile; null for no bound.

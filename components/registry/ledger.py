@@ -39,7 +39,7 @@ HISTORY = "champions"
 ROLLED_BACK = "rolled_back"
 #: Champions remembered for rolling back.
 HISTORY_LENGTH = 50
-LOCK_SECONDS = 60.0
+LOCK_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ def read_lineage(project: Path, *, out: Path) -> Lineage:
 def _stages(project: Path, out: Path) -> dict[str, Any]:
     for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
         stages = dict((_yaml(path) or {}).get("stages") or {})
-        if any(Path(o["path"]).is_relative_to(out) for stage in stages.values() for o in stage.get("outs", [])):
+        outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
+        if any(path.is_relative_to(out / "encoder") for path in outs):
             return stages
     return {}
 

@@ -223,6 +223,29 @@ def test_a_crash_between_record_and_change_is_finished_by_the_next_run(
     assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
 
 
+def test_a_crash_before_the_record_of_the_change_repeats_only_the_change(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    register(pipeline.register_job(starts=["adapted"]))
+    with monkeypatch.context() as patch:
+        patch.setattr("components.registry.promote.move_champion", killed)
+        with pytest.raises(Killed):
+            promote(pipeline.promote_job())
+    assert events(pipeline) == ["decision"]
+
+    monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
+    told = json.loads(promote(pipeline.promote_job()).read_text())
+    assert told["decisions"]["letters"]["verdict"] == "promote"
+    assert champion(pipeline) == "1"
+    assert events(pipeline) == ["decision", "intent", "done"]
+
+
 def test_an_interrupted_change_that_somebody_overtook_is_abandoned(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     run(pipeline, knows=12)

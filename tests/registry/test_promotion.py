@@ -143,6 +143,25 @@ def test_a_slice_that_loses_too_much_stops_a_better_model() -> None:
     assert decide(*pair, RULE, rows=replace(TEST, slices=None)).verdict == "promote"
 
 
+def test_a_small_slice_that_may_have_lost_by_chance_is_only_named() -> None:
+    slices = tuple("small" if row < 50 else "large" for row in range(ROWS))
+    champion, candidate = (np.where(np.arange(ROWS) < 50, LABELS, (LABELS + 1) % 4) for _ in range(2))
+    candidate[50:] = LABELS[50:]
+    champion[:5] = (LABELS[:5] + 1) % 4  # 5 rows gained and 8 lost of 50: 0.06
+    candidate[10:18] = (LABELS[10:18] + 1) % 4
+    pair = (scored("candidate", None, predictions=candidate), scored("champion", None, predictions=champion))
+    rows = replace(TEST, slices=slices)
+
+    decision = decide(*pair, RULE, rows=rows)
+    assert decision.verdict == "promote"
+    assert decision.reasons[-1] == "slice 'small' (50 rows) falls from 0.900 to 0.840, which may be chance"
+
+    champion[:5] = LABELS[:5]  # 8 lost and none gained: 0.16, beyond chance
+    decision = decide(*pair, RULE, rows=rows)
+    assert decision.verdict == "reject"
+    assert decision.reasons[0] == "slice 'small' (50 rows) falls from 1.000 to 0.840, more than 0.05"
+
+
 def test_an_inconclusive_verdict_says_how_many_labels_would_settle_it() -> None:
     candidate = scored("candidate", None, predictions=answers(284, first=40))
     decision = decide(candidate, CHAMPION, RULE.model_copy(update={"resamples": 8000}), rows=TEST)
