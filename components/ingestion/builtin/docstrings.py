@@ -52,6 +52,8 @@ _CLASS_CHARACTERS = 32_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 # Lines that a package fills at import time: `{input}`, `%(params)s`.
 _PLACEHOLDER = re.compile(r"^[ \t]*(?:\{\w+\}|%\([^()\n]*\)s)[ \t]*$\n?", re.MULTILINE)
+# Lines that underline a heading or frame a table: each character would be a piece of its own, a twentieth of them all.
+_RULER = re.compile(r"^[ \t]*([-=~^*#+_.\"'`:])\1{2,}(?:[ \t]+\1{3,})*[ \t]*(?:\n|\Z)", re.MULTILINE)
 
 
 def documents() -> Iterator[dict[str, str]]:
@@ -175,4 +177,4 @@ def _string(node: ast.expr) -> str:
 
 
 def _clean(text: str) -> str:
-    return _PLACEHOLDER.sub("", _CONTROL.sub(" ", text)).strip()
+    return _RULER.sub("", _PLACEHOLDER.sub("", _CONTROL.sub(" ", text))).strip()

@@ -113,3 +113,8 @@ def test_files_of_a_distribution_are_its_own_and_sorted() -> None:
 def test_every_package_of_the_list_is_locked() -> None:
     lock = (Path(__file__).parents[3] / "requirements.lock").read_text().lower().replace("_", "-")
     assert [name for name in docstrings.PACKAGES if f"\n{name.lower().replace('_', '-')}==" not in f"\n{lock}"] == []
+
+
+def test_lines_that_only_underline_or_frame_are_left_out() -> None:
+    source = b'"""Title\n=====\n\nText -- no ruler.\n\n==== ====\na    b\n==== ====\n  -----\n>>> 1..2\n"""'
+    assert docstrings.extract(source) == [["Title\n\nText -- no ruler.\n\na    b\n>>> 1..2"]]
