@@ -137,6 +137,11 @@ def _flow(running: stack.Stack) -> int:
 
         code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay)
     print(processes.last_lines(running.layout.log("flow"), 1).strip())
+    if code == 0:
+        # The outputs beside the data, as a run's owner would do it for the others.
+        code = _call(["dvc", "push", "--quiet"], running)
+        for line in stack.stored(running):
+            print(line)
     return code
 
 

@@ -331,6 +331,19 @@ def status(folder: Path, *, say: Say = print) -> bool:
     return all(each.process() for each in started)
 
 
+def stored(running: Stack) -> list[str]:
+    """What the buckets hold: a line for each of their top folders, with objects and megabytes."""
+    import s3fs  # type: ignore[import-untyped]  # takes a second, and only this needs it
+
+    keys = running.services["buckets"].environment
+    store = s3fs.S3FileSystem(
+        key=keys["AWS_ACCESS_KEY_ID"], secret=keys["AWS_SECRET_ACCESS_KEY"], endpoint_url=keys["AWS_ENDPOINT_URL"]
+    )
+    folders = [folder for bucket in ("headstart", "mlflow") for folder in store.ls(bucket, detail=False)]
+    sizes = {folder: list(store.du(folder, total=False).values()) for folder in folders}
+    return [f"s3://{name:<24}{len(each):>6} objects {sum(each) / 1e6:9.1f} MB" for name, each in sizes.items()]
+
+
 def answers(address: str) -> bool:
     """Whether an HTTP address answers with success."""
     try:

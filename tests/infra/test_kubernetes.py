@@ -174,6 +174,12 @@ def test_images_are_replaced_by_the_kustomization_and_built_here(manifests: list
     assert targets == {"base", "kuberay", "server", "kubernetes-worker"}
 
 
+def test_no_pod_gets_settings_that_kubernetes_makes_of_service_names(manifests: list[dict[str, Any]]) -> None:
+    pods = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] in ("Deployment", "Job")]
+    pods += [each["spec"] for each in templates(only(manifests, "RayCluster", "headstart")).values()]
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 7
+
+
 def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
     example = {
         each["metadata"]["name"]: each["stringData"]

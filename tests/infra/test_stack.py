@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
 
 from components.config import load_params
 from components.errors import ConfigError
@@ -333,6 +336,40 @@ class TestCommands:
         assert token is not None
         assert re.fullmatch(r"[0-9a-f]{32}", token[1])
         assert "RAY_AUTH_MODE=token" in printed
+
+
+class TestStore:
+    @pytest.fixture
+    def store(self, values: dict[str, str], tmp_path: Path) -> Iterator[stack.Stack]:
+        """A stack of which only the S3 server runs."""
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            port = int(server.get_host_and_port()[1])
+            yield stack.Stack(stack.Layout(tmp_path), values, PORTS | {"s3": port}, print)
+        finally:
+            server.stop()
+
+    def test_makes_the_buckets_once_and_counts_what_they_hold(self, store: stack.Stack) -> None:
+        service = store.services["buckets"]
+        printed = [
+            subprocess.run(
+                service.command, env=store.environment(service), cwd=ROOT, capture_output=True, text=True, check=True
+            ).stdout.splitlines()
+            for _ in range(2)
+        ]
+        assert printed[0] == ["bucket headstart: made", "bucket mlflow: made"]
+        assert printed[1] == ["bucket headstart: there", "bucket mlflow: there"]
+        files = s3fs.S3FileSystem(
+            key="any", secret="any", endpoint_url=f"http://127.0.0.1:{store.ports['s3']}", skip_instance_cache=True
+        )
+        for name, size in [("headstart/dvc/a/b", 1_500_000), ("headstart/dvc/c", 500_000), ("mlflow/artifacts/1", 0)]:
+            with files.open(name, "wb") as file:
+                file.write(b"x" * size)
+        assert [" ".join(line.split()) for line in stack.stored(store)] == [
+            "s3://headstart/dvc 2 objects 2.0 MB",
+            "s3://mlflow/artifacts 1 objects 0.0 MB",
+        ]
 
 
 class TestParams:
