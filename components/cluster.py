@@ -200,6 +200,8 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             address=settings.address,
             runtime_env={"env_vars": {"PYTHONPATH": path}},
             logging_level="WARNING",
+            # What workers say on their own is Ray's noise: progress and errors come another way.
+            log_to_driver=False,
             **own,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from components.config import CorpusSource, IngestSettings, LanguageModelTraining, TokenizerSettings
+from components.adaptation.stage import AdaptJob
+from components.config import ClusterSettings, CorpusSource, IngestSettings, LanguageModelTraining, TokenizerSettings
 from components.ingestion.stage import IngestJob, ingest
 from components.models.base import Batch, Carry, Losses
+from components.pretraining.stage import PretrainJob
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
@@ -114,13 +121,13 @@ def make_inputs(root: Path) -> Path:
             IngestJob(
                 name=corpus,
                 source=CorpusSource(path=str(raw)),
-                settings=IngestSettings(near_duplicates=None, heldout=0.2),
+                settings=IngestSettings(near_duplicates=None, heldout=0.05),
                 output=root / "corpus" / corpus,
             )
         )
         for kind in ("wordpiece", "char"):
             tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
-            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 90}})
+            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 70}})
             train_tokenizer(
                 TokenizerJob(corpus=root / "corpus" / corpus, output=tokenizer, kind=kind, settings=settings)
             )
@@ -135,3 +142,74 @@ def make_inputs(root: Path) -> Path:
 def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Whether two sets of tensors are equal in names and in every bit."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> PretrainJob:
+    """A tiny run on the inputs of `make_inputs`, with its checkpoints beside its output."""
+    kind, model = TINY[family]
+    values = {
+        "family": family,
+        "model": model,
+        "tokens": inputs / "tokens" / f"general-{kind}",
+        "tokenizer": inputs / "tokenizer" / f"general-{kind}",
+        "output": output / "pretrained",
+        "training": lm_settings(),
+        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),
+    }
+    return PretrainJob.model_validate(values | changes)
+
+
+def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **changes: Any) -> AdaptJob:
+    """A tiny adaptation run with a change of vocabulary."""
+    kind, _ = TINY[family]
+    values = {
+        "family": family,
+        "pretrained": pretrained,
+        "tokens": inputs / "tokens" / f"domain-{kind}",
+        "tokenizer": inputs / "tokenizer" / f"domain-{kind}",
+        "general_tokens": inputs / "tokens" / f"general-{kind}",
+        "general_corpus": inputs / "corpus" / "general",
+        "output": output / "adapted",
+        "training": lm_settings(),
+        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),
+    }
+    return AdaptJob.model_validate(values | changes)
+
+
+def weights(encoder: Path) -> dict[str, Tensor]:
+    """The tensors of an encoder directory."""
+    return load_file(encoder / "model.safetensors")
+
+
+def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Path, seed: int, kills: int = 3) -> int:
+    """Run a stage in a process of its own that is killed (SIGKILL) `kills` times at random moments, then let it end.
+
+    A moment is a random number of checkpoints after the start and a random fraction of a step's time after that.
+
+    Returns:
+        How often the process really was killed before it had ended.
+    """
+    rng = np.random.default_rng(seed)
+    killed = 0
+    forking = multiprocessing.get_context("fork")
+    for _ in range(kills):
+        process = forking.Process(target=stage, args=(job,))
+        process.start()
+        assert process.pid is not None
+        seen, wanted = {_newest(checkpoints)}, int(rng.integers(1, 3))
+        while process.is_alive() and len(seen) <= wanted:
+            seen.add(_newest(checkpoints))
+            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 0.02))
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+    last = forking.Process(target=stage, args=(job,))
+    last.start()
+    last.join()
+    assert last.exitcode == 0
+    return killed
+
+
+def _newest(checkpoints: Path) -> str:
+    return max((path.parent.name for path in checkpoints.glob("*/step-*/state.json")), default="")

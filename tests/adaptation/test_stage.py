@@ -1,0 +1,83 @@
+"""The stage adapt: it goes on from given weights, re-maps the vocabulary, and says what was forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.adaptation.stage import adapt
+from components.artifacts import read_manifest
+from components.errors import ArtifactError
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.pretraining.stage import pretrain
+from components.tokenization import load_tokenizer, overlap
+from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
+
+LONG = lm_settings(tokens=4 * 8 * 20)
+
+
+@pytest.fixture(scope="session")
+def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pretrained")
+    return {family: pretrain(pretrain_job(inputs, family, folder / family)) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path], tmp_path: Path, family: str) -> None:
+    unbroken = adapt(adapt_job(inputs, family, pretrained[family], tmp_path / "unbroken", training=LONG))
+    job = adapt_job(inputs, family, pretrained[family], tmp_path / "killed", training=LONG)
+    killed = run_with_kills(adapt, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
+    assert killed >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained
+    assert encoder.tokenizer.fingerprint() == load_tokenizer(job.tokenizer).fingerprint()
+    assert read_manifest(job.output).facts["parent"] == read_manifest(pretrained[family]).digest
+
+
+def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30))
+    before = load_encoder(job.pretrained)
+    rows = torch.from_numpy(overlap(before.tokenizer.pieces, load_tokenizer(job.tokenizer).pieces))
+    old, new = weights(job.pretrained)["embedding"], weights(adapt(job))["embedding"]
+    shared = rows >= 0
+    assert 5 < int(shared.sum()) < len(rows)
+    torch.testing.assert_close(new[shared], old[rows[shared]])
+    torch.testing.assert_close(new[~shared], old.mean(0).expand(int((~shared).sum()), -1))
+
+
+def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
+    longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
+    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
+    told = json.loads((pretrained / "metrics.json").read_text())
+    job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
+    # The general text: before, what pretraining measured itself; after, more, for much is forgotten.
+    assert metrics["general_before_perplexity_per_word"] == pytest.approx(told["perplexity_per_word"], rel=1e-4)
+    assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
+
+
+def test_the_general_vocabulary_may_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    general = {
+        "tokens": inputs / "tokens" / "general-wordpiece",
+        "tokenizer": inputs / "tokenizer" / "general-wordpiece",
+    }
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30), **general)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    torch.testing.assert_close(weights(job.output), weights(job.pretrained))
+    assert metrics["general_after_loss"] == pytest.approx(metrics["general_before_loss"])
+
+
+def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"pretrained: holds 'bert'; run the pretrain stage of ulmfit first"):
+        adapt(adapt_job(inputs, "ulmfit", pretrained["bert"], tmp_path))
+
+
+def test_an_encoder_that_is_not_there(inputs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
+        adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))

@@ -1,0 +1,207 @@
+"""The stages pretrain and scratch: what they write, and that a killed run ends as an unbroken one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.artifacts import read_manifest
+from components.config import ClusterSettings
+from components.errors import ArtifactError, ConfigError, TrainingError
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.pretraining.stage import ScratchJob, pretrain, scratch
+from components.tokenization import load_tokenizer
+from components.training import checkpoint, encoders
+from tests.training.helpers import TINY, lm_settings, pretrain_job, run_with_kills, same_bits, weights
+
+LONG = lm_settings(tokens=4 * 8 * 20)
+
+
+def test_every_family_has_a_tiny_size() -> None:
+    assert TINY.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str) -> None:
+    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", training=LONG))
+    job = pretrain_job(inputs, family, tmp_path / "killed", training=LONG)
+    killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
+    assert killed >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+    # Not only the weights: what is said of them, times apart.
+    timed = {"seconds", "tokens_per_second"}
+    told = [json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output)]
+    assert {key: told[0][key] for key in told[0].keys() - timed} == {
+        key: told[1][key] for key in told[1].keys() - timed
+    }
+    assert not any((tmp_path / "killed" / "checkpoints").iterdir())
+
+
+def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 150, rate=0.05))
+    assert pretrain(job) == job.output
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained
+    assert encoder.tokenizer.fingerprint() == load_tokenizer(job.tokenizer).fingerprint()
+    facts = read_manifest(job.output, kind="encoder").facts
+    assert facts["tokens"] == read_manifest(job.tokens).digest
+    assert facts["parent"] is None
+    metrics = json.loads((job.output / "metrics.json").read_text())
+    assert metrics["parameters"] == sum(tensor.numel() for tensor in weights(job.output).values())
+    assert metrics["steps"] == 150
+    assert metrics["tokens"] == 4 * 8 * 150
+    assert (metrics["workers"], metrics["precision"]) == (1, "float32")
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert metrics["loss"] < metrics["before_loss"]
+    # Per word and per character from the same sum: pieces / words and pieces / characters of the held-out text.
+    counts = json.loads((job.tokens / "metrics.json").read_text())["heldout"]
+    assert metrics["perplexity_per_word"] == pytest.approx(
+        math.exp(metrics["loss"] * counts["tokens"] / counts["words"])
+    )
+    assert metrics["bits_per_character"] == pytest.approx(
+        metrics["loss"] * counts["tokens"] / counts["chars"] / math.log(2)
+    )
+    with (job.output / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20
+    assert int(rows[-1]["step"]) == 150
+    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
+def test_the_seed_decides_and_the_same_seed_repeats(inputs: Path, tmp_path: Path) -> None:
+    one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
+    other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))
+    assert same_bits(weights(one), weights(two))
+    assert not same_bits(weights(one), weights(other))
+
+
+def test_training_starts_at_the_unigram_frequencies(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(rate=1e-12))
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    frequencies = load_tokenizer(job.tokenizer).frequencies
+    assert frequencies is not None
+    shares = frequencies[frequencies > 0] / frequencies.sum()
+    entropy = float(-(shares * torch.tensor(shares).log().numpy()).sum())
+    assert metrics["before_loss"] == pytest.approx(entropy, abs=0.15)
+    assert metrics["before_loss"] < math.log(len(frequencies)) - 0.2
+
+
+@pytest.mark.parametrize("average", ["ema", "asgd"])
+def test_the_average_is_what_is_written(inputs: Path, tmp_path: Path, average: str) -> None:
+    plain = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "plain"))
+    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / average, training=lm_settings(average=average)))
+    assert not same_bits(weights(plain), weights(averaged))
+    metrics = json.loads((averaged / "metrics.json").read_text())
+    # Averaging changes what is kept, not how it is learned.
+    assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
+
+
+def test_another_tokenizer_config_or_corpus_begins_anew(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise TrainingError("stopped before the end")
+
+    job = pretrain_job(inputs, "ulmfit", tmp_path)
+    changed = {
+        "tokenizer": {
+            "tokens": inputs / "tokens" / "domain-wordpiece",
+            "tokenizer": inputs / "tokenizer" / "domain-wordpiece",
+        },
+        "model": {"model": TINY["ulmfit"][1] | {"hidden": 10}},
+        "training": {"training": lm_settings(rate=0.02)},
+        "seed": {"seed": 4},
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(encoders, "start_model", stop)
+        for other in ({}, *changed.values()):
+            with pytest.raises(TrainingError, match="stopped before the end"):
+                pretrain(job.model_copy(update=other))
+    for name, other in changed.items():
+        unbroken = pretrain(job.model_copy(update=other | {"output": tmp_path / f"{name}-unbroken"}))
+        again = job.model_copy(update={"output": tmp_path / name} | other)
+        assert same_bits(weights(pretrain(again)), weights(unbroken))
+
+
+def test_time_between_checkpoints_is_no_other_run(inputs: Path, tmp_path: Path) -> None:
+    keys = set()
+    for seconds in (1e-9, 60):
+        run = encoders.LanguageModelRun(
+            name="pretrain ulmfit",
+            family="ulmfit",
+            tokens=inputs / "tokens" / "general-wordpiece",
+            tokenizer=inputs / "tokenizer" / "general-wordpiece",
+            training=lm_settings(checkpoint_seconds=seconds),
+        )
+        keys.add(encoders._key(run))
+    assert len(keys) == 1
+
+
+def test_tokens_of_another_tokenizer(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, tokenizer=inputs / "tokenizer" / "domain-wordpiece")
+    with pytest.raises(ArtifactError, match=r"general-wordpiece: not made with the tokenizer in .*domain-wordpiece"):
+        pretrain(job)
+    assert not job.output.exists()
+
+
+def test_a_model_size_that_does_not_exist(inputs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.hiden: unknown key; did you mean 'hidden'"):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model={"hiden": 3}))
+
+
+def test_more_workers_than_the_local_launcher_has(inputs: Path, tmp_path: Path) -> None:
+    cluster = ClusterSettings(launcher="local", workers=2, storage=str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"cluster.workers: the local launcher runs 1 worker, not 2; set cluster.launc"
+    ):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, cluster=cluster))
+
+
+def test_a_rate_that_makes_the_loss_overflow(inputs: Path, tmp_path: Path) -> None:
+    settings = lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant", warmup=0)
+    job = pretrain_job(inputs, "bert", tmp_path, training=settings)
+    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+ .*; lower training.rate"):
+        pretrain(job)
+    assert not job.output.exists()
+
+
+def test_a_full_disk_during_a_checkpoint(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbroken = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "unbroken"))
+    job = pretrain_job(inputs, "ulmfit", tmp_path)
+    saved = 0
+    save_file = checkpoint.save_file
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == 4:
+            raise OSError(28, "No space left on device")
+        save_file(tensors, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(TrainingError, match=r"step 3 cannot be written \(no space left\).*goes on from step 2"):
+            pretrain(job)
+    assert not job.output.exists()
+    assert same_bits(weights(pretrain(job)), weights(unbroken))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, family: str) -> None:
+    kind, model = TINY[family]
+    job = ScratchJob(
+        family=family, model=model, tokenizer=inputs / "tokenizer" / f"domain-{kind}", output=tmp_path / "scratch"
+    )
+    encoder = load_encoder(scratch(job), verify=True)
+    assert not encoder.trained
+    assert encoder.family == family
+    assert encoder.model.config.vocabulary == load_tokenizer(job.tokenizer).vocab_size
+    assert encoder.model.config.model_dump(include=set(model)) == model
+    other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
+    assert not same_bits(weights(job.output), weights(other))
