@@ -11,7 +11,13 @@ from components.ingestion.builtin.packages import locate, python_files
 SOURCE = b'''
 """The module.
 
+    Heading
+    -------
     Indented on.
+
+    ====  ====
+    one   two
+    ====  ====
 """
 import os
 
@@ -48,7 +54,7 @@ async def last():
 
 def test_documentation_is_extracted_in_file_order() -> None:
     assert docstrings.extract(SOURCE) == [
-        ["The module.\n\nIndented on."],
+        ["The module.\n\nHeading\nIndented on.\n\none   two"],
         [
             "A decorator's documentation, long enough to count as text and not as a name at all.",
             "First, with a   form feed.",
