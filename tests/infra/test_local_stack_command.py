@@ -1,0 +1,120 @@
+"""`infra/local-stack run`: exit codes, and that what it started is stopped whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from infra.stack import __main__ as command
+from infra.stack import compose, stack
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def stopped() -> list[Path]:
+    """The folders whose stack was stopped."""
+    return []
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str], stopped: list[Path]) -> Run:
+    """`run` with services that are said to run; returns the exit code."""
+
+    def up(folder: Path) -> stack.Stack:
+        running = stack.Stack(stack.Layout(folder), values, dict.fromkeys(compose.PORTS, 45000), print)
+        running.layout.workspace.mkdir(parents=True)
+        running.layout.logs.mkdir()
+        running.layout.log("prefect-worker").touch()
+        return running
+
+    monkeypatch.setattr(stack, "up", up)
+    monkeypatch.setattr(stack, "down", stopped.append)
+    monkeypatch.setattr(stack, "note_uncommitted", lambda *_: None)
+
+    def call(*words: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            command.run(list(words) or None, folder=tmp_path / "stack", params=None)
+        return int(ended.value.code or 0)
+
+    return call
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_ends_as_its_command_does_and_stops_everything(
+    run: Run, tmp_path: Path, stopped: list[Path], code: int
+) -> None:
+    assert run("sh", "-c", f"exit {code}") == code
+    assert stopped == [tmp_path / "stack"]
+
+
+def test_the_command_runs_in_the_workspace_with_the_servers_variables(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sh", "-c", 'echo "$PWD $MLFLOW_TRACKING_URI"') == 0
+    assert f"{tmp_path}/stack/workspace http://127.0.0.1:45000\n" in capfd.readouterr().out
+
+
+def test_a_command_that_does_not_exist_is_named(
+    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, stopped: list[Path]
+) -> None:
+    with pytest.raises(stack.StackError, match=r"^no-such-program: cannot be run \(No such file or directory\)$"):
+        command.run(["no-such-program"], folder=tmp_path / "stack", params=None)
+    assert stopped == [tmp_path / "stack"]
+
+
+def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, stopped: list[Path]) -> None:
+    before = signal.signal(signal.SIGTERM, command._interrupt)
+    ready = tmp_path / "ready"
+
+    def terminate() -> None:
+        while not ready.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=terminate)
+    sender.start()
+    try:
+        code = run(
+            "sh", "-c", f"trap 'touch {tmp_path}/ended; exit 1' TERM; touch {ready}; while :; do sleep 0.05; done"
+        )
+    finally:
+        sender.join()
+        signal.signal(signal.SIGTERM, before)
+    assert code == 128 + signal.SIGTERM
+    assert stopped == [tmp_path / "stack"]
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_running_stack_is_used_and_left_running(
+    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, stopped: list[Path]
+) -> None:
+    running = stack.up(tmp_path / "other")
+    monkeypatch.setattr(stack, "attach", lambda folder: running)
+    assert run("true") == 0
+    assert stopped == []
+
+
+def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_relayed_once(
+    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], stopped: list[Path]
+) -> None:
+    worker = tmp_path / "stack" / "logs" / "prefect-worker.log"
+    script = (
+        f"echo 'ingest | done' >> {worker}; echo '04:00:00.000 | INFO | ingest | done' >> {worker}; echo events; exit 1"
+    )
+    assert command.FLOW[:3] == ["prefect", "deployment", "run"]
+    monkeypatch.setattr(command, "FLOW", ["sh", "-c", script])
+    assert run() == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("$ sh -c ")
+    assert lines[1:] == ["ingest | done", "events"]
+    assert stopped == [tmp_path / "stack"]
