@@ -31,7 +31,7 @@ from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, PAD, START
 
 VOCABULARY: Final = "tokenizer.json"
-#: Share of combining marks among a sample's letters from which they are letters of the script and must be kept.
+#: Share of combining marks among a sample's characters from which they are letters of the script and must be kept.
 MARKS_SHARE: Final = 0.01
 WORDS_AT_ONCE: Final = 1 << 14
 
@@ -157,12 +157,13 @@ def marks_are_letters(texts: Iterable[str]) -> bool:
     In composed text (NFC) of Latin, Greek or Cyrillic there are next to none.
     """
     counts: Counter[str] = Counter()
+    characters = 0
     for text in texts:
+        characters += len(text)
         if not text.isascii():
             counts.update(unicodedata.normalize("NFC", text))
     marks = sum(count for character, count in counts.items() if unicodedata.category(character) == "Mn")
-    letters = sum(count for character, count in counts.items() if character.isalpha())
-    return marks > MARKS_SHARE * (letters + marks)
+    return marks > MARKS_SHARE * characters
 
 
 def join_words(words: Sequence[str], *, scripts: Sequence[re.Pattern[str]] = ()) -> str:

@@ -14,6 +14,7 @@ from components.artifacts import write_atomic
 from components.config import CharSettings
 from components.errors import DataError
 from components.tokenization.base import Ids, Tokenizer, well_formed
+from components.tokenization.distinct import chunks
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
 
@@ -71,16 +72,15 @@ def code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def train_char(texts: Iterable[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
+def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
     """Keep the characters seen at least `min_frequency` times, the most frequent ones up to `max_vocabulary` pieces.
 
     Raises:
         DataError: no character is frequent enough.
     """
     counts = np.zeros(_CODE_POINTS, dtype=np.int64)
-    for text in texts:
-        points, times = np.unique(code_points(well_formed(text)), return_counts=True)
-        counts[points] += times
+    for run in chunks(texts):
+        counts += np.bincount(code_points(well_formed("".join(run))), minlength=_CODE_POINTS)
     frequent = np.flatnonzero(counts >= settings.min_frequency)
     # A stable sort keeps equal counts in the order of their code points.
     ranked = frequent[np.argsort(-counts[frequent], kind="stable")][: max(0, settings.max_vocabulary - FIRST_ORDINARY)]

@@ -62,7 +62,7 @@ class DistinctWordEncoder:
         flat: list[Ids] = []
         offsets = [np.zeros(1, dtype=np.int64)]
         total = 0
-        for chunk in _chunks(texts):
+        for chunk in chunks(texts):
             ids, ends = self._encode_chunk(chunk)
             flat.append(ids)
             offsets.append(ends + total)
@@ -145,15 +145,15 @@ def _word_starts(data: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np
     return np.flatnonzero(start)
 
 
-def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
     """Runs of texts of about CHUNK_BYTES characters each; a longer text is a run by itself."""
-    chunks: list[Sequence[str]] = []
+    runs: list[Sequence[str]] = []
     first = size = 0
     for index, text in enumerate(texts):
         if size and size + len(text) > CHUNK_BYTES:
-            chunks.append(texts[first:index])
+            runs.append(texts[first:index])
             first, size = index, 0
         size += len(text)
     if first < len(texts):
-        chunks.append(texts[first:])
-    return chunks
+        runs.append(texts[first:])
+    return runs

@@ -21,6 +21,8 @@ from components.errors import ArtifactError, DataError
 from components.tokenization.special import END, UNK
 
 KIND: Final = "tokens"
+#: Version of what a shard holds; raised when sentences, counts or columns change their meaning.
+LAYOUT: Final = 1
 SPLITS: Final = ("train", "heldout")
 
 Stored = NDArray[np.uint16] | NDArray[np.uint32]
@@ -123,6 +125,8 @@ class TokenStore:
         self.directory = directory
         self.split = split
         manifest = read_manifest(directory, kind=KIND)
+        if manifest.facts["layout"] != LAYOUT:
+            raise ArtifactError(f"{directory}: token shards of another version; run the tokenize stage again")
         self.tokenizer_fingerprint: str = manifest.facts["tokenizer"]
         self.vocab_size: int = manifest.facts["vocabulary"]
         self.dtype = np.dtype(id_type(self.vocab_size).to_pandas_dtype())

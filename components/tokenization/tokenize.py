@@ -26,10 +26,8 @@ from components.tokenization.base import Tokenizer, load_tokenizer
 from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, insert_spaces
 from components.tokenization.sentences import sentence_starts
-from components.tokenization.store import KIND, Counts, EncodedDocuments, join_sentences, write_shard
+from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, write_shard
 
-#: Version of what a shard holds; raised when sentences, counts or columns change their meaning.
-LAYOUT: Final = 1
 #: Characters of text that are encoded together; one record batch each.
 BATCH_CHARACTERS: Final = 2 << 20
 #: Below this many bytes of text, starting worker processes costs more than they save.

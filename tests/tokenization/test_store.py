@@ -11,7 +11,15 @@ import pytest
 
 from components.artifacts import writing
 from components.errors import ArtifactError, DataError
-from components.tokenization.store import KIND, Counts, EncodedDocuments, TokenStore, join_sentences, write_shard
+from components.tokenization.store import (
+    KIND,
+    LAYOUT,
+    Counts,
+    EncodedDocuments,
+    TokenStore,
+    join_sentences,
+    write_shard,
+)
 
 WriteCorpus = Callable[..., Path]
 
@@ -36,6 +44,7 @@ def write_store(directory: Path, shards: dict[str, list[EncodedDocuments]], *, v
         for name, batches in shards.items():
             write_shard(draft.path / name, batches, vocab_size=vocab_size)
         draft.facts |= {
+            "layout": LAYOUT,
             "tokenizer": "f",
             "vocabulary": vocab_size,
             "shards": {split: [name for name in shards if name.startswith(split)] for split in ("train", "heldout")},
@@ -138,9 +147,16 @@ def test_what_is_no_store_is_refused(store: TokenStore, tmp_path: Path, write_co
 def test_ids_of_another_width_are_refused(tmp_path: Path) -> None:
     with writing(tmp_path / "tokens", kind=KIND) as draft:
         write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
-        draft.facts |= {"tokenizer": "f", "vocabulary": 70000, "shards": {"train": ["train-a.arrow"], "heldout": []}}
+        shards = {"train": ["train-a.arrow"], "heldout": []}
+        draft.facts |= {"layout": LAYOUT, "tokenizer": "f", "vocabulary": 70000, "shards": shards}
     with pytest.raises(ArtifactError, match="train-a.arrow: holds uint16 ids, its manifest says uint32"):
         TokenStore(tmp_path / "tokens")
+
+
+def test_another_layout_is_refused(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.tokenization.store.LAYOUT", LAYOUT + 1)
+    with pytest.raises(ArtifactError, match="token shards of another version; run the tokenize stage again"):
+        TokenStore(store.directory)
 
 
 def test_reading_copies_nothing(store: TokenStore) -> None:
