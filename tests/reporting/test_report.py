@@ -83,7 +83,7 @@ def job(tmp_path: Path) -> ReportJob:
                 "apart": True,
                 "text": "With 5, adapted beats scratch.",
             },
-            {"kind": "baseline", "budget": 20, "holds": False, "apart": False, "text": "At 20 labels, TF-IDF wins."},
+            {"kind": "baseline", "budget": 20, "holds": False, "apart": False, "text": "With 20, TF-IDF wins."},
         ],
     }
     files: dict[str, Any] = {
