@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -280,12 +281,11 @@ def _launch_on_ray(
         finally:
             shutil.rmtree(notes, ignore_errors=True)
     if outcome:
-        kind = getattr(errors, outcome["kind"], TrainingError)
-        raise kind(outcome["message"])
+        raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
 
 
 def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
-    """What runs on a Ray worker. Returns the user's error, if there was one, for no restart would mend it."""
+    """What runs on a Ray worker. Returns what went wrong, if no restart would mend it."""
     import ray.train
     import ray.train.torch
 
@@ -298,8 +298,14 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         return failed
     try:
         config["function"](config["job"], Worker(world, channel.publish if world.leads else lambda numbers: None))
-    except HeadstartError as error:
-        failure = {"kind": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        if isinstance(error, HeadstartError):
+            failure = {"kind": type(error).__name__, "message": str(error)}
+        elif world.size > 1 and isinstance(error, RuntimeError):
+            # Very likely another worker was lost in the middle of an exchange: a matter for a restart.
+            raise
+        else:
+            failure = {"kind": "defect", "message": traceback.format_exc()}
         if world.size == 1:
             return failure
         # The others may wait for this worker for ever: it leaves word and dies, so that Ray ends them all.

@@ -34,9 +34,9 @@ from components.training.world import Worker, World
 
 #: Rows of the training curve, each with a held-out loss over this many pieces.
 CURVE_POINTS = 20
-CURVE_PIECES = 8192
+CURVE_PIECES = 4096
 #: Pieces over which perplexity is measured before and after.
-FINAL_PIECES = 131_072
+FINAL_PIECES = 32_768
 #: Steps between two exchanges on whether a checkpoint is due, where several workers must agree.
 AGREE_EVERY = 10
 

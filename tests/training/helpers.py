@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from components.pretraining.stage import PretrainJob
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
+from components.training.language_model import LanguageModelRun, work
+from components.training.world import Worker
 
 VOCABULARY = 32
 #: Sizes that train in milliseconds, and the kind of tokenizer, for each family.
@@ -213,3 +216,9 @@ def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Pat
 
 def _newest(checkpoints: Path) -> str:
     return max((path.parent.name for path in checkpoints.glob("*/step-*/state.json")), default="")
+
+
+def noting_work(run: LanguageModelRun, worker: Worker) -> None:
+    """`work`, leaving the worker's process id beside the checkpoints for whoever wants to kill it."""
+    (Path(run.storage).parent / f"worker-{worker.world.rank}").write_text(str(os.getpid()))
+    work(run, worker)

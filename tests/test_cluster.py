@@ -1,0 +1,250 @@
+"""Where work runs: in this process, in processes of its own, on Ray; and what happens when a process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from components import cluster
+from components.config import ClusterSettings
+from components.errors import ConfigError, DataError, TrainingError
+from components.models import FAMILIES
+from components.pretraining.stage import pretrain
+from components.training import encoders, threads
+from components.training.world import Worker
+from tests.training.helpers import (
+    lm_settings,
+    make_inputs,
+    noting_work,
+    pretrain_job,
+    same_bits,
+    weights,
+)
+
+LOCAL = ClusterSettings(launcher="local")
+#: Long enough to be killed in the middle.
+LONG = lm_settings(tokens=4 * 8 * 60)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+# --- in this process and in others -------------------------------------------------------------------------------
+
+
+def tell(folder: Path, worker: Worker) -> None:
+    worker.publish({"tokens": 3.0})
+    (folder / str(worker.world.rank)).write_text(f"{worker.world.size} {worker.world.device}")
+
+
+def test_the_local_launcher_runs_here(tmp_path: Path) -> None:
+    told: list[object] = []
+    cluster.launch(tell, tmp_path, settings=LOCAL, progress=told.append)
+    assert (tmp_path / "0").read_text() == "1 cpu"
+    assert told == [{"tokens": 3.0}]
+
+
+def square(number: int) -> tuple[int, int, int]:
+    return number * number, torch.get_num_threads(), os.getpid()
+
+
+def test_map_parallel_gives_every_result_with_its_index() -> None:
+    results = dict(cluster.map_parallel(square, range(5), settings=LOCAL))
+    assert {index: value for index, (value, _, _) in results.items()} == {0: 0, 1: 1, 2: 4, 3: 9, 4: 16}
+    assert {count for _, count, _ in results.values()} == {1}
+    assert os.getpid() not in {process for _, _, process in results.values()}
+    assert list(cluster.map_parallel(square, [], settings=LOCAL)) == []
+
+
+def refuse_three(number: int) -> int:
+    if number == 3:
+        raise DataError("three.txt: line 3: no threes")
+    return number
+
+
+def test_map_parallel_hands_on_errors() -> None:
+    with pytest.raises(DataError, match=r"three.txt: line 3: no threes"):
+        list(cluster.map_parallel(refuse_three, range(5), settings=LOCAL))
+
+
+def die_once(folder: Path) -> str:
+    """The first process that gets here dies without a word."""
+    try:
+        (folder / "died").touch(exist_ok=False)
+    except FileExistsError:
+        return folder.name
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+def test_map_parallel_runs_what_a_killed_process_left(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
+    assert results == {0: "a", 1: "b"}
+
+
+def die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_map_parallel_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "RETRIES", 0)
+    with pytest.raises(
+        TrainingError, match=r"gave up after 0 restarts: a process was killed; if memory is short, lower"
+    ):
+        list(cluster.map_parallel(die, [1], settings=LOCAL))
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert threads.environment(2)["OMP_NUM_THREADS"] == "2"
+    # The user's word counts.
+    assert threads.environment(8)["OMP_NUM_THREADS"] == "3"
+    assert threads.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+    threads.own(8)
+    assert torch.get_num_threads() == 3
+    threads.own(1)
+    assert torch.get_num_threads() == 1
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    threads.prepare()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert 1 <= threads.cores() <= (os.cpu_count() or 1)
+
+
+# --- on Ray ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """One cluster for all tests below; `connected` uses the one that is there."""
+    with cluster.connected(ClusterSettings()):
+        yield
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+def on_ray(folder: Path, workers: int) -> ClusterSettings:
+    folder.mkdir(exist_ok=True)
+    return ClusterSettings(launcher="ray", workers=workers, storage=str(folder / "checkpoints"))
+
+
+class Killer(threading.Thread):
+    """Kills a worker after each of some numbers of checkpoints; workers leave their ids in `folder` (noting_work)."""
+
+    def __init__(self, folder: Path, *, rank: int, after: list[int]) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.rank, self.after = folder, rank, after
+        self.killed: set[int] = set()
+
+    def run(self) -> None:
+        while len(self.killed) < len(self.after):
+            steps = [int(path.parent.name[5:]) for path in self.folder.glob("checkpoints/*/step-*/state.json")]
+            noted = self.folder / f"worker-{self.rank}"
+            process = int(noted.read_text() or 0) if noted.exists() else 0
+            if process and process not in self.killed and max(steps, default=0) >= self.after[len(self.killed)]:
+                os.kill(process, signal.SIGKILL)
+                self.killed.add(process)
+            time.sleep(0.002)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_killed_worker_changes_nothing(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "local", training=LONG))
+    folder = tmp_path / "ray"
+    settings = on_ray(folder, 1)
+    monkeypatch.setattr(encoders, "work", noting_work)
+    killer = Killer(folder, rank=0, after=[7])
+    killer.start()
+    job = pretrain_job(inputs, family, folder, training=LONG, cluster=settings)
+    assert pretrain(job) == job.output
+    assert len(killer.killed) == 1
+    # On Ray as in this process, and in one go as in two.
+    assert same_bits(weights(unbroken), weights(job.output))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if threads.cores() < 2:
+        pytest.skip("needs two processors")
+    # Without dropout, which every worker draws for its own rows.
+    changes = {"training": LONG, "model": {"embedding": 8, "hidden": 12, "layers": 2}}
+    one = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "one", **changes))
+    whole = tmp_path / "whole"
+    unbroken = pretrain(pretrain_job(inputs, "ulmfit", whole, **changes, cluster=on_ray(whole, 2)))
+    folder = tmp_path / "broken"
+    settings = on_ray(folder, 2)
+    monkeypatch.setattr(encoders, "work", noting_work)
+    killer = Killer(folder, rank=1, after=[5])
+    killer.start()
+    broken = pretrain(pretrain_job(inputs, "ulmfit", folder, **changes, cluster=settings))
+    assert len(killer.killed) == 1
+    assert same_bits(weights(unbroken), weights(broken))
+    # The same global batches: one worker computes the same sums in another order.
+    alone, together = (json.loads((output / "metrics.json").read_text()) for output in (one, unbroken))
+    assert (alone["workers"], together["workers"]) == (1, 2)
+    for number in ("training_loss", "loss", "before_loss", "gradient_norm"):
+        assert together[number] == pytest.approx(alone[number], rel=1e-3)
+
+
+def fail_on_the_last(message: str, worker: Worker) -> None:
+    if worker.world.rank == worker.world.size - 1:
+        raise DataError(message)
+    # The others wait for it, as in a step.
+    worker.world.share("never")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_error_of_one_worker_ends_all(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^tokens: damaged; run the stage again$"):
+        workers = min(2, threads.cores())
+        cluster.launch(fail_on_the_last, "tokens: damaged; run the stage again", settings=on_ray(tmp_path, workers))
+
+
+def trip(_: str, worker: Worker) -> None:
+    raise KeyError("a defect")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_defect_is_shown_and_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*in trip.*KeyError: 'a defect'"):
+        cluster.launch(trip, "", settings=on_ray(tmp_path, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_more_workers_than_processors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cluster.workers: 99 wanted, but the cluster has 0 GPUs and \d+ processors"):
+        cluster.launch(tell, tmp_path, settings=on_ray(tmp_path, 99))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_map_on_ray(tmp_path: Path) -> None:
+    away = ClusterSettings(launcher="ray", address="auto")
+    results = dict(cluster.map_parallel(square, range(3), settings=away))
+    assert {index: value for index, (value, _, _) in results.items()} == {0: 0, 1: 1, 2: 4}
+    assert {count for _, count, _ in results.values()} == {1}
+    with pytest.raises(DataError, match="no threes"):
+        list(cluster.map_parallel(refuse_three, [3], settings=away))
