@@ -22,6 +22,8 @@ from torch.nn import functional as F
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.attention import SelfAttention
 from components.models.layers.dropout import Dropout
+from components.models.layers.linear import Linear
+from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END, START
@@ -67,8 +69,8 @@ class Block(nn.Module):
         super().__init__()
         self.attention = SelfAttention(config.width, config.head_count, dropout=config.dropout_attention)
         self.attention_norm = nn.LayerNorm(config.width, eps=1e-12)
-        self.expand = nn.Linear(config.width, 4 * config.width)
-        self.contract = nn.Linear(4 * config.width, config.width)
+        self.expand = Linear(config.width, 4 * config.width)
+        self.contract = Linear(4 * config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=1e-12)
         self.drop = Dropout(config.dropout)
 
@@ -95,7 +97,7 @@ class BERT(LanguageModel):
         self.embedding_norm = nn.LayerNorm(config.width, eps=1e-12)
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.transform = nn.Linear(config.width, config.width)
+        self.transform = Linear(config.width, config.width)
         self.transform_norm = nn.LayerNorm(config.width, eps=1e-12)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.pooler = nn.Linear(config.width, config.width)
@@ -159,7 +161,8 @@ class BERT(LanguageModel):
         """Outputs (B, T, D) of the embeddings and of every block; segment 0 throughout where `segments_BT` is None."""
         segments_D = self.segment[0] if segments_BT is None else self.segment[segments_BT]
         x_BTD = self.token[tokens_BT] + self.position[: tokens_BT.shape[1]] + segments_D
-        outputs = [self.drop(self.embedding_norm(x_BTD))]
+        # From here on everything is in the type of the products: every block ends in a norm, which bounds the rounding.
+        outputs = [self.drop(self.embedding_norm(x_BTD.to(compute_dtype(x_BTD))))]
         for block in self.blocks:
             outputs.append(block(outputs[-1], mask_B11T))
         return outputs

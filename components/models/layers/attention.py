@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.layers.dropout import Dropout
+from components.models.layers.linear import Linear
 
 
 class SelfAttention(nn.Module):
@@ -28,8 +29,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, *, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        self.query_key_value = Linear(width, 3 * width)
+        self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None) -> Tensor:

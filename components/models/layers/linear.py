@@ -1,0 +1,50 @@
+"""A linear layer whose gradients cost no more than their matrix products.
+
+Shape suffixes: N rows, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.layers.precision import compute_dtype
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b, as `nn.Linear`.
+
+    On a processor in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones: summing
+    the columns of a bfloat16 matrix there takes longer than multiplying it.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = compute_dtype(x)
+        if x.is_cuda or dtype != torch.bfloat16:
+            return super().forward(x)
+        output: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias)
+        return output
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor) -> Tensor:
+        cast_OI = weight_OI.to(x.dtype)
+        ctx.save_for_backward(x, cast_OI)
+        ctx.dtype = weight_OI.dtype
+        return F.linear(x, cast_OI, bias_O.to(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        x, weight_OI = ctx.saved_tensors
+        grad = gradients[0].contiguous()
+        grad_NO, x_NI = grad.view(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            (grad_NO @ weight_OI).view(x.shape) if needs_x else None,
+            (grad_NO.t() @ x_NI).to(ctx.dtype) if needs_weight else None,
+            (grad_NO.new_ones(1, len(grad_NO)) @ grad_NO)[0].to(ctx.dtype) if needs_bias else None,
+        )
