@@ -49,11 +49,6 @@ RAY_ENVIRONMENT = {
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's filter of repeated lines drops this one, said every second where the state API of `ray[default]` is missing;
-    # every other line passes as it is, for lines of several workers that look alike are still several lines.
-    "RAY_DEDUP_LOGS": "1",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "Failed to query Ray Train Controller actor state",
-    "RAY_DEDUP_LOGS_ALLOW_REGEX": "^(?!.*Failed to query Ray Train Controller actor state)",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
