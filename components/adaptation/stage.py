@@ -16,7 +16,7 @@ from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.store import KIND as TOKENS
-from components.tokenization.store import EncodedDocuments, TokenStore, write_shard
+from components.tokenization.store import LAYOUT, EncodedDocuments, TokenStore, write_shard
 from components.tokenization.tokenize import encode_documents
 from components.training.encoders import train_encoder, write_encoder
 from components.training.language_model import FINAL_PIECES, LanguageModelRun
@@ -114,6 +114,7 @@ def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> Token
         draft.facts |= {
             "tokenizer": tokenizer.fingerprint(),
             "vocabulary": tokenizer.vocab_size,
+            "layout": LAYOUT,
             "shards": {"heldout": [HELDOUT]},
         }
     return TokenStore(directory, "heldout")
