@@ -1,0 +1,85 @@
+"""Checkpoints in an S3 store, against moto's server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pyarrow.fs
+import pytest
+import torch
+from moto.server import ThreadedMotoServer
+
+from components.errors import TrainingError
+from components.training.checkpoint import NUMBERS, TENSORS, CheckpointStore
+
+STATE = {"weight": torch.arange(6.0)}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def storage(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="training")
+    return "s3://training/checkpoints"
+
+
+def test_as_in_a_folder(storage: str) -> None:
+    store = CheckpointStore(storage, key="run")
+    assert store.latest() is None
+    for step in (1, 5, 20):
+        store.save(step, {"weight": STATE["weight"] + step}, {"step": step})
+    assert store.steps() == [5, 20]
+    found = CheckpointStore(storage, key="run").latest()
+    assert found is not None
+    assert (found.step, found.numbers) == (20, {"step": 20})
+    assert torch.equal(found.tensors["weight"], STATE["weight"] + 20)
+    # Damaged, or cut off before its last file: the one before.
+    root = "training/checkpoints/run"
+    with store.files.open_output_stream(f"{root}/step-000000020/{TENSORS}") as file:
+        file.write(b"damaged")
+    with store.files.open_output_stream(f"{root}/step-000000030/{TENSORS}") as file:
+        file.write(b"half")
+    assert store.steps() == [5, 20]
+    assert store.latest().step == 5  # type: ignore[union-attr]
+    store.clear()
+    assert store.latest() is None
+    store.clear()
+
+
+def test_no_such_bucket(storage: str) -> None:
+    store = CheckpointStore("s3://nowhere/checkpoints", key="run")
+    with pytest.raises(TrainingError, match=r"s3://nowhere/checkpoints/run: checkpoint of step 1 cannot be written \("):
+        store.save(1, STATE, {})
+
+
+def test_a_scheme_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"cluster.storage ftps://here/there: cannot be used \("):
+        CheckpointStore("ftps://here/there", key="run")
+
+
+def test_the_last_file_written_is_what_makes_it_one(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CheckpointStore(storage, key="cut")
+    copy_files = pyarrow.fs.copy_files
+
+    def cut(source: str, target: str, *rest: object) -> None:
+        if target.endswith(NUMBERS):
+            raise OSError("connection lost")
+        copy_files(source, target, *rest)
+
+    monkeypatch.setattr(pyarrow.fs, "copy_files", cut)
+    with pytest.raises(TrainingError, match=r"cannot be written \(connection lost\).*training begins anew"):
+        store.save(1, STATE, {})
+    assert store.steps() == []
