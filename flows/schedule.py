@@ -28,7 +28,7 @@ from flows.terminal import terminal
 
 HOST = "127.0.0.1"
 PORT = 4200
-START_S = 120.0
+START_S = 300.0
 
 
 def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PARAMS) -> None:
@@ -49,13 +49,12 @@ def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PA
     root = find_root(file.parent)
     with server(port=port, root=root):
         # Prefect reads where its server is when it is imported.
-        from flows.retrain import retrain
+        from flows.serving import serve
 
         when: dict[str, Any] = {"interval": every} if every else {"cron": checked(cron)}
         terminal.say(f"retrain {params}: " + (f"every {every:g} s" if every else f"cron {cron}"))
-        # One run at a time here, and across processes by the repository's lock. Not by a limit on Prefect's server: a
-        # run whose process was killed while it was being submitted keeps its slot, and every later one waits for ever.
-        retrain.serve(name="scheduled", parameters={"params": str(file)}, limit=1, **when)
+        serve(params=file, when=when)
+    terminal.say("ended; the schedule is paused until it is served again")
 
 
 def checked(cron: str) -> str:
