@@ -126,7 +126,7 @@ def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
                     rest.append(block)
                     size += len(block)
                 if size > LINE_BYTES:
-                    raise _too_long(path, number)
+                    raise too_long(path, f"line {number}")
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
     except (pa.ArrowException, OSError) as error:
@@ -144,12 +144,13 @@ def _refuse_long(path: Path, number: int, block: bytes) -> None:
         return
     for offset, raw in enumerate(block.split(b"\n")):
         if len(raw) > LINE_BYTES:
-            raise _too_long(path, number + offset)
+            raise too_long(path, f"line {number + offset}")
 
 
-def _too_long(path: Path, number: int) -> DataError:
+def too_long(path: Path, where: str) -> DataError:
+    """What to say about a line (or row) beyond `LINE_BYTES`."""
     return DataError(
-        f"{path}, line {number}: longer than {LINE_BYTES // 1_000_000} MB; put one document (or paragraph) on a line"
+        f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; put one document (or paragraph) on a line"
     )
 
 

@@ -19,14 +19,15 @@ import pyarrow.parquet as pq
 
 from components.config import CorpusSource, TaskSource, nearest
 from components.errors import DataError
-from components.ingestion.lines import LINE_BYTES, Reading, lines
+from components.ingestion.lines import LINE_BYTES, Reading, lines, too_long
 
 #: (line or row number from 1, values of the named columns; None where a value is null)
 Row = tuple[int, tuple[str | None, ...]]
 
 #: A text file is cut into documents where it says so; a longer stretch than this ends at the next empty line.
 TEXT_DOCUMENT_CHARACTERS = 100_000
-_PARQUET_ROWS = 1_024
+_PARQUET_ROWS = 4_096
+_PARQUET_BYTES = 4_000_000
 _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
@@ -162,23 +163,36 @@ def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
 
 
 def read_parquet(path: Path, columns: Sequence[str], header: bool, reading: Reading) -> Iterator[Row]:
-    """Rows of a Parquet file, some of them at a time; numbers are row numbers."""
+    """Rows of a Parquet file, some megabytes of them at a time; numbers are row numbers.
+
+    Raises:
+        DataError: a damaged file, a column that is missing or holds no text, a text over 8 MB.
+    """
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
             for name in columns:
                 if name not in names:
                     raise _no_column(str(path), name, names)
             number, before, size = 0, reading.consumed, path.stat().st_size
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
+            for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
                 reading.text_bytes += batch.nbytes
                 reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
                 values = [_text_column(path, name, batch.column(name)) for name in columns]
                 for row in zip(*values, strict=True):
                     number += 1
+                    if any(len(value) > LINE_BYTES for value in row if value is not None):
+                        raise too_long(path, f"row {number}")
                     yield number, row
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: damaged or truncated Parquet file ({_first_line(error)}); copy it again") from error
+
+
+def _rows_at_a_time(file: pq.ParquetFile) -> int:
+    """Rows that take about 4 MB, by the average of the row group with the longest ones."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return min(max(_PARQUET_BYTES // max(longest, 1), 1), _PARQUET_ROWS)
 
 
 def _text_column(path: Path, name: str, column: pa.Array) -> list[str | None]:

@@ -77,7 +77,10 @@ def ingest(job: IngestJob) -> Path:
     """
     files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
-    digests = {path.relative_to(root).as_posix(): digest_file(path) for path in files}
+    try:
+        digests = {path.relative_to(root).as_posix(): digest_file(path) for path in files}
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
     recipe = {
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
@@ -98,7 +101,18 @@ def ingest(job: IngestJob) -> Path:
             "ignored": [path.relative_to(root).as_posix() for path in ignored],
             "rewritten": reason,
         }
+        print(f"ingest {job.name}: {_summary(draft.facts['counts'])}")
     return job.output
+
+
+def _summary(counts: dict[str, Any]) -> str:
+    """The counts as one line: what was read, kept, dropped for which reason, and whether bytes were replaced."""
+    dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in counts["dropped"].items() if number]
+    return (
+        f"{counts['documents']:,} documents read, {counts['kept']:,} kept, {counts['heldout']:,} of them held out"
+        + (f"; dropped: {', '.join(dropped)}" if dropped else "")
+        + (f"; {counts['bad_bytes']:,} bytes that are no UTF-8 were replaced" if counts["bad_bytes"] else "")
+    )
 
 
 def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any], digests: dict[str, str]) -> str | None:
@@ -148,12 +162,10 @@ class _Run:
         write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
 
     def _too_few(self) -> str:
-        counts = self.counts
-        lost = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in counts.dropped.items() if number)
         return (
-            f"{self.job.source.path}: {counts.documents} document(s) read, {counts.kept} left"
-            f"{f' (dropped: {lost})' if lost else ''}; a corpus needs at least 2 different ones, one to train on: "
-            "one object a line in jsonl, one row in csv, tsv or parquet, documents apart by two empty lines in txt"
+            f"{self.job.source.path}: {_summary(vars(self.counts))}; a corpus needs at least 2 different documents, "
+            "one to train on: one object a line in jsonl, one row in csv, tsv or parquet, documents apart by two empty "
+            "lines in txt"
         )
 
     def _recall(self, keys: KeyFiles) -> None:

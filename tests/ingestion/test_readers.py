@@ -121,7 +121,11 @@ def test_damaged_parquet_and_odd_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["some text"] * 1000, "list": [[1]] * 1000}), path)
     with pytest.raises(DataError, match=r"a\.parquet: column 'list' holds list<.*>, not text"):
         texts(path, text="list")
-    path.write_bytes(path.read_bytes()[:-100])
+    whole = path.read_bytes()
+    pq.write_table(pa.table({"text": ["x", "y" * 10_000_000, "z"]}), path)
+    with pytest.raises(DataError, match=r"a\.parquet, row 2: longer than 8 MB; put one document"):
+        texts(path)
+    path.write_bytes(whole[:-100])
     with pytest.raises(DataError, match=r"a\.parquet: damaged or truncated Parquet file \(.*\); copy it again"):
         texts(path)
     path.write_bytes(b"")

@@ -194,9 +194,12 @@ def test_long_corpora_become_several_shards(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([sentence(1)], r"raw: 1 document\(s\) read, 1 left; a corpus needs at least 2 different ones"),
-        (["", " ", "\t"], r"raw: 3 document\(s\) read, 0 left \(dropped: 3 empty\); a corpus needs"),
-        ([sentence(1)] * 5, r"raw: 5 document\(s\) read, 1 left \(dropped: 4 exact duplicate\)"),
+        (
+            [sentence(1)],
+            r"raw: 1 documents read, 1 kept, 1 of them held out; a corpus needs at least 2 different documents",
+        ),
+        (["", " ", "\t"], "raw: 3 documents read, 0 kept, 0 of them held out; dropped: 3 empty; a corpus needs"),
+        ([sentence(1)] * 5, "raw: 5 documents read, 1 kept, 1 of them held out; dropped: 4 exact duplicate; a corpus"),
     ],
 )
 def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[str], message: str) -> None:
@@ -209,7 +212,7 @@ def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[s
 def test_a_corpus_of_one_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_text("just this line\n")
-    with pytest.raises(DataError, match=r"1 document\(s\) read, 1 left; .* documents apart by two empty lines in txt"):
+    with pytest.raises(DataError, match=r"1 documents read, 1 kept, .* documents apart by two empty lines in txt"):
         ingest(job(tmp_path))
 
 
@@ -233,7 +236,7 @@ def test_a_damaged_file_leaves_the_earlier_corpus_as_it_was(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "raw"]
 
 
-def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path) -> None:
+def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_bytes(b"caf\xe9\n\n\nother \xff\xff words\n")
     (tmp_path / "raw" / "LICENSE").write_text("x")
@@ -241,6 +244,9 @@ def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path) -> None:
     assert list(read_documents(output)) == ["caf\ufffd", "other \ufffd\ufffd words"]
     assert (metrics(tmp_path)["bad_bytes"], metrics(tmp_path)["bad_lines"]) == (3, 2)
     assert read_manifest(output).facts["ignored"] == ["LICENSE"]
+    assert capsys.readouterr().out == (
+        "ingest test: 2 documents read, 2 kept, 0 of them held out; 3 bytes that are no UTF-8 were replaced\n"
+    )
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
