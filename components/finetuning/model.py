@@ -52,6 +52,8 @@ class Classifier(nn.Module):
             )
             width = self.features(hidden, length).shape[1]
         self.head = head(settings, width, outputs)
+        #: Weight of the L2 penalty on the head's last layer; the head alone sets it to what it was learned with.
+        self.penalty = 0.0
 
     def pooled(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, T) piece ids -> (B, F) features."""
@@ -64,11 +66,16 @@ class Classifier(nn.Module):
         return logits
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """Mean cross entropy of a batch of `ExampleSampler`."""
+        """Mean cross entropy of a batch of `ExampleSampler` + penalty / 2 * |W|^2 of the head's last layer W.
+
+        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
+        begins without a push on the head, and learns by moving the features.
+        """
         logits = self(batch["tokens"], batch["lengths"]).float()
         loss = nn.functional.cross_entropy(logits, batch["labels"])
         count = torch.tensor(len(logits), device=logits.device)
-        return Losses(loss, {"labels": (loss.detach() * count, count)})
+        sums = {"labels": (loss.detach() * count, count)}
+        return Losses(loss + self.penalty / 2 * self.head.output.weight.square().sum(), sums)
 
     def own_parameters(self) -> list[nn.Parameter]:
         """Parameters above the encoder."""

@@ -199,6 +199,8 @@ class _Run:
             probe = self._fit_head(features, self.labels["train"][rows], dev)
             if probe is not None:
                 self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+                # The regression sums over the rows, fine-tuning takes their mean.
+                self.classifier.penalty = probe.penalty / len(rows)
             # An average of the weights begins at the head that was just learned.
             self.state = self._fresh_state()
         self.classifier.eval()
@@ -212,6 +214,7 @@ class _Run:
         kept = {name: value for name, value in tensors.items() if not name.startswith(BEST)}
         self.state.restore(kept, numbers["state"], world=World(device=device()))
         self.record = dict(numbers["record"])
+        self.classifier.penalty = float(numbers["penalty"])
 
     def finetune(self, store: CheckpointStore) -> None:
         """All steps that are left, with dev scores spread evenly over them; ends early when patience does."""
@@ -307,7 +310,11 @@ class _Run:
 
     def _checkpoint(self, store: CheckpointStore, world: World) -> None:
         tensors = self.state.tensors(world) | {f"{BEST}{name}": value.cpu() for name, value in self.best.items()}
-        store.save(self.state.step, tensors, {"state": self.state.numbers(), "record": self.record})
+        store.save(
+            self.state.step,
+            tensors,
+            {"state": self.state.numbers(), "record": self.record, "penalty": self.classifier.penalty},
+        )
 
     def _features(self, split: str) -> Tensor:
         """Features of a split by the encoder as it was before anything was learned; runs of one process share them."""

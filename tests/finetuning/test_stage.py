@@ -140,6 +140,30 @@ def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(mak
     assert {record["steps"] for record in records if record["budget"] == 4} == {3}
 
 
+def test_finetuning_goes_on_with_the_penalty_of_the_head_alone(make_job, in_process, monkeypatch) -> None:
+    losses = []
+    real = runs.train
+
+    def first_losses(state, *arguments, **named):
+        classifier = state.model
+        for report in real(state, *arguments, **named):
+            if report.step == 1:
+                losses.append((classifier.penalty, report.loss))
+            yield report
+
+    monkeypatch.setattr(runs, "train", first_losses)
+    # Dropout and rate next to nothing, one batch an epoch: the first loss is the mean over all rows.
+    job = make_job(dropout=0.0, head_dropout=0.0, head_penalties=[30.0])
+    training = job.settings.training.model_copy(update={"rate": 1e-12, "batch_size": 100})
+    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
+    output = finetune(job)
+    penalties = [penalty for penalty, _ in losses]
+    assert penalties == [pytest.approx(30 / 12)] * 2 + [pytest.approx(30 / 6)] * 2, "largest budget first"
+    # Reported is cross entropy and penalty: more than the cross entropy of a head that knows nothing would be wrong.
+    assert all(0 < loss < np.log(3) + 1e-3 for _, loss in losses)
+    assert output.exists()
+
+
 def test_patience_ends_a_run(make_job, in_process) -> None:
     # A rate of next to nothing changes no prediction: no evaluation is better than the head alone.
     job = make_job(epochs=4, evaluations=4, patience=1)
@@ -149,12 +173,12 @@ def test_patience_ends_a_run(make_job, in_process) -> None:
     assert [len(record["curve"]) for record in records] == [2] * 4
 
 
-@pytest.mark.parametrize("average", ["none", "ema"])
+@pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])
 def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
-    average: str, make_job, in_process, monkeypatch
+    average: str, hidden: int, make_job, in_process, monkeypatch
 ) -> None:
     def changed(name: str, storage: str) -> FinetuneJob:
-        job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=6)
+        job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=hidden)
         training = job.settings.training.model_copy(update={"average": average, "checkpoint_seconds": 1e-9})
         settings = job.settings.model_copy(update={"training": training, "epochs": 3})
         cluster = job.cluster.model_copy(update={"storage": str(Path(job.cluster.storage) / storage)})
