@@ -234,4 +234,6 @@ def start_model(run: LanguageModelRun) -> LanguageModel:
     encoder = load_encoder(run.parent)
     if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
         encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
+        # New pieces have no frequency yet, and shared ones that of the other corpus.
+        encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     return encoder.model

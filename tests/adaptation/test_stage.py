@@ -48,6 +48,9 @@ def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[s
     assert 5 < int(shared.sum()) < len(rows)
     torch.testing.assert_close(new[shared], old[rows[shared]])
     torch.testing.assert_close(new[~shared], old.mean(0).expand(int((~shared).sum()), -1))
+    # What is frequent in the domain is known from its tokenizer.
+    frequencies = torch.from_numpy(load_tokenizer(job.tokenizer).log_frequencies())
+    torch.testing.assert_close(weights(job.output)["bias"], frequencies)
 
 
 def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
