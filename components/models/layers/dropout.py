@@ -71,4 +71,11 @@ def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     count = math.prod(shape)
     draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
     dropped = round(rate * 2**16)
-    return (draws >= dropped - 2**15).to(like.dtype).mul_(2**16 / (2**16 - dropped)).view(tuple(shape))
+    kept = draws.ge_(dropped - 2**15)
+    scale = torch.tensor(2**16 / (2**16 - dropped), dtype=like.dtype)
+    if like.dtype == torch.bfloat16:
+        # In place all the way: a draw becomes 0 or 1, then the bits of a bfloat16 0 or of the scale.
+        mask = kept.mul_(int(scale.view(torch.int16))).view(torch.bfloat16)
+    else:
+        mask = kept.to(like.dtype).mul_(scale)
+    return mask.view(tuple(shape))
