@@ -179,7 +179,7 @@ def train(
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
-        torch.manual_seed(counter_seed(seed, "dropout", step, world.rank))
+        _reseed(counter_seed(seed, "dropout", step, world.rank), device)
 
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
@@ -230,6 +230,13 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
             batch = ahead.result()
             ahead = pool.submit(make, now + 1) if now + 1 < total_steps else None
             yield now, {name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def _reseed(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` for one device; that one keeps a call with its stack for each kind of device there is not."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None:
