@@ -21,7 +21,7 @@ _DEFAULTS = {
     # Everything of a clone stays in the clone.
     "PREFECT_HOME": str(_HOME),
     # The first start of the embedded server creates its database: 10 to 20 seconds, where 20 is Prefect's limit.
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
     # Off, and with it a database-is-locked traceback at each start of the embedded server.
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",

@@ -103,6 +103,15 @@ def members(session: int) -> list[psutil.Process]:
     return list(found.values())
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    """A process, its children and theirs; none if it has gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def end_session(session: int) -> None:
     """End every process of a session, politely first, and come back when none is left."""
     end(members(session), more=lambda: members(session))

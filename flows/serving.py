@@ -36,10 +36,10 @@ def serve(*, params: Path, when: dict[str, Any]) -> None:
     """
     runner = _Runner(name=NAME, limit=1, pause_on_shutdown=True)
     runner.add_flow(retrain, name=NAME, parameters={"params": str(params)}, **when)
-    before = {process.pid for process in psutil.Process().children()}
+    before = {process.pid for process in psutil.Process().children()}  # Prefect's server, if it is ours
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(runner.start())
     finally:
-        started = [process for process in psutil.Process().children() if process.pid not in before]
-        processes.end(one for process in started for one in [process, *process.children(recursive=True)])
+        runs = [process.pid for process in psutil.Process().children() if process.pid not in before]
+        processes.end(process for run in runs for process in processes.descendants(run))

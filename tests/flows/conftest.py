@@ -100,7 +100,7 @@ def project(tmp_path: Path) -> Path:
         "data/general/a.txt": "general text\n",
         "data/domain/aws/a.txt": "domain text\n",
         "data/tasks/aws-type/train.jsonl": "{}\n",
-        ".gitignore": "/data\n/artifacts\n/.headstart/\n/ran.log\n/trouble\n/child\n/dvc_plots\n/mlflow.db\n",
+        ".gitignore": "/data\n/artifacts\n/.headstart*\n/ran.log\n/trouble\n/child\n/dvc_plots\n/mlflow.db\n",
         ".dvcignore": ".headstart/\n",
         ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n",
         ".dvc/.gitignore": "/tmp\n/cache\n/config.local\n",
@@ -142,7 +142,7 @@ def ran(root: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """Prefect with a database of its own, for the whole session: starting it takes seconds."""
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=300):
         yield
 
 

@@ -1,0 +1,112 @@
+"""Runs that start by themselves: a real Prefect server, a real runner, a schedule of a few seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from components.errors import ConfigError
+from flows import processes
+from flows.schedule import answers, checked, schedule, server
+
+from .conftest import is_running, ran
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def served(project: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+    """`headstart schedule --every 5` on the project, with a Prefect server of its own."""
+    environment = {**os.environ, "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}
+    for name in ("PREFECT_API_URL", processes.MARK):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "flows.schedule", "--every", "5", "--port", str(port)]
+    with (project / ".headstart.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=project, env=environment, stdout=log, stderr=log)
+    yield process
+    processes.end(processes.descendants(process.pid))
+    process.wait()
+
+
+def wait_for(what: str, *, project: Path, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    log = project / "ran.log"
+    while not (log.exists() and what in log.read_text()):
+        assert time.monotonic() < deadline, (project / ".headstart.log").read_text()
+        time.sleep(0.2)
+
+
+def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: int) -> None:
+    """They start by themselves, leave alone what has not changed, and retrain after a change of the data."""
+    wait_for("register registry", project=project)
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
+
+    wait_for("register registry", project=project)
+    assert ran(project) == ["register registry"]
+
+    (project / "data/domain/aws/b.txt").write_text("more\n")
+    wait_for("evaluate scores", project=project)
+    wait_for("register registry", project=project)
+    done = ran(project)
+    assert done[-3:] == ["ingest domain", "evaluate scores", "register registry"]
+    assert set(done[:-3]) <= {"register registry"}
+
+    # Ended in the middle of a run: the run ends too, the schedule is paused, nothing stays.
+    (project / "trouble").write_text("pretrain hang")
+    (project / "data/general/b.txt").write_text("general too\n")
+    wait_for("pretrain model", project=project)
+    started = processes.descendants(served.pid)
+    found = httpx.get(f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled").json()
+    assert found["paused"] is False
+    served.send_signal(signal.SIGTERM)
+    assert served.wait(timeout=120) == 0
+    assert not any(is_running(process.pid) for process in started)
+    assert "the schedule is paused" in (project / ".headstart.log").read_text()
+
+
+def test_a_cron_line() -> None:
+    assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
+    with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
+        checked("at three")
+
+
+def test_no_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; name the file of settings with --params"):
+        schedule(cron="0 3 * * *", params=tmp_path / "params.yaml")
+
+
+def test_a_port_that_another_program_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with (
+            pytest.raises(ConfigError, match=f"port {taken} is taken by another program; choose another one with --po"),
+            server(port=taken, root=tmp_path),
+        ):
+            pass
+
+
+def test_a_named_server_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
+    with server(port=1, root=tmp_path) as address:
+        assert address == "http://prefect.example/api"
+
+
+def test_nobody_answers(port: int) -> None:
+    assert not answers(f"http://127.0.0.1:{port}/api")

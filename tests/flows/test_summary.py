@@ -1,0 +1,87 @@
+"""The last words of a run."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import summary
+from flows.terminal import Terminal
+
+from .conftest import ROOT
+
+
+def cell(budget: int, mean: float) -> dict[str, Any]:
+    return {"budget": budget, "scores": {"macro_f1": {"mean": mean, "low": mean - 0.01, "high": mean + 0.01}}}
+
+
+EVALUATION = {
+    "confidence": 0.95,
+    "budgets": [5, 20, -1],
+    "systems": [
+        {"system": "ulmfit-adapted", "budgets": [cell(5, 0.4), cell(20, 0.5), cell(-1, 0.6)]},
+        {"system": "tfidf-words", "budgets": [cell(20, 0.45)]},
+    ],
+    "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
+}
+DECISION = {"decisions": {"aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"]}}}
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Path:
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    for name, text in {
+        "evaluation/aws-type/evaluation.json": json.dumps(EVALUATION),
+        "registry/decision.json": json.dumps(DECISION),
+        "report/report.html": "<html>",
+    }.items():
+        (tmp_path / "artifacts" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "artifacts" / name).write_text(text)
+    return tmp_path / "params.yaml"
+
+
+def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    lines = summary.lines(root=params.parent, params=params)
+    assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
+        "aws-type: macro F1, 95% interval",
+        "labels a class 5 20 all",
+        "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610]",
+        "tfidf-words 0.450 [0.440, 0.460]",
+        "",
+        "- ulmfit-adapted beats tfidf-words at 20 labels a class",
+        "",
+        "aws-type: promote (better by 0.05 (0.03 to 0.07))",
+        f"report: {params.parent}/artifacts/report/report.html",
+        "MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db, then open http://127.0.0.1:5000",
+    ]
+
+
+def test_nothing_scored_yet(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (params.parent / "artifacts").rglob("*.*"):
+        path.unlink()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
+    assert summary.lines(root=params.parent, params=params) == ["MLflow:  http://mlflow.example:5000"]
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+BAR = "pretrain ulmfit   34%  1.20M/3.50M tok  10.4k tok/s, loss=4.21  03:40 left"
+
+
+def test_a_bar_moves_in_place_on_a_terminal_and_stands_in_a_log() -> None:
+    screen, log = Screen(), io.StringIO()
+    for terminal in (Terminal(screen), Terminal(log)):
+        terminal.say("starts", source="a")
+        terminal.say(BAR, source="a")
+        terminal.say(BAR, source="a")
+        terminal.say("done")
+    assert screen.getvalue() == f"a | starts\na | {BAR}\r\x1b[Ka | {BAR}\ndone\n"
+    assert log.getvalue() == f"a | starts\na | {BAR}\na | {BAR}\ndone\n"
