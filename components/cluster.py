@@ -94,7 +94,7 @@ def map_parallel(
 ) -> Iterator[tuple[int, Result]]:
     """Run `function(item)` for every item, one single-threaded process a core; yields (index, result) as they end.
 
-    On one machine the processes are its own; with `cluster.address` they are tasks on that Ray cluster. An item whose
+    On one machine the processes are its own; with an address they are tasks on that Ray cluster. An item whose
     process dies is run again. One thread whatever the number of items, so that an item gives the same bits beside
     others and alone.
 
@@ -103,7 +103,7 @@ def map_parallel(
         TrainingError: processes died more than `RETRIES` times.
     """
     pending = dict(enumerate(items))
-    if settings.launcher == "ray" and settings.address != "local":
+    if settings.launcher == "ray" and _address(settings) != "local":
         yield from _map_on_ray(function, pending, settings=settings)
         return
     deaths = 0
@@ -167,14 +167,15 @@ class _Plan:
 
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
-    """A Ray cluster: the one at `settings.address`, a new one on this machine, or the one already connected to.
+    """A Ray cluster: the one at the address, a new one on this machine, or the one already connected to.
 
     Raises:
         TrainingError: there is none at the address.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    local = settings.address == "local"
+    address = _address(settings)
+    local = address == "local"
     if local and "RAY_AUTH_MODE" not in os.environ:
         # A key of its own: other users of this machine cannot reach the cluster, nor does it meet a stale one.
         os.environ["RAY_AUTH_MODE"] = "token"
@@ -193,7 +194,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
     )
     try:
         ray.init(
-            address=settings.address,
+            address=address,
             runtime_env={"env_vars": {"PYTHONPATH": path}},
             logging_level="WARNING",
             # What workers say on their own is Ray's noise: progress and errors come another way.
@@ -202,13 +203,18 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise TrainingError(
-            f"cluster.address {settings.address}: no Ray cluster can be reached ({error}); start it, or set "
+            f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
             "cluster.address: local"
         ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _address(settings: ClusterSettings) -> str:
+    """Of the Ray cluster; RAY_ADDRESS wins, as in all of Ray's tools."""
+    return os.environ.get("RAY_ADDRESS", settings.address)
 
 
 def _plan(settings: ClusterSettings) -> _Plan:

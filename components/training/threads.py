@@ -21,6 +21,8 @@ QUIET = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32 - 1),
     "MALLOC_TRIM_THRESHOLD_": str(2**32 - 1),
     "MALLOC_ARENA_MAX": "1",
+    # torch asks for huge pages for large tensors: fewer page faults again, some 3 percent of a step.
+    "THP_MEM_ALLOC_ENABLE": "1",
     # Results that do not depend on which work space cuBLAS happens to get (contract 7 on GPUs).
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
