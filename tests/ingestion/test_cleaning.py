@@ -69,4 +69,7 @@ def test_unknown_tags_are_text_unless_any_counts() -> None:
 
 def test_text_key_ignores_case_signs_and_spaces() -> None:
     assert text_key("The  ARN, of `it`.") == text_key("the arn of it") == "the arn of it"
-    assert text_key("...") == ""
+    assert text_key("Straße_1") == text_key("STRASSE 1")
+    # Thai: the two words differ in a vowel alone, which is a mark above its consonant.
+    assert text_key("ที่ กิน") != text_key("ที่ กัน")
+    assert text_key(" :-) ") == ":-)" != text_key(":-(")

@@ -69,7 +69,7 @@ def parameter_types(services: list[Service]) -> Splits:
                     first.setdefault((split, key), row)
     rows: Splits = {"train": [], "dev": [], "test": []}
     for (split, key), row in first.items():
-        usable = len(labels[key]) == 1 and row["label"] and key and len(row["text"]) <= _TYPE_CHARACTERS
+        usable = len(labels[key]) == 1 and row["label"] and len(row["text"]) <= _TYPE_CHARACTERS
         if usable and (split == "train" or len(splits[key]) == 1):
             rows[split].append(row)
     for split, found in rows.items():
