@@ -58,6 +58,7 @@ def launch(
     job: Job,
     *,
     settings: ClusterSettings,
+    rows: int = 0,
     progress: Callable[[Mapping[str, float]], None] = lambda numbers: None,
 ) -> None:
     """Run `function(job, worker)` on every worker and return when all have ended.
@@ -70,6 +71,7 @@ def launch(
         job: must be picklable for Ray.
         settings: `workers: auto` is every GPU there is; without GPUs one process a node with all its processors
             (on two cores, two processes of one thread took 1.25 times as long as one process of two).
+        rows: of a global batch; `auto` then takes only as many workers as can share them out equally.
         progress: is called here, now and then, with the numbers that rank 0 publishes.
 
     Raises:
@@ -78,7 +80,7 @@ def launch(
         TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached.
     """
     if settings.launcher == "ray":
-        _launch_on_ray(function, job, settings=settings, progress=progress)
+        _launch_on_ray(function, job, settings=settings, rows=rows, progress=progress)
         return
     if settings.workers not in ("auto", 1):
         raise ConfigError(
@@ -217,7 +219,7 @@ def _address(settings: ClusterSettings) -> str:
     return os.environ.get("RAY_ADDRESS", settings.address)
 
 
-def _plan(settings: ClusterSettings) -> _Plan:
+def _plan(settings: ClusterSettings, *, rows: int) -> _Plan:
     """Share out the cluster that is connected to."""
     import ray
 
@@ -225,7 +227,11 @@ def _plan(settings: ClusterSettings) -> _Plan:
     cpus = [int(node["CPU"]) for node in nodes]
     gpus = [int(node.get("GPU", 0)) for node in nodes]
     owned = sum(gpus) or sum(cpus)
-    workers = (sum(gpus) or len(nodes)) if settings.workers == "auto" else settings.workers
+    if settings.workers == "auto":
+        most = sum(gpus) or len(nodes)
+        workers = next((count for count in range(most, 1, -1) if rows % count == 0), min(most, 1))
+    else:
+        workers = settings.workers
     if not 0 < workers <= owned:
         raise ConfigError(
             f"cluster.workers: {workers} wanted, but the cluster has {sum(gpus)} GPUs and {sum(cpus)} processors "
@@ -243,6 +249,7 @@ def _launch_on_ray(
     job: Job,
     *,
     settings: ClusterSettings,
+    rows: int,
     progress: Callable[[Mapping[str, float]], None],
 ) -> None:
     with connected(settings):
@@ -251,7 +258,7 @@ def _launch_on_ray(
         from ray.train.v2.api.config import LoggingConfig
         from ray.train.v2.api.exceptions import TrainingFailedError
 
-        plan = _plan(settings)
+        plan = _plan(settings, rows=rows)
         name = f"headstart-{secrets.token_hex(8)}"
         # Ray's own notes on the run. Checkpoints are the function's affair, so nobody else needs this folder.
         notes = tempfile.mkdtemp(prefix="headstart-ray-")

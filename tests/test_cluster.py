@@ -123,6 +123,35 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= threads.cores() <= (os.cpu_count() or 1)
 
 
+def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
+    return {"Alive": alive, "Resources": {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {})}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "rows", "expected"),
+    [
+        # (workers, processors of each, GPUs, spread over the nodes)
+        ([node(8)], "auto", 32, (1, 8, False, False)),
+        ([node(8)], 2, 32, (2, 4, False, False)),
+        ([node(8), node(4)], "auto", 32, (2, 4, False, True)),
+        ([node(8), node(4), node(6)], "auto", 32, (2, 4, False, True)),
+        ([node(8), node(4, alive=False), node(0)], "auto", 32, (1, 8, False, False)),
+        ([node(8), node(8)], 4, 32, (4, 4, False, False)),
+        ([node(16, 4)], "auto", 32, (4, 4, True, False)),
+        ([node(16, 4), node(4)], 2, 32, (2, 4, True, False)),
+        ([node(16, 3)], "auto", 32, (2, 5, True, False)),
+    ],
+)
+def test_how_a_cluster_is_shared_out(
+    monkeypatch: pytest.MonkeyPatch, nodes: list[object], workers: object, rows: int, expected: tuple[object, ...]
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    plan = cluster._plan(ClusterSettings.model_validate({"workers": workers}), rows=rows)
+    assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
+
+
 # --- on Ray ------------------------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
             reached += advance
             bar.advance(advance, **{name: f"{value:.3f}" for name, value in numbers.items() if name != "tokens"})
 
-        cluster.launch(work, run, settings=settings, progress=show)
+        cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
     checkpoint = checkpoints.latest()
     if checkpoint is None or checkpoint.step < run.steps:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
