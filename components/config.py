@@ -189,8 +189,10 @@ class AdaptSettings(Section):
 
 
 class ScratchSettings(Section):
-    """What differs where the encoder starts from random weights: there is nothing yet that small rates protect."""
+    """What differs where the encoder starts from random weights: there is nothing yet that small rates protect, and
+    frozen random features say nothing of what the model could learn."""
 
+    method: Literal["features", "finetune"] = "finetune"
     rate: Annotated[float, Field(gt=0)] | None = None
     epochs: Annotated[float, Field(gt=0)] | None = None
     discriminative: Annotated[float, Field(ge=1)] = 1.0

@@ -130,6 +130,7 @@ def _for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings
         training = training.model_copy(update={"rate": scratch.rate})
     return settings.model_copy(
         update={
+            "method": scratch.method,
             "training": training,
             "epochs": scratch.epochs or settings.epochs,
             "discriminative": scratch.discriminative,

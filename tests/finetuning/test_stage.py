@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings, FinetuneSettings, TaskSource
+from components.config import ClusterSettings, FinetuneSettings, ScratchSettings, TaskSource
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import runs
 from components.finetuning.classifier import load_classifier
@@ -121,21 +121,15 @@ def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_p
 
 
 def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(make_job, in_process) -> None:
-    output = finetune(make_job(trained=False, head_steps=0, method="features"))
+    frozen = ScratchSettings(method="features")
+    output = finetune(make_job(trained=False, head_steps=0, scratch=frozen))
     rows = pq.read_table(output / "runs.parquet").to_pylist()
     by_seed = {
         seed: [row["probabilities"] for row in rows if (row["seed"], row["budget"], row["split"]) == (seed, 4, "test")]
         for seed in (0, 1)
     }
     assert not np.allclose(by_seed[0], by_seed[1])
-    job = make_job(trained=False, name="other")
-    job = job.model_copy(
-        update={
-            "settings": job.settings.model_copy(
-                update={"scratch": job.settings.scratch.model_copy(update={"epochs": 1})}
-            )
-        }
-    )
+    job = make_job(trained=False, name="other", method="features", scratch=ScratchSettings(epochs=1))
     records = json.loads((finetune(job) / "runs.json").read_text())
     assert {record["steps"] for record in records if record["budget"] == 4} == {3}
 
