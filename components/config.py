@@ -209,8 +209,9 @@ class FinetuneSettings(Section):
     method: Literal["features", "finetune"] = "finetune"
     #: Which hidden states the head reads.
     layers: LayerChoice = "all"
-    #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models).
-    pooling: Literal["concat", "summary", "mean", "max"] = "concat"
+    #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models),
+    #: `lead` a mean that counts a text's beginning more.
+    pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
     #: Width of a hidden layer in the head; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
     #: Normalisation of the head's input: `fixed` by the training features' mean and deviation, `batch`, or `none`.

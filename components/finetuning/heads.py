@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from components.config import LayerChoice
 from components.errors import ConfigError
 
-Pooling = Literal["concat", "summary", "mean", "max"]
+Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 
 
 def mask(lengths: Tensor, columns: int) -> Tensor:
@@ -26,6 +26,13 @@ def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean over the real pieces: (B, T, D) -> (B, D), summed in float32."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
+
+
+def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Mean with weight 1 / (3 + t) at place t: (B, T, D) -> (B, D). What a text is about stands in its first words."""
+    columns = hidden.shape[1]
+    weights = mask(lengths, columns) / (3 + torch.arange(columns, device=hidden.device))
+    return torch.einsum("btd,bt->bd", hidden.float(), weights / weights.sum(1, keepdim=True))
 
 
 def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -114,10 +121,11 @@ class Features(nn.Module):
             "summary": self._summary,
             "max": masked_max,
             "mean": masked_mean,
+            "lead": lead_mean,
         }
-        chosen = pools if self.pooling == "concat" else {self.pooling: pools[self.pooling]}
+        names = ("summary", "max", "mean") if self.pooling == "concat" else (self.pooling,)
         return torch.cat(
-            [pool(layer, lengths).float() for layer in self.select(hidden) for pool in chosen.values()], dim=1
+            [pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names], dim=1
         )
 
 

@@ -35,6 +35,14 @@ def test_masked_pooling_leaves_padding_out() -> None:
     assert masked_max(HIDDEN, LENGTHS).tolist() == [[3.0, -2.0], [-5.0, 6.0]]
 
 
+def test_lead_pooling_counts_the_beginning_more() -> None:
+    hidden = torch.tensor([[[12.0], [24.0], [100.0]], [[5.0], [7.0], [9.0]]])
+    # Weights 1/3 and 1/4 for two real pieces, 1/3 for one.
+    expected = (12 / 3 + 24 / 4) / (1 / 3 + 1 / 4)
+    pooled = features("last", "lead")([hidden] * 3, torch.tensor([2, 1]))
+    assert pooled.flatten().tolist() == pytest.approx([expected, 5.0])
+
+
 def test_concat_pooling_is_last_max_mean() -> None:
     pooled = features("last", "concat")([HIDDEN] * 3, LENGTHS)
     assert pooled.tolist() == [[3.0, -4.0, 3.0, -2.0, 2.0, -3.0], [-5.0, 6.0, -5.0, 6.0, -5.0, 6.0]]
