@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,6 +189,26 @@ def _translated(what: str) -> Iterator[None]:
         raise RegistryError(f"MLflow, {what}: {error}") from error
 
 
+@contextmanager
+def _as_default(uri: str) -> Iterator[None]:
+    """Let MLflow's module-level functions use this address, for as long as the block runs: MLflow writes the default
+    into the environment, where it would win over the settings of whoever connects next."""
+    import mlflow
+
+    name = "MLFLOW_TRACKING_URI"
+    before = os.environ.get(name)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
 class Registry:
     """Models, versions and aliases at one address. Made by `connect`."""
 
@@ -311,9 +332,7 @@ class Registry:
         import mlflow
 
         with _translated(name):
-            mlflow.set_tracking_uri(self.uri)
-            mlflow.set_registry_uri(self.uri)
-            with mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
+            with _as_default(self.uri), mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
                 self._log(run.info.run_id, metrics, parameters, curves, datasets, tags)
                 model = _log_model(files, name=name.rsplit("/", 1)[-1])
             self._ensure_model(name)
@@ -371,8 +390,9 @@ class Registry:
         datasets: Sequence[DatasetDigest],
         tags: Mapping[str, str],
     ) -> None:
-        points = [Metric(_key(key), value, 0, 0) for key, value in metrics.items()]
-        points += [Metric(_key(key), value, 0, step) for key, curve in curves.items() for step, value in curve]
+        now = int(time.time() * 1000)
+        points = [Metric(_key(key), value, now, 0) for key, value in metrics.items()]
+        points += [Metric(_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
         settings = [Param(_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
         marks = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
         self.client.log_batch(run_id, tags=marks)

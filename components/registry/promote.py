@@ -166,8 +166,11 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     candidate = registry.get(challenger["name"], challenger["version"])
     champion = registry.alias(candidate.name, CHAMPION)
     key = _key(job, candidate, champion, _test_version(job.examples[task]))
-    decision = ledger.decision(key, registry.address)
-    if decision is None:
+    earlier = ledger.decision(key, registry.address)
+    # A verdict that came from no comparison (too slow, files out of reach) may be another one today.
+    if earlier is not None and earlier["gain"] is not None:
+        decision = earlier
+    else:
         decision = _judge(job, registry, candidate, champion, job.examples[task])
         decision["warnings"] = transfer_warnings(
             job.out / "finetuned" / task,
@@ -176,7 +179,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
             metric=job.rule.metric,
             slice_rows=job.rule.slice_rows,
         )
-        if decision["verdict"] != "unchanged":
+        if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
             ledger.append(
                 "decision", id=uuid.uuid4().hex, uri=registry.address, model=candidate.name, key=key, decision=decision
             )
@@ -216,13 +219,15 @@ def _key(job: PromoteJob, candidate: Version, champion: Version | None, test: st
 def _judge(
     job: PromoteJob, registry: Registry, candidate: Version, champion: Version | None, examples: Path
 ) -> dict[str, Any]:
-    """Score both versions with the same code on the same rows, in one process, and decide."""
-    split = read_test(examples)
+    """Score both versions with the same code on the same rows, in one process, and decide. Where the verdict does not
+    rest on answers, no text is read and no model loaded."""
+    settled = ROLLED_BACK in candidate.tags or (champion is not None and champion.digest == candidate.digest)
+    no_rows = TestRows(digest=_test_version(examples), labels=np.array([], dtype=np.int64))
+    split = TestSplit([], [], no_rows) if settled else read_test(examples)
     models: dict[str, Classifier] = {}
     problems: dict[str, str] = {}
     versions = {version.label: version for version in (candidate, champion) if version is not None}
-    same = champion is not None and champion.digest == candidate.digest
-    for label, version in versions.items() if not same and ROLLED_BACK not in candidate.tags else ():
+    for label, version in versions.items() if not settled else ():
         try:
             models[label] = load_version(registry, version)
         except HeadstartError as error:
@@ -259,9 +264,10 @@ def _judge(
     }
     return {
         **asdict(verdict),
+        "reasons": list(verdict.reasons),  # as the ledger gives them back
         "candidate": described[candidate.label],
         "champion": described[champion.label] if champion is not None else None,
-        "test": {"digest": split.rows.digest, "rows": len(split.texts)},
+        "test": {"digest": split.rows.digest, "rows": len(split.texts) if not settled else None},
     }
 
 

@@ -12,7 +12,7 @@ one matrix product, whatever the number of rows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -150,12 +150,11 @@ def decide(
         return verdict(
             "reject", f"{candidate.name} was scored on test version {candidate.test_digest}, not {rows.digest}"
         )
-    too_slow = _latency_failures(candidate, rule)
+    if too_slow := _too_slow(candidate, rule):
+        return verdict("reject", too_slow)
     if champion is None:
         frequent = np.full_like(rows.labels, np.bincount(rows.labels).argmax())
-        return _compare(candidate, frequent, against, 0.0, rule, rows, seed, too_slow, slices=False)
-    if too_slow:
-        return verdict("reject", *too_slow)
+        return _compare(candidate, frequent, against, 0.0, rule, replace(rows, slices=None), seed)
     if champion.predictions is None:
         return verdict("inconclusive", f"champion {champion.name} could not be scored: {champion.problem}")
     if champion.test_digest != rows.digest:
@@ -164,17 +163,17 @@ def decide(
             f"champion {champion.name} was scored on test version {champion.test_digest}, not {rows.digest}: "
             "scores of different test versions do not compare; score it again",
         )
-    return _compare(candidate, champion.predictions, against, rule.least_gain, rule, rows, seed, [], slices=True)
+    return _compare(candidate, champion.predictions, against, rule.least_gain, rule, rows, seed)
 
 
-def _latency_failures(candidate: Scored, rule: PromotionRule) -> list[str]:
+def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
     if rule.latency_ms is None:
-        return []
+        return ""
     if candidate.latency_ms is None:
-        return [f"{candidate.name}: latency was not measured, and the rule bounds it at {rule.latency_ms:g} ms"]
+        return f"{candidate.name}: latency was not measured, and the rule bounds it at {rule.latency_ms:g} ms"
     if candidate.latency_ms > rule.latency_ms:
-        return [f"{candidate.name} takes {candidate.latency_ms:.1f} ms a text, more than {rule.latency_ms:g} ms"]
-    return []
+        return f"{candidate.name} takes {candidate.latency_ms:.1f} ms a text, more than {rule.latency_ms:g} ms"
+    return ""
 
 
 def _compare(
@@ -185,9 +184,6 @@ def _compare(
     rule: PromotionRule,
     rows: TestRows,
     seed: int,
-    failures: list[str],
-    *,
-    slices: bool,
 ) -> Decision:
     assert candidate.predictions is not None
     if not len(rows.labels) == len(candidate.predictions) == len(other):
@@ -199,11 +195,9 @@ def _compare(
         rows.labels, other, candidate.predictions, metric=rule.metric, resamples=rule.resamples, seed=seed
     )
     low, high = (float(bound) for bound in np.quantile(gains, [1 - rule.confidence, rule.confidence]))
-    changes = _slice_changes(rows, other, candidate.predictions, rule, seed) if slices else ()
+    changes = _slice_changes(rows, other, candidate.predictions, rule, seed)
     fallen = [change for change in changes if change.champion - change.candidate > rule.largest_slice_loss]
-    failures = failures + [
-        f"{change}, more than {rule.largest_slice_loss:g}" for change in fallen if change.beyond_chance
-    ]
+    reasons = [f"{change}, more than {rule.largest_slice_loss:g}" for change in fallen if change.beyond_chance]
     noticed = [f"{change}, which may be chance" for change in fallen if not change.beyond_chance]
     measured = (
         f"{rule.metric} {score:.4f} against {other_score:.4f} of {against}: gain {gain:+.4f}, "
@@ -213,8 +207,8 @@ def _compare(
     outcome: Verdict
     if high <= least_gain:
         outcome = "reject"
-        failures = [f"not better by more than {least_gain:g}", *failures]
-    elif failures:
+        reasons.insert(0, f"not better by more than {least_gain:g}")
+    elif reasons:
         outcome = "reject"
     elif low > least_gain:
         outcome = "promote"
@@ -223,7 +217,7 @@ def _compare(
         needed = labels_needed(
             gain, float(gains.std()), len(rows.labels), least_gain=least_gain, confidence=rule.confidence
         )
-        failures = [
+        reasons = [
             f"{needed} test labels would settle it with {POWER:.0%} power at this gain (now {len(rows.labels)})"
             if needed is not None
             else f"the gain is exactly the least gain of {least_gain:g}: no number of test labels would settle it"
@@ -232,7 +226,7 @@ def _compare(
         verdict=outcome,
         metric=rule.metric,
         against=against,
-        reasons=(*failures, measured, *noticed),
+        reasons=(*reasons, measured, *noticed),
         candidate_score=score,
         champion_score=other_score,
         gain=gain,

@@ -76,9 +76,11 @@ def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pip
     assert (intent["action"], intent["before"], intent["after"], intent["history"]) == ("rollback", "2", "1", ["1"])
 
     # The next run finds the same challenger again: what a person took back stays back.
-    decision = run(pipeline)
-    assert decision["verdict"] == "reject"
-    assert decision["reasons"][0].startswith(f"{NAME}/2 was rolled back")
+    for _ in range(2):
+        decision = run(pipeline)
+        assert decision["verdict"] == "reject"
+        assert decision["reasons"][0].startswith(f"{NAME}/2 was rolled back")
+    assert events(pipeline)[-2:] == ["done", "decision"]
     assert champion(pipeline) == "1"
     with pytest.raises(RegistryError, match=rf"^{NAME}: no champion is recorded before version 1$"):
         rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
@@ -102,6 +104,7 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
     run(pipeline)
     before = events(pipeline)
     monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
+    monkeypatch.setattr("components.registry.promote.read_test", _must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -127,6 +130,19 @@ def test_a_decision_on_the_same_things_is_not_made_again(pipeline: Pipeline, mon
 
 def _must_not_be_called(*_: object) -> None:
     raise AssertionError("scored again")
+
+
+def test_a_verdict_that_rests_on_no_comparison_is_made_again(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        busy = {f"{NAME}/1": {"p50": 99_999.0, "p99": 99_999.0}}
+        patch.setattr("components.registry.promote.measure_latency", lambda *_, **__: busy)
+        decision = run(pipeline)
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"] == [f"{NAME}/1 takes 99999.0 ms a text, more than 10000 ms"]
+
+    assert run(pipeline)["verdict"] == "promote"
 
 
 def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_metrics_curves_and_parameters_stand_in_the_run(pipeline: Pipeline) -> N
     encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     classifier = registry.client.get_run(registry.get("headstart-letters", "3").run_id)
 
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # MLflow would leave it there, to win over the next settings
     assert encoder.info.run_name == "encoder/ulmfit/pretrained"
     assert encoder.data.params == {"training.rate": "0.1", "training.betas": "[0.9, 0.99]", "preset": "None"}
     assert encoder.data.metrics["perplexity"] == 3.5
