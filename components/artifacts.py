@@ -115,11 +115,11 @@ def writing(path: Path, *, kind: str, keep: bool = False) -> Iterator[Draft]:
             if file.is_file()
         }
         for name in files:
-            _sync(aside / name)
+            sync(aside / name)
         manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        _sync(aside / MANIFEST)
-        _sync(aside)
+        sync(aside / MANIFEST)
+        sync(aside)
         # A rename cannot replace a directory that has files: the old one steps aside first.
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -168,7 +168,8 @@ def _unwritable(path: Path, error: OSError) -> ArtifactError:
     )
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Force a file or a directory's entries to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.artifacts import digest_file
+from components.artifacts import digest_file, sync
 from components.errors import TrainingError
 
 TENSORS = "state.safetensors"
@@ -104,10 +104,12 @@ class CheckpointStore:
                     aside.mkdir(parents=True)
                     _write(aside, tensors, numbers)
                     final = Path(self._path(step))
-                    # Left by a run that was stopped here and began anew: the same step has the same content.
-                    shutil.rmtree(final, ignore_errors=True)
-                    aside.rename(final)
-                    _sync(final.parent)
+                    if _read(final, step) is None:
+                        # Nothing there, or damaged. A whole one, of a run that began anew or of a worker that has
+                        # outlived its stage for a moment, is the same step with the same content: it stays.
+                        shutil.rmtree(final, ignore_errors=True)
+                        aside.rename(final)
+                    sync(final.parent)
                 finally:
                     shutil.rmtree(aside, ignore_errors=True)
             for old in self.steps()[:-KEEP]:
@@ -166,10 +168,10 @@ class CheckpointStore:
 
 def _write(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
     save_file(dict(tensors), folder / TENSORS)
-    _sync(folder / TENSORS)
+    sync(folder / TENSORS)
     content = {"sha256": digest_file(folder / TENSORS), "numbers": dict(numbers)}
     (folder / NUMBERS).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    _sync(folder / NUMBERS)
+    sync(folder / NUMBERS)
 
 
 def _read(folder: Path, step: int) -> Checkpoint | None:
@@ -180,11 +182,3 @@ def _read(folder: Path, step: int) -> Checkpoint | None:
         return Checkpoint(step, load_file(folder / TENSORS), content["numbers"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
