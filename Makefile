@@ -2,7 +2,7 @@
 # make full   every family, all label budgets (experiments/full)
 # make test   the full test suite
 # make check  lint, format, types and the quick tests
-# make bench  speed and memory beside other libraries
+# make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
 # make ui     the registry's page, http://127.0.0.1:5000
 # make lock   requirements.lock from requirements.in, keeping the versions that still fit
 # make infra-check  the manifests of infra/ against their schemas
@@ -56,7 +56,11 @@ check: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" $(FLAGS)
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks $(FLAGS)
+	$(BIN)/python benchmarks/training.py bert
+	$(BIN)/python benchmarks/tokenization.py data/domain/aws
+	$(BIN)/python benchmarks/ingestion.py data/general data/domain/aws --megabytes 60
+	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \
+		--tokenizer artifacts/tokenizer/domain-wordpiece
 
 ui: $(INSTALLED)
 	$(BIN)/mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db} --host 127.0.0.1 --port 5000
