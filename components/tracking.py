@@ -269,7 +269,7 @@ class Registry:
         """
         from mlflow.artifacts import download_artifacts
 
-        with _translated(version.label):
+        with _translated(version.label), _as_default(self.uri):
             uri = f"{self.client.get_model_version_download_uri(version.name, version.number)}/{BUNDLE}"
             try:
                 root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
@@ -331,10 +331,10 @@ class Registry:
         """
         import mlflow
 
-        with _translated(name):
-            with _as_default(self.uri), mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
+        with _translated(name), _as_default(self.uri):
+            with mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
                 self._log(run.info.run_id, metrics, parameters, curves, datasets, tags)
-                model = _log_model(files, name=name.rsplit("/", 1)[-1])
+                model = _log_model(files, name=name)
             self._ensure_model(name)
             version = self.client.create_model_version(
                 name,

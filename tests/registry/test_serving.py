@@ -18,7 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from components.config import RegistrySettings
 from components.errors import RegistryError
+from components.prediction import label_texts
+from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.serving import check_port, serve
 from components.registry.stage import register
@@ -150,6 +153,10 @@ def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monke
         assert version is not None and version.number == "1"
         assert list((tmp_path / "served").rglob("head.safetensors"))
         assert not (tmp_path / "mlruns").exists()
+
+        monkeypatch.delenv("MLFLOW_TRACKING_URI")
+        loaded = load_champion(RegistrySettings(tracking=address), "letters")
+        assert [answer.label for answer in label_texts(loaded, ["a", "b"])] == ["x", "y"]
 
 
 def test_a_port_in_use_is_said_before_anything_starts(pipeline: Pipeline) -> None:
