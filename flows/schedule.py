@@ -68,9 +68,7 @@ def checked(cron: str) -> str:
     try:
         return CronSchedule(cron=cron).cron
     except ValueError:
-        raise ConfigError(
-            f"--cron {cron!r}: not a cron line; minute hour day month weekday, as in '0 3 * * *'"
-        ) from None
+        raise ConfigError(f"--cron {cron!r}: must be minute hour day month weekday, as in '0 3 * * *'") from None
 
 
 @contextmanager

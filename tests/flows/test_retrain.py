@@ -196,6 +196,7 @@ def test_a_flow_process_loads_prefect_only() -> None:
     assert not loaded & {"torch", "ray", "mlflow", "dvc", "pyarrow", "transformers"}
 
 
+@pytest.mark.timeout(900)
 def test_killed_runs_leave_nothing_and_the_next_goes_on(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

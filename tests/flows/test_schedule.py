@@ -50,6 +50,7 @@ def wait_for(what: str, *, project: Path, seconds: float = 240) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.timeout(900)
 def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: int) -> None:
     """They start by themselves, leave alone what has not changed, and retrain after a change of the data."""
     wait_for("register registry", project=project)
