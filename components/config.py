@@ -171,6 +171,8 @@ class LanguageModelTraining(Training):
     window: Positive = 64
     #: Standard deviation of the window's length around `window` (AWD-LSTM section 5); recurrent models only, 0: none.
     window_jitter: Annotated[float, Field(ge=0)] = 5
+    #: Start embeddings that are not learned yet from co-occurrence vectors of the same text; not for characters.
+    vectors: bool = False
 
 
 class PretrainSettings(Section):

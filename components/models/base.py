@@ -89,6 +89,10 @@ class LanguageModel(nn.Module, ABC):
     def special_tokens(self, pieces: list[int]) -> list[int]:
         """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
 
+    def piece_embedding(self) -> nn.Parameter | None:
+        """The table (V, D) of the pieces' embeddings, if it may start from word vectors; None for characters."""
+        return None
+
     @property
     def max_tokens(self) -> int | None:
         """Most tokens that `hidden_states` takes, special pieces included; None where there is no limit."""

@@ -146,6 +146,9 @@ class BERT(LanguageModel):
         self.bias = remapped(self.bias, rows)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
+    def piece_embedding(self) -> nn.Parameter:
+        return self.token
+
     def set_output_bias(self, log_frequencies: Tensor) -> None:
         with torch.no_grad():
             self.bias.copy_(log_frequencies)

@@ -112,6 +112,9 @@ class AWDLSTM(LanguageModel):
         self.bias = remapped(self.bias, rows)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
+    def piece_embedding(self) -> nn.Parameter:
+        return self.embedding
+
     def set_output_bias(self, log_frequencies: Tensor) -> None:
         with torch.no_grad():
             self.bias.copy_(log_frequencies)

@@ -30,6 +30,7 @@ from components.training.optim import non_monotone
 from components.training.perplexity import heldout_sampler, measure
 from components.training.precision import choose
 from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.vectors import cooccurrence_vectors, start_embeddings
 from components.training.world import Worker, World
 
 #: Rows of the training curve, each with a held-out loss over this many pieces.
@@ -102,6 +103,8 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     checkpoints = CheckpointStore(run.storage, key=run.key)
     checkpoint = checkpoints.latest()
     if checkpoint is None:
+        if settings.vectors:
+            _start_from_vectors(run, model)
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
         precision = world.share(choose(model, batch, settings.precision, world.device))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
@@ -215,6 +218,19 @@ def _save(checkpoints: CheckpointStore, state: TrainingState, progressed: Progre
             failure = str(error)
     if failure := world.share(failure):
         raise TrainingError(failure)
+
+
+def _start_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
+    """Start the embeddings that nothing is known about from vectors of the run's text."""
+    table = model.piece_embedding()
+    if table is None:
+        return
+    known = None
+    if run.parent is not None:
+        known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+    store = TokenStore(run.tokens, "train")
+    vectors = cooccurrence_vectors(store, vocabulary=table.shape[0], width=table.shape[1])
+    start_embeddings(table, vectors.to(table.device), known=known)
 
 
 def start_model(run: LanguageModelRun) -> LanguageModel:
