@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import write_atomic
-from components.config import Params, nearest
+from components.config import Params, Section, nearest
 from components.errors import ConfigError
 
 CORPORA = ("general", "domain")
@@ -195,7 +195,11 @@ def _report(params: Params) -> dict[str, Arguments]:
 
 
 def _register(params: Params) -> dict[str, Arguments]:
-    sections = {"pretrain": params.pretrain, "adapt": params.adapt, "finetune": params.finetune}
+    sections: dict[str, Mapping[str, Section]] = {
+        "pretrain": params.pretrain,
+        "adapt": params.adapt,
+        "finetune": params.finetune,
+    }
     return {
         WHOLE: {
             "registry": params.registry,

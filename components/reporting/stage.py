@@ -49,7 +49,7 @@ class Table:
     """Cells as text, the first column to the left."""
 
     columns: Sequence[str]
-    rows: list[Sequence[str]]
+    rows: Sequence[Sequence[str]]
     title: str = ""
 
 
