@@ -85,7 +85,8 @@ def save_classifier(
     limit = classifier.encoder.max_tokens
     config = {
         "kind": kind,
-        "settings": settings.model_dump(mode="json"),
+        # How often a checkpoint was written says nothing of the classifier.
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "max_length": settings.max_length if limit is None else min(limit, settings.max_length),
     }
     with writing(directory, kind=KIND) as draft:

@@ -161,7 +161,7 @@ def train_head(
         TrainingError: the loss is no longer finite.
     """
     fit_norm(head, features)
-    alone = _HeadAlone(head.cpu())
+    alone = _HeadAlone(head)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
     sampler = _FeatureSampler(features, labels, batch_size=settings.batch_size, seed=seed)
     for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):

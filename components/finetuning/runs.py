@@ -191,6 +191,8 @@ class _Run:
         """The head alone, on the frozen encoder's features; its score on dev is that of epoch 0."""
         settings = self.spec.settings
         dev = self._features("dev")
+        # Features are few and lie on the CPU, whatever the encoder runs on.
+        self.classifier.head.cpu()
         if settings.head_steps:
             rows = np.arange(len(self.pieces["train"]))
             if len(rows) > MOST_ROWS:
@@ -201,12 +203,13 @@ class _Run:
                 self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
                 # The regression sums over the rows, fine-tuning takes their mean.
                 self.classifier.penalty = probe.penalty / len(rows)
-            # An average of the weights begins at the head that was just learned.
-            self.state = self._fresh_state()
         self.classifier.eval()
         with torch.inference_mode():
-            logits = self.classifier.head(dev.to(device()))
-        self._score(logits.float().softmax(1).cpu().numpy())
+            found = self.classifier.head(dev).softmax(1).numpy()
+        self.classifier.head.to(device())
+        # An average of the weights begins at the head that was just learned.
+        self.state = self._fresh_state()
+        self._score(found)
 
     def resume(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Go on from a checkpoint of `finetune`."""

@@ -71,7 +71,7 @@ def finetune(job: FinetuneJob) -> Path:
     trained = bool(encoder.facts.get("trained", True))
     settings = _for_start(job.settings, trained=trained)
     inputs = {
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "encoder": encoder.digest,
         "examples": facts.digests,
         "kind": facts.kind,

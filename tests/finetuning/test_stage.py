@@ -225,9 +225,17 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
 
 @pytest.mark.slow
 def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process, tmp_path: Path) -> None:
-    unbroken = finetune(make_job(name="unbroken", epochs=4))
-    job = make_job(name="killed", epochs=4)
-    job = job.model_copy(update={"cluster": ClusterSettings(launcher="local", storage=str(tmp_path / "killed-store"))})
+    unbroken = finetune(make_job(name="unbroken"))
+    job = make_job(name="killed")
+    storage = tmp_path / "killed-store"
+    # A checkpoint after every step: what is killed is in the midst of its runs.
+    training = job.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
+    job = job.model_copy(
+        update={
+            "settings": job.settings.model_copy(update={"training": training}),
+            "cluster": ClusterSettings(launcher="local", storage=str(storage)),
+        }
+    )
     (tmp_path / "job.json").write_text(job.model_dump_json())
     script = tmp_path / "stage.py"
     script.write_text(
@@ -249,12 +257,17 @@ def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process
             [sys.executable, str(script), str(tmp_path / "job.json")], env=environment, start_new_session=True
         )
 
-    stage = start()
-    # Killed, with all of its processes, as soon as the first run has left its result.
-    while stage.poll() is None and not list((tmp_path / "killed-store").glob("finetune-*/step-*/state.json")):
-        time.sleep(0.01)
-    os.killpg(stage.pid, signal.SIGKILL)
-    assert stage.wait() == -signal.SIGKILL and not job.output.exists()
+    def farthest() -> int:
+        """The last step of any checkpoint that is whole."""
+        return max((int(path.parent.name[5:]) for path in storage.glob("finetune-*/step-*/state.json")), default=0)
+
+    for step in (1, 5):
+        stage = start()
+        # Killed with all of its processes, as soon as a run has come so far.
+        while stage.poll() is None and farthest() < step:
+            time.sleep(0.002)
+        os.killpg(stage.pid, signal.SIGKILL)
+        assert stage.wait() == -signal.SIGKILL and not job.output.exists()
     assert start().wait() == 0
     assert contents(job.output) == contents(unbroken)
 
