@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -145,9 +147,8 @@ def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
 def test_how_a_cluster_is_shared_out(
     monkeypatch: pytest.MonkeyPatch, nodes: list[object], workers: object, rows: int, expected: tuple[object, ...]
 ) -> None:
-    import ray
-
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    # Not the real one: Ray reads how it must authenticate once, when it is first imported, and nothing has said yet.
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: nodes))
     plan = cluster._plan(ClusterSettings.model_validate({"workers": workers}), rows=rows)
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
 
