@@ -33,8 +33,6 @@ RETRY_DELAYS_S = (5, 30, 120)
 DVC = (sys.executable, "-m", "dvc")
 #: Names of the final state, told from what DVC prints; a stage that did its work is plainly "Completed".
 OUTCOMES = {"didn't change, skipping": "Skipped", "is cached - skipping run": "Cached"}
-#: How an error message of `headstart` or of DVC begins.
-_ERRORS = ("error: ", "ERROR: ")
 #: DVC's own lines, which say nothing that the stage's do not.
 _NOISE = re.compile(
     r"^(Running stage '.*':|> .*|(Generating|Updating) lock file '.*'|Use `dvc push` .*|"
@@ -121,18 +119,13 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
 
 
 def _run(command: Iterable[str], *, source: str, root: Path, limit_s: float, lines: list[str]) -> int:
-    held: list[str] = []
-
     def relay(line: str) -> None:
         lines.append(line)
-        # From an error message on, lines are held back: whoever reports the failure says them, once.
-        if held or line.startswith(_ERRORS):
-            held.append(line)
-        elif not _NOISE.match(line):
+        if not _NOISE.match(line) and not line.startswith("ERROR: failed to reproduce"):
             _say(line, source=source)
 
     try:
-        code = processes.run(
+        return processes.run(
             list(command),
             directory=root,
             environment=environment(root),
@@ -143,10 +136,6 @@ def _run(command: Iterable[str], *, source: str, root: Path, limit_s: float, lin
         raise StageError(
             f"{source}: ended after its time limit of {limit_s / 60:g} minutes (dvc.yaml: meta.minutes)", final=False
         ) from None
-    if code == 0:
-        for line in held:
-            _say(line, source=source)
-    return code
 
 
 def _say(line: str, *, source: str) -> None:
@@ -166,7 +155,7 @@ def failure(name: str, code: int, lines: list[str]) -> StageError:
     exited = next((match for line in reversed(lines) if (match := re.search(r"exited with (-?\d+)", line))), None)
     stage_code = int(exited.group(1)) if exited else code
     said = [line for line in lines if not line.startswith("ERROR: failed to reproduce")]
-    starts = [number for number, line in enumerate(said) if line.startswith(_ERRORS)]
+    starts = [number for number, line in enumerate(said) if line.startswith(("error: ", "ERROR: "))]
     if starts:
         message = "\n".join(said[starts[-1] :]).partition(": ")[2].rstrip()
     else:

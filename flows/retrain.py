@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from prefect import flow
@@ -24,9 +23,6 @@ from flows.terminal import terminal
 #: What a run is for: the scores. They ask for everything they are made from; the rest reads what is there then.
 GOALS = ("evaluate",)
 AFTERWARDS = ("report", "register", "promote")
-#: The check of the settings takes seconds of imports: it runs beside the start of Prefect's server and DVC's reading.
-_beside = ThreadPoolExecutor(max_workers=1)
-_checks: dict[Path, Future[list[str]]] = {}
 
 
 @flow(name="retrain", flow_run_name="retrain {params}")
@@ -47,12 +43,8 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
             terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
             processes.end(left)
         pipeline = pipeline_of(file, root=root)
-        checked = _checks.pop(file, None) or start_check(file, root=root)
-        try:
-            plan = ask_dvc(pipeline, root=root)
-        finally:
-            # What is wrong with the settings is said in our words, before DVC's about the same.
-            checked.result()
+        run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+        plan = ask_dvc(pipeline, root=root)
         if plan.data == "changed":
             add_data(root)
         done = run_stages(plan, root=root)
@@ -60,12 +52,6 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         for line in summary.lines(root=root, params=file):
             terminal.say(line)
         return done
-
-
-def start_check(params: Path, *, root: Path) -> Future[list[str]]:
-    """Begin to check the settings; the result raises StageError with everything that is wrong with them."""
-    arguments = ("check", "--params", str(params.relative_to(root)))
-    return _beside.submit(run_headstart, *arguments, source="check", root=root)
 
 
 def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
@@ -126,10 +112,6 @@ def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
 
 def command(*, params: ParamsFile = PARAMS) -> None:
     """Bring everything up to date, from raw data to the promoted classifier."""
-    file = params.resolve()
-    root = find_root(file.parent)
-    pipeline_of(file, root=root)
-    _checks[file] = start_check(file, root=root)
     retrain(str(params))
 
 
