@@ -120,17 +120,24 @@ def writing(path: Path, *, kind: str, keep: bool = False) -> Iterator[Draft]:
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         sync(aside / MANIFEST)
         sync(aside)
-        # A rename cannot replace a directory that has files: the old one steps aside first.
-        old = path.with_name(f".{path.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if path.exists():
-            path.rename(old)
-        aside.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
+        put_in_place(aside, path)
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """Rename the directory `aside` to `path`, in place of what is there.
+
+    A rename cannot replace a directory that has files: the old one steps aside first.
+    """
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    aside.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:

@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
 
-from components.artifacts import MANIFEST, digest_file, read_manifest
+from components.artifacts import MANIFEST, digest_file, put_in_place, read_manifest
 from components.errors import ArtifactError, StorageError
 
 #: Answers that say that a bucket or object is not there.
@@ -141,12 +141,7 @@ def get_folder(source: str, *, to: Path) -> Path:
                 list(pool.map(fetch, keys))
         if (aside / MANIFEST).is_file():
             read_manifest(aside, verify=True)
-        old = to.with_name(f".{to.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if to.exists():
-            to.rename(old)
-        aside.rename(to)
-        shutil.rmtree(old, ignore_errors=True)
+        put_in_place(aside, to)
     except OSError as error:
         raise ArtifactError(f"{error.filename or to}: cannot be written ({error.strerror}); free space") from error
     finally:
