@@ -11,7 +11,6 @@ from typing import Final
 from components.artifacts import writing
 from components.config import ClusterSettings, LanguageModelTraining, Section
 from components.ingestion.corpus import read_documents
-from components.models import family
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
@@ -74,26 +73,32 @@ def adapt(job: AdaptJob) -> Path:
     )
     trained = train_encoder(run, settings=job.cluster)
     general = TokenStore(job.general_tokens, "heldout")
-    before = _general_perplexity(load_encoder(job.pretrained).model, general, job=job, prefix="general_before_")
+    pretrained = load_encoder(job.pretrained)
+    before = _general_perplexity(
+        pretrained.model, general, job=job, pieces=pretrained.tokenizer.pieces, prefix="general_before_"
+    )
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = load_tokenizer(job.tokenizer)
         if general.tokenizer_fingerprint != tokenizer.fingerprint():
             general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
-        after = _general_perplexity(trained.model, general, job=job, prefix="general_after_")
+        after = _general_perplexity(trained.model, general, job=job, pieces=tokenizer.pieces, prefix="general_after_")
     with writing(job.output, kind=KIND) as draft:
         write_encoder(draft, trained, run=run, metrics=before | after)
     trained.checkpoints.clear()
     return job.output
 
 
-def _general_perplexity(model: LanguageModel, store: TokenStore, *, job: AdaptJob, prefix: str) -> dict[str, float]:
+def _general_perplexity(
+    model: LanguageModel, store: TokenStore, *, job: AdaptJob, pieces: list[str], prefix: str
+) -> dict[str, float]:
     """Perplexity of the general held-out text; nothing if there is too little of it."""
     sampler = heldout_sampler(
-        family(job.family).sampler,
+        job.family,
         store,
+        config=model.config,
+        pieces=pieces,
         batch_size=job.training.batch_size,
         window=job.training.window,
-        vocabulary=model.config.vocabulary,
         workers=1,
     )
     if sampler is None:

@@ -83,6 +83,7 @@ def build(spec: RunSpec) -> tuple[Classifier, Tokenizer]:
         torch.manual_seed(counter_seed(spec.seed, "encoder"))
         sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
         encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
+        encoder.bind(loaded.tokenizer)
     encoder.set_dropout(spec.settings.dropout)
     torch.manual_seed(counter_seed(spec.seed, "head"))
     task = find_task(facts.kind)

@@ -146,6 +146,10 @@ class BERT(LanguageModel):
         self.bias = remapped(self.bias, rows)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        top_BTD = self._run(tokens, None, None)[-1]
+        return F.linear(self.transform_norm(F.gelu(self.transform(top_BTD))).float(), self.token, self.bias), ()
+
     def piece_embedding(self) -> nn.Parameter:
         return self.token
 
@@ -179,6 +183,7 @@ FAMILY = ModelFamily(
     name="bert",
     config=BERTConfig,
     build=BERT,
+    objective="masked",
     sampler="sentence_pairs",
     tokenizers=("wordpiece",),
     presets={

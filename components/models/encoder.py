@@ -158,6 +158,7 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
         raise ArtifactError(f"{directory / CONFIG}: {error}") from error
     model.to_empty(device="cpu")
     load_weights(directory / WEIGHTS, model)
+    model.bind(tokenizer)
     return Encoder(family, model.eval(), tokenizer, manifest)
 
 

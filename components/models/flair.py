@@ -16,6 +16,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.dropout import Dropout
@@ -148,6 +149,10 @@ class FLAIR(LanguageModel):
             for direction in (self.forwards, self.backwards):
                 direction.bias.copy_(log_frequencies)
 
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        outputs, carry = self.forwards(tokens.t(), carry)
+        return F.linear(outputs[-1].transpose(0, 1).float(), self.forwards.output, self.forwards.bias), carry
+
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # END stands at both ends of every document in the stream, whichever way it is read.
         return [END, *pieces, END]
@@ -157,6 +162,7 @@ FAMILY = ModelFamily(
     name="flair",
     config=FLAIRConfig,
     build=FLAIR,
+    objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("char",),
     presets={

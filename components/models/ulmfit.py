@@ -17,6 +17,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.dropout import LockedDropout, RowDropout
@@ -112,6 +113,10 @@ class AWDLSTM(LanguageModel):
         self.bias = remapped(self.bias, rows)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        outputs, carry = self._run(tokens.t(), carry)
+        return F.linear(self.drop_output(outputs[-1]).transpose(0, 1).float(), self.embedding, self.bias), carry
+
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
 
@@ -141,6 +146,7 @@ FAMILY = ModelFamily(
     name="ulmfit",
     config=AWDLSTMConfig,
     build=AWDLSTM,
+    objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word"),
     presets={

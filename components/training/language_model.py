@@ -17,7 +17,6 @@ from pydantic import Field
 
 from components.config import LanguageModelTraining, Section
 from components.errors import TrainingError
-from components.models import family
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.tokenization import load_tokenizer, overlap
@@ -29,7 +28,7 @@ from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.perplexity import heldout_sampler, measure
 from components.training.precision import choose
-from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.samplers import WindowSampler, sampler_for
 from components.training.vectors import cooccurrence_vectors, start_embeddings
 from components.training.world import Worker, World
 
@@ -90,16 +89,18 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     world = worker.world
     model = start_model(run).to(world.device)
     settings = run.training
-    sampler_name = family(run.family).sampler
-    sampler = SAMPLERS[sampler_name](
+    pieces = load_tokenizer(run.tokenizer).pieces
+    sampler = sampler_for(
+        run.family,
         TokenStore(run.tokens, "train"),
+        config=model.config,
+        pieces=pieces,
         batch_size=settings.batch_size,
         window=settings.window,
         seed=run.seed,
-        vocabulary=model.config.vocabulary,
         jitter=settings.window_jitter,
     )
-    heldout = _Heldout(run, model, sampler_name, world)
+    heldout = _Heldout(run, model, pieces, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
     checkpoint = checkpoints.latest()
     if checkpoint is None:
@@ -153,15 +154,16 @@ def _train(
 class _Heldout:
     """Held-out text of a run, ready to be measured at any time."""
 
-    def __init__(self, run: LanguageModelRun, model: LanguageModel, sampler: str, world: World) -> None:
+    def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.store = TokenStore(run.tokens, "heldout")
         self.world = world
         self.sampler = heldout_sampler(
-            sampler,
+            run.family,
             self.store,
+            config=model.config,
+            pieces=pieces,
             batch_size=run.training.batch_size,
             window=run.training.window,
-            vocabulary=model.config.vocabulary,
             workers=world.size,
         )
 
@@ -245,11 +247,13 @@ def start_model(run: LanguageModelRun) -> LanguageModel:
             settings=run.model,
             tokenizer=tokenizer.kind,
         )
+        model.bind(tokenizer)
         model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
         return model
     encoder = load_encoder(run.parent)
     if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
         encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
+        encoder.model.bind(tokenizer)
         # New pieces have no frequency yet, and shared ones that of the other corpus.
         encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     return encoder.model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -37,10 +39,8 @@ class SentencePairSampler(WindowSampler):
         DataError: the store holds only one document, so there is no other to draw from.
     """
 
-    def __init__(
-        self, store: Tokens, *, batch_size: int, window: int, seed: int, vocabulary: int, jitter: float = 0
-    ) -> None:
-        super().__init__(store, batch_size=batch_size, window=window, seed=seed, vocabulary=vocabulary)
+    def __init__(self, store: Tokens, *, window: int, **options: Any) -> None:
+        super().__init__(store, window=window, **options)
         if store.documents < 2:
             raise DataError("next-sentence prediction needs at least two documents; the corpus holds one")
         self.text = window - FRAME

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
 
 from components.errors import DataError
-from components.models.base import Carry, LanguageModel
+from components.models.base import Carry, LanguageModel, ModelConfig
 from components.tokenization.store import TokenStore
 from components.training.precision import Precision, computing
-from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.samplers import WindowSampler, sampler_for
 from components.training.world import World
 
 #: The held-out batches do not depend on the run's seed: all runs are measured on the same ones.
@@ -43,13 +44,20 @@ class Perplexity:
 
 
 def heldout_sampler(
-    name: str, store: TokenStore, *, batch_size: int, window: int, vocabulary: int, workers: int
+    family: str,
+    store: TokenStore,
+    *,
+    config: ModelConfig,
+    pieces: Sequence[str],
+    batch_size: int,
+    window: int,
+    workers: int,
 ) -> WindowSampler | None:
     """Batches of held-out text in windows of constant length; None if there is too little text to measure anything."""
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:
-        return SAMPLERS[name](store, batch_size=rows, window=window, seed=SEED, vocabulary=vocabulary)
+        return sampler_for(family, store, config=config, pieces=pieces, batch_size=rows, window=window, seed=SEED)
     except DataError:
         return None
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from components.models import family
+from components.models.base import ModelConfig
 from components.training.pairs import SentencePairSampler
 from components.training.streams import BidirectionalStreamSampler, StreamSampler
 from components.training.windows import Sampler, Tokens, WindowSampler
@@ -12,4 +16,28 @@ SAMPLERS: dict[str, type[WindowSampler]] = {
     "sentence_pairs": SentencePairSampler,
 }
 
-__all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler"]
+__all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]
+
+
+def sampler_for(
+    name: str,
+    store: Tokens,
+    *,
+    config: ModelConfig,
+    pieces: Sequence[str],
+    batch_size: int,
+    window: int,
+    seed: int,
+    jitter: float = 0,
+) -> WindowSampler:
+    """The sampler that the family `name` learns from; arguments as for `WindowSampler`."""
+    return SAMPLERS[family(name).sampler](
+        store,
+        batch_size=batch_size,
+        window=window,
+        seed=seed,
+        vocabulary=config.vocabulary,
+        jitter=jitter,
+        config=config,
+        pieces=pieces,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -28,10 +30,8 @@ class StreamSampler(WindowSampler):
     are drawn in pairs, `window` + d and `window` - d, so step 2k begins at 2k * `window` of its lane.
     """
 
-    def __init__(
-        self, store: Tokens, *, batch_size: int, window: int, seed: int, vocabulary: int, jitter: float = 0
-    ) -> None:
-        super().__init__(store, batch_size=batch_size, window=window, seed=seed, vocabulary=vocabulary, jitter=jitter)
+    def __init__(self, store: Tokens, *, batch_size: int, **options: Any) -> None:
+        super().__init__(store, batch_size=batch_size, **options)
         self.lane = store.tokens // batch_size
         self._orders: dict[int, tuple[Ids, Ids]] = {}
         self._buffers: dict[tuple[int, bool], tuple[int, Ids]] = {}

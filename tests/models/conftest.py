@@ -19,10 +19,12 @@ from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
-from components.training.samplers import SAMPLERS
+from components.training.samplers import sampler_for
 
 VOCABULARY = 24
 WINDOW = 16
+#: The special pieces and a, b, c ...
+PIECES = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY))]
 ROWS = 8
 
 BatchOf = Callable[..., Batch]
@@ -59,8 +61,10 @@ def batch_of() -> BatchOf:
     store = TinyStore()
 
     def batch(family: str, step: int = 0) -> Batch:
-        sampler = SAMPLERS[FAMILIES[family].sampler]
-        return sampler(store, batch_size=ROWS, window=WINDOW, seed=0, vocabulary=VOCABULARY).batch(step)
+        config = FAMILIES[family].config(vocabulary=VOCABULARY)
+        return sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0).batch(
+            step
+        )
 
     return batch
 
@@ -89,8 +93,7 @@ def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
     """`tokenizer_directory("char", surplus=0)`: a saved tokenizer with VOCABULARY (and `surplus`) pieces."""
 
     def save(kind: str, *, surplus: int = 0) -> Path:
-        letters = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY + surplus)]
-        pieces = [*SPECIAL_PIECES, *letters]
+        pieces = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY + surplus))]
         plain = Segmentation("none")
         tokenizer: Tokenizer
         if kind == "char":
