@@ -19,6 +19,7 @@ from components.errors import ConfigError
 
 Start = Literal["scratch", "pretrained", "adapted"]
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
+TokenizerKind = Literal["wordpiece", "word", "char", "open_word"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -118,6 +119,8 @@ class WordPieceSettings(Section):
 
 
 class WordSettings(Section):
+    """Of the kinds `word` and `open_word`: the latter gives unseen words ids of their own, for models that spell."""
+
     vocabulary: Positive = 12000
     lowercase: bool = True
     min_frequency: Positive = 3
@@ -132,7 +135,7 @@ class TokenizerSettings(Section):
     """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
 
     #: The kinds to train: each family's `pretrain.<family>.tokenizer` must be among them.
-    kinds: list[Literal["wordpiece", "word", "char"]] = Field(default=["wordpiece"], min_length=1)
+    kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
     #: Whose vocabulary the domain's text gets: its own (the model is re-mapped to it), or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
     segmenter: Literal["auto", "none", "thai"] = "auto"
@@ -178,7 +181,7 @@ class LanguageModelTraining(Training):
 class PretrainSettings(Section):
     """One family's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
 
-    tokenizer: Literal["wordpiece", "word", "char"]
+    tokenizer: TokenizerKind
     preset: str | None = None
     model: dict[str, Any] = {}
     training: LanguageModelTraining

@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -28,6 +28,7 @@ KINDS: Final[dict[str, str]] = {
     "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
     "word": "components.tokenization.word:WordTokenizer",
     "char": "components.tokenization.char:CharTokenizer",
+    "open_word": "components.tokenization.open_word:OpenWordTokenizer",
 }
 
 #: Their ids are part of the fingerprint. Never edit them: every stored tokenizer would count as changed.
@@ -83,6 +84,10 @@ class Tokenizer(ABC):
         """Number of pieces, the special ones included."""
         return len(self.pieces)
 
+    def spelling(self, id_: int) -> str:
+        """The piece that an id stands for."""
+        return self.pieces[id_]
+
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         """All ids of all texts in one flat array, without special pieces and without segmentation.
@@ -136,9 +141,14 @@ class Tokenizer(ABC):
         """
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())
-        for ids in self.encode_batch(PROBES):
-            digest.update(np.asarray(ids, dtype="<i4").tobytes() + b"|")
+        for probed in self._probed():
+            digest.update(probed + b"|")
         return digest.hexdigest()
+
+    def _probed(self) -> Iterator[bytes]:
+        """What becomes of each of the probe texts."""
+        for ids in self.encode_batch(PROBES):
+            yield np.asarray(ids, dtype="<i4").tobytes()
 
     def save(self, directory: Path) -> None:
         """Write config.json, the vocabulary file and, where there are counts, frequencies.npy into `directory`."""

@@ -100,7 +100,7 @@ class BertWordsTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         words: list[str] = []
         for id_ in ids:
-            piece = self.pieces[id_]
+            piece = self.spelling(id_)
             if id_ in _HIDDEN:
                 continue
             if words and self._continues(id_):

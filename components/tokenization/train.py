@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import Section, TokenizerSettings
+from components.config import Section, TokenizerKind, TokenizerSettings
 from components.errors import DataError
 from components.ingestion import corpus
 from components.tokenization.base import Tokenizer
 from components.tokenization.char import train_char
 from components.tokenization.measure import measure
+from components.tokenization.open_word import train_open_word
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END
@@ -38,7 +39,7 @@ class TokenizerJob(Section):
 
     corpus: Path
     output: Path
-    kind: Literal["wordpiece", "word", "char"]
+    kind: TokenizerKind
     settings: TokenizerSettings
 
 
@@ -91,6 +92,8 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
         tokenizer = train_char(texts, settings=settings.char, segmentation=segmentation)
     elif kind == "word":
         tokenizer = train_word(texts, settings=settings.word, segmentation=segmentation)
+    elif kind == "open_word":
+        tokenizer = train_open_word(texts, settings=settings.word, segmentation=segmentation)
     else:
         tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
     ids, _ = tokenizer.encode_ragged(texts)

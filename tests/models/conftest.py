@@ -15,6 +15,7 @@ from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
@@ -99,7 +100,7 @@ def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
         if kind == "char":
             tokenizer = CharTokenizer(pieces, segmentation=plain)
         else:
-            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
             tokenizer = cls(pieces, segmentation=plain, lowercase=True, strip_accents=True)
         directory = tmp_path / f"{kind}-{surplus}"
         tokenizer.save(directory)

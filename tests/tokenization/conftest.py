@@ -12,6 +12,7 @@ from components.artifacts import writing
 from components.ingestion import corpus
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
@@ -52,7 +53,7 @@ def make() -> MakeTokenizer:
         segmentation = Segmentation(segmenter)
         if kind == "char":
             return CharTokenizer(vocabulary, segmentation=segmentation)
-        cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+        cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
         return cls(
             vocabulary,
             segmentation=segmentation,
