@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
-from components.tokenization import Tokenizer
+from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -77,8 +78,20 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def model(name: str) -> LanguageModel:
-    return build_model(name, vocabulary=VOCABULARY)
+def build(name: str, tokenizer_directory: Callable[..., Path]) -> Callable[..., LanguageModel]:
+    """`build(dropout=0.3)`: the family's model with these settings, told its pieces."""
+
+    def fresh(**settings: Any) -> LanguageModel:
+        model = build_model(name, vocabulary=VOCABULARY, settings=settings)
+        model.bind(load_tokenizer(tokenizer_directory(FAMILIES[name].tokenizers[0])))
+        return model
+
+    return fresh
+
+
+@pytest.fixture
+def model(build: Callable[..., LanguageModel]) -> LanguageModel:
+    return build()
 
 
 @pytest.fixture

@@ -174,9 +174,8 @@ def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, nam
     assert float(total) / int(count) == pytest.approx(float(-frequencies.log()[targets].mean()), abs=0.25)
 
 
-def test_dropout_can_be_turned_off_and_on(model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts) -> None:
-    settings = {key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")}
-    model = build_model(name, vocabulary=VOCABULARY, settings=settings)
+def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], name: str, texts: Texts) -> None:
+    model = build(**{key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")})
     quiet = states(model, texts)[-1]
     model.train()
     assert not torch.allclose(model.hidden_states(*texts)[-1], quiet)
