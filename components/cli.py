@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from components.config import load_params
 from components.errors import HeadstartError
@@ -51,6 +54,20 @@ def data(*, directory: Path = Path("data")) -> None:
 
 
 @app.command()
+def families(*, params: ParamsFile = PARAMS) -> None:
+    """What the last run says of its families side by side, best first (`bakeoff` runs it)."""
+    from components.studies import bakeoff
+
+    run = load_params(params).run
+    columns, rows = bakeoff.table(bakeoff.entries(Path(run.out), families=run.families, tasks=run.tasks))
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    # As wide as it has to be: a log has no edge.
+    Console(width=max(120, 24 * len(columns))).print(table)
+
+
+@app.command()
 def label(
     source: Path,
     output: Path,
@@ -74,6 +91,7 @@ def label(
 #: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
 FLOWS = {
     "retrain": "Bring everything up to date, from raw data to the promoted classifier.",
+    "bakeoff": "Pretrain several families at one budget and compare what each is worth.",
     "schedule": "Retrain by itself at the times of a cron line.",
     "predict": "Label a csv, jsonl or parquet file with the champion.",
     "promote": "Let the challenger stand against the champion again.",

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from components.errors import ConfigError
 
 Start = Literal["scratch", "pretrained", "adapted"]
+#: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
+FROZEN = "-frozen"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 TokenizerKind = Literal["wordpiece", "word", "char", "open_word"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -168,14 +170,22 @@ class Training(Section):
 
 
 class LanguageModelTraining(Training):
-    """`tokens` is the training budget in input tokens (characters for a character model)."""
+    """The budget is either `tokens`, input tokens (characters for a character model), or `seconds` of training on the
+    machine at hand: the first seconds measure its speed, the steps that fit are then fixed for every later attempt."""
 
-    tokens: Positive
+    tokens: Positive | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
     window: Positive = 64
     #: Standard deviation of the window's length around `window` (AWD-LSTM section 5); recurrent models only, 0: none.
     window_jitter: Annotated[float, Field(ge=0)] = 5
     #: Start embeddings that are not learned yet from co-occurrence vectors of the same text; not for characters.
     vectors: bool = False
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> LanguageModelTraining:
+        if (self.tokens is None) == (self.seconds is None):
+            raise ValueError("needs a budget: either tokens or seconds")
+        return self
 
 
 class PretrainSettings(Section):
@@ -212,6 +222,8 @@ class FinetuneSettings(Section):
     """
 
     method: Literal["features", "finetune"] = "finetune"
+    #: With method `finetune`: score the head alone, on the frozen encoder, as a system of its own (not from scratch).
+    frozen: bool = False
     #: Which hidden states the head reads.
     layers: LayerChoice = "all"
     #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models),

@@ -189,6 +189,7 @@ def _report(params: Params) -> dict[str, Arguments]:
             "out": Path(params.run.out),
             "families": params.run.families,
             "tasks": params.run.tasks,
+            "starts": params.run.starts,
             "output": _out(params, "report"),
         }
     }

@@ -59,22 +59,23 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
-    per_step = run.training.batch_size * run.training.window
-    steps = checkpoints.steps()
-    done = steps[-1] * per_step if steps else 0
-    with Progress(run.name, total=run.steps * per_step, unit="tok", done=done) as bar:
-        reached = float(done)
+    counted, unit = ("tokens", "tok") if run.training.tokens else ("seconds", "s")
+    total = run.steps * run.step_tokens if run.steps else run.training.seconds
+    stored = checkpoints.latest() if checkpoints.steps() else None
+    done = float(stored.numbers["progressed"][counted]) if stored else 0.0
+    with Progress(run.name, total=total, unit=unit, done=done) as bar:
+        reached = done
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
             # After a worker was lost, some steps are done again: the line waits until they are.
-            advance = max(0.0, min(numbers["tokens"], run.steps * per_step) - reached)
+            advance = max(0.0, numbers[counted] - reached)
             reached += advance
-            bar.advance(advance, **{name: f"{value:.3f}" for name, value in numbers.items() if name != "tokens"})
+            bar.advance(advance, **({"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}))
 
         cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
     checkpoint = checkpoints.latest()
-    if checkpoint is None or checkpoint.step < run.steps:
+    if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
     model = start_model(run)
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
@@ -92,7 +93,7 @@ def write_encoder(
     progressed = trained.progressed
     numbers: dict[str, Any] = {
         "tokens": progressed.tokens,
-        "steps": run.steps,
+        "steps": progressed.steps,
         "seconds": round(progressed.seconds, 2),
         "tokens_per_second": round(progressed.tokens / max(progressed.seconds, 1e-9), 1),
         "workers": progressed.workers,

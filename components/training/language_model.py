@@ -6,6 +6,7 @@ workers may be killed at any moment, and need not share a disk with the stage if
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ from components.training.groups import decayed
 from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.perplexity import heldout_sampler, measure
-from components.training.precision import choose
+from components.training.precision import Precision, choose
 from components.training.samplers import WindowSampler, sampler_for
 from components.training.vectors import cooccurrence_vectors, start_embeddings
 from components.training.world import Worker, World
@@ -37,6 +38,10 @@ CURVE_POINTS = 20
 CURVE_PIECES = 4096
 #: Pieces over which perplexity is measured before and after.
 FINAL_PIECES = 32_768
+#: A budget in seconds: steps are timed for at most this share of it and this many, after some that warm up.
+MEASURED_SHARE = 0.03
+MEASURED_STEPS = 200
+WARM_UP_STEPS = 3
 #: Steps between two exchanges on whether a checkpoint is due, where several workers must agree.
 AGREE_EVERY = 10
 
@@ -65,15 +70,21 @@ class LanguageModelRun(Section):
     key: str = ""
 
     @property
-    def steps(self) -> int:
-        """Steps that take in the token budget."""
-        return max(1, round(self.training.tokens / (self.training.batch_size * self.training.window)))
+    def step_tokens(self) -> int:
+        """Input tokens of a step, on average."""
+        return self.training.batch_size * self.training.window
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that take in the token budget; None where the budget is time."""
+        return None if self.training.tokens is None else max(1, round(self.training.tokens / self.step_tokens))
 
 
 @dataclass
 class Progressed:
-    """What a run has to show so far; stored in every checkpoint."""
+    """What a run has to show so far; stored in every checkpoint. `steps` is how many it will take."""
 
+    steps: int = 0
     seconds: float = 0.0
     tokens: int = 0
     workers: int = 1
@@ -109,8 +120,9 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
         precision = world.share(choose(model, batch, settings.precision, world.device))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
-        progressed = Progressed(before=heldout.measure(state, pieces=FINAL_PIECES))
-        # Holds the choice of precision, so that whatever comes next, every attempt computes alike.
+        steps = run.steps or world.share(_steps_in_time(run, model, sampler, precision, world))
+        progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
+        # Holds what a clock decided (precision, steps), so that whatever comes next, every attempt computes alike.
         _save(checkpoints, state, progressed, world)
     else:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
@@ -129,7 +141,7 @@ def _train(
     progressed: Progressed,
     worker: Worker,
 ) -> None:
-    world, total = worker.world, run.steps
+    world, total = worker.world, progressed.steps
     saved = clock = time.perf_counter()
     for report in train(state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world):
         now = time.perf_counter()
@@ -147,8 +159,30 @@ def _train(
             _save(checkpoints, state, progressed, world)
             saved = time.perf_counter()
         shown = {"loss": progressed.losses[-1]} if progressed.losses else {}
-        worker.publish({"tokens": float(progressed.tokens), **shown})
+        worker.publish({"tokens": float(progressed.tokens), "seconds": progressed.seconds, **shown})
         clock = time.perf_counter()
+
+
+def _steps_in_time(
+    run: LanguageModelRun, model: LanguageModel, sampler: WindowSampler, precision: Precision, world: World
+) -> int:
+    """Steps that fit into the budget of seconds, by the median time of some steps on a copy of the model."""
+    settings = run.training
+    assert settings.seconds is not None
+    copied = copy.deepcopy(model)
+    state = TrainingState.fresh(copied, decayed(copied.parameters()), settings=settings, precision=precision)
+    times: list[float] = []
+    clock = began = time.perf_counter()
+    for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):
+        if world.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        times.append(now - clock)
+        clock = now
+        # Workers exchange gradients in every step, so all of them must take the same number.
+        if world.share(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
+            break
+    return max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times))))
 
 
 class _Heldout:

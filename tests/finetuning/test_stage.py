@@ -282,3 +282,22 @@ def test_another_tokenizer_under_an_encoder_is_refused(make_job, in_process) -> 
     with pytest.raises(ArtifactError, match="tokenizer"):
         finetune(job)
     assert not job.output.exists()
+
+
+def test_the_frozen_encoder_is_scored_beside_the_tuned_one(make_job, in_process) -> None:
+    both = pq.read_table(finetune(make_job(name="both", frozen=True)) / "runs.parquet").to_pylist()
+    alone = pq.read_table(finetune(make_job(name="alone", method="features")) / "runs.parquet").to_pylist()
+    tuned = pq.read_table(finetune(make_job(name="tuned")) / "runs.parquet").to_pylist()
+    assert {row["system"]: row["start"] for row in both} == {
+        "ulmfit-adapted": "adapted",
+        "ulmfit-adapted-frozen": "adapted-frozen",
+    }
+    frozen = [row for row in both if row["start"] == "adapted-frozen"]
+    names = {"system": "ulmfit-adapted", "start": "adapted"}
+    assert [row | names for row in frozen] == alone
+    assert [row for row in both if row["start"] == "adapted"] == tuned
+
+
+def test_random_weights_are_never_scored_frozen(make_job, in_process) -> None:
+    output = finetune(make_job(trained=False, frozen=True))
+    assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}

@@ -5,19 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings
+from components.config import ClusterSettings, LanguageModelTraining
 from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import ScratchJob, pretrain, scratch
 from components.tokenization import load_tokenizer
-from components.training import checkpoint, encoders
+from components.training import checkpoint, encoders, language_model
+from components.training.checkpoint import CheckpointStore
+from components.training.language_model import LanguageModelRun, work
+from components.training.loop import StepReport
+from components.training.world import Worker
 from tests.training.helpers import TINY, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -205,3 +212,51 @@ def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, famil
     assert encoder.model.config.model_dump(include=set(model)) == model
     other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
     assert not same_bits(weights(job.output), weights(other))
+
+
+def timed(seconds: float) -> LanguageModelTraining:
+    return LanguageModelTraining.model_validate(
+        {**lm_settings().model_dump(), "tokens": None, "seconds": seconds, "rate": 0.01}
+    )
+
+
+def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
+    run = LanguageModelRun(
+        name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
+        training=job.training, storage=str(tmp_path / "checkpoints"), key="run",
+    )  # fmt: skip
+    told: list[float] = []
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
+    real = language_model.train
+
+    def breaks_off(*arguments: Any, **named: Any) -> Iterator[StepReport]:
+        for report in real(*arguments, **named):
+            yield report
+            if report.step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(language_model, "train", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        work(run, Worker())
+    # Another clock later on changes nothing: the steps are those of the first attempt.
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
+    monkeypatch.setattr(language_model, "train", real)
+    work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))
+    stored = CheckpointStore(run.storage, key=run.key).latest()
+    assert stored is not None and stored.step == 5
+    assert stored.numbers["progressed"]["steps"] == 5
+    assert len(told) < 5
+
+
+def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "bert", tmp_path, training=timed(0.2))
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    assert metrics["steps"] >= 1
+    assert metrics["tokens"] == metrics["steps"] * 4 * 8
+
+
+@pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
+def test_one_budget_is_wanted(budget: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
+        LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
