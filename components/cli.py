@@ -88,6 +88,21 @@ def label(
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without text" if done.empty else ""))
 
 
+@app.command()
+def serve(
+    *,
+    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    host: str = "127.0.0.1",
+    port: int = 5001,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Serve the champion over HTTP with MLflow's server, until it is stopped."""
+    from components.registry.serving import serve as serve_champion
+
+    settings = load_params(params)
+    raise typer.Exit(serve_champion(settings.registry, task or settings.run.tasks[0], host=host, port=port))
+
+
 #: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
 FLOWS = {
     "retrain": "Bring everything up to date, from raw data to the promoted classifier.",

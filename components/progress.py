@@ -61,6 +61,9 @@ class Progress:
         """Count `amount` more units; `numbers` (a loss, say) stand at the end of the line from then on."""
         if numbers:
             self._bar.set_postfix(numbers, refresh=False)
+        if self._bar.total is not None:
+            # Fractions that add up to a hair more than the total would leave "-00:00".
+            amount = min(amount, self._bar.total - self._bar.n)
         self._bar.update(amount)
 
     def __enter__(self) -> Progress:

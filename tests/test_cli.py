@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,14 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_handed_over_verb_has_its_program(verb: str) -> None:
     source = (ROOT / "flows" / f"{verb}.py").read_text()
     assert '__name__ == "__main__"' in source
+
+
+def test_serve_needs_a_champion(tmp_path: Path) -> None:
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["registry"]["tracking"] = f"sqlite:///{tmp_path / 'empty.db'}"
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    command = [sys.executable, "-m", "components.cli", "serve", "--params", str(tmp_path / "params.yaml")]
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and "champion" in done.stderr and "Traceback" not in done.stderr

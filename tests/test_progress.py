@@ -29,3 +29,13 @@ def test_a_resumed_step_starts_where_it_was(monkeypatch: pytest.MonkeyPatch) -> 
         bar.advance(25)
     assert " 50%  50.0/100 tok" in log.getvalue().splitlines()[0]
     assert " 75%  75.0/100 tok" in log.getvalue().splitlines()[-1]
+
+
+def test_more_than_the_total_is_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    log = io.StringIO()
+    with Progress("ingest", total=10.0, unit="MB", stream=log) as bar:
+        for _ in range(4):
+            bar.advance(2.6)
+    assert log.getvalue().splitlines()[-1].startswith("ingest  100%  10.0/10.0 MB")
+    assert "-00:00" not in log.getvalue()

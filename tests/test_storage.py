@@ -8,25 +8,15 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError, StorageError
 from components.storage import ensure_bucket, get_folder, put_folder, split_address
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
-
-
 @pytest.fixture
-def store(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    _set_environment(monkeypatch, server)
+def store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    _set_environment(monkeypatch, s3_server)
     yield
     client = boto3.client("s3")
     for bucket in client.list_buckets()["Buckets"]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pyarrow.fs
 import pytest
 import torch
-from moto.server import ThreadedMotoServer
 
 from components.errors import TrainingError
 from components.training.checkpoint import NUMBERS, TENSORS, CheckpointStore
@@ -17,18 +15,9 @@ from components.training.checkpoint import NUMBERS, TENSORS, CheckpointStore
 STATE = {"weight": torch.arange(6.0)}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
-
-
 @pytest.fixture
-def storage(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+def storage(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
