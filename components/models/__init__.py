@@ -6,7 +6,7 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import bert, flair, ulmfit
+from components.models import bert, elmo, flair, ulmfit
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -18,6 +18,7 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         ulmfit.FAMILY,
         bert.FAMILY,
         flair.FAMILY,
+        elmo.FAMILY,
     )
 }
 

@@ -33,6 +33,10 @@ TINY = {
     "ulmfit": ("wordpiece", {"embedding": 8, "hidden": 12, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1}),
     "bert": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16}),
     "flair": ("char", {"embedding": 6, "hidden": 8}),
+    "elmo": (
+        "open_word",
+        {"characters": 4, "filters": ((1, 3), (2, 4)), "cells": 8, "projection": 6, "dropout": 0.1},
+    ),
 }
 
 
@@ -128,9 +132,9 @@ def make_inputs(root: Path) -> Path:
                 output=root / "corpus" / corpus,
             )
         )
-        for kind in ("wordpiece", "char"):
+        for kind in sorted({kind for kind, _ in TINY.values()}):
             tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
-            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 70}})
+            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 70}, "word": {"vocabulary": 15}})
             train_tokenizer(
                 TokenizerJob(corpus=root / "corpus" / corpus, output=tokenizer, kind=kind, settings=settings)
             )

@@ -1,0 +1,29 @@
+"""Two models that read a text in opposite directions.
+
+Shapes: B texts, T pieces (padding included), D width of both directions joined.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def turned(lengths: Tensor, columns: int) -> Tensor:
+    """(B, columns) places that turn each row round within its own length: the backward model starts at the text's true
+    end, and padding stays behind it. Turning round twice gives the first order again."""
+    return (lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)) % columns
+
+
+def joined(ahead_BTD: Tensor, back_BTD: Tensor, turned_BT: Tensor) -> Tensor:
+    """Forward outputs and those of the turned text, side by side at each place of the text."""
+    index_BTD = turned_BT.unsqueeze(-1).expand(-1, -1, back_BTD.shape[-1])
+    return torch.cat([ahead_BTD, back_BTD.gather(1, index_BTD)], -1)
+
+
+def both_ends(hidden_BTD: Tensor, lengths: Tensor) -> Tensor:
+    """(B, D): between the special pieces at both ends, the forward half after the text's last piece and the backward
+    half after (in its own order) the first."""
+    ahead, back = hidden_BTD.chunk(2, dim=-1)
+    rows = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
+    return torch.cat([ahead[rows, lengths - 2], back[rows, torch.ones_like(lengths)]], dim=-1)
