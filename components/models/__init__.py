@@ -6,7 +6,7 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import bert, elmo, flair, ulmfit
+from components.models import albert, bert, elmo, flair, gpt, roberta, ulmfit
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -19,6 +19,9 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         bert.FAMILY,
         flair.FAMILY,
         elmo.FAMILY,
+        gpt.FAMILY,
+        roberta.FAMILY,
+        albert.FAMILY,
     )
 }
 

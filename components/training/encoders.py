@@ -14,7 +14,7 @@ import torch
 from components import cluster, models, training
 from components.artifacts import Draft, read_manifest
 from components.config import ClusterSettings
-from components.errors import ArtifactError, TrainingError
+from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import load_encoder, save_encoder
 from components.progress import Progress
@@ -53,7 +53,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
     Raises:
         ArtifactError: an input is incomplete, or the tokens were not made with this tokenizer.
-        ConfigError: sizes of the model that do not exist.
+        ConfigError: sizes of the model that do not exist, or a window longer than its positions.
         TrainingError: training cannot go on.
     """
     _check(run)
@@ -143,9 +143,18 @@ def _check(run: LanguageModelRun) -> None:
     if run.parent is None:
         # Says what is wrong with the sizes without making the weights.
         with torch.device("meta"):
-            start_model(run)
-    elif (found := load_encoder(run.parent).family) != run.family:
-        raise ArtifactError(f"{run.parent}: holds {found!r}; run the pretrain stage of {run.family} first")
+            model = start_model(run)
+    else:
+        parent = load_encoder(run.parent)
+        if parent.family != run.family:
+            raise ArtifactError(f"{run.parent}: holds {parent.family!r}; run the pretrain stage of {run.family} first")
+        model = parent.model
+    window, positions = run.training.window, model.max_tokens
+    if positions is not None and window > positions:
+        raise ConfigError(
+            f"{run.name}: training.window {window} is longer than the model's {positions} positions; lower it, or "
+            "pretrain a model with more (model.positions)"
+        )
 
 
 def _key(run: LanguageModelRun) -> str:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from components.models import family
 from components.models.base import ModelConfig
-from components.training.pairs import SentencePairSampler
-from components.training.streams import BidirectionalStreamSampler, StreamSampler
+from components.training.pairs import SentenceOrderSampler, SentencePairSampler
+from components.training.rows import FullSentencesSampler
+from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
 from components.training.windows import Sampler, Tokens, WindowSampler
 
 SAMPLERS: dict[str, type[WindowSampler]] = {
     "stream": StreamSampler,
     "bidirectional_stream": BidirectionalStreamSampler,
     "sentence_pairs": SentencePairSampler,
+    "sentence_order": SentenceOrderSampler,
+    "full_sentences": FullSentencesSampler,
+    "packed": PackedSampler,
 }
 
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]

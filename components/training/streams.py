@@ -109,6 +109,13 @@ class StreamSampler(WindowSampler):
         return self._orders[epoch]
 
 
+class PackedSampler(StreamSampler):
+    """`StreamSampler` in windows of one length, for models that carry nothing over and know only so many positions."""
+
+    def __init__(self, store: Tokens, *, jitter: float = 0, **options: Any) -> None:
+        super().__init__(store, **options)
+
+
 class BidirectionalStreamSampler(StreamSampler):
     """`StreamSampler` in both directions at once.
 

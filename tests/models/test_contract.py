@@ -114,9 +114,7 @@ def test_padding_never_changes_real_positions(model: LanguageModel, texts: Texts
 
 def test_shapes_of_states_and_summary(model: LanguageModel, texts: Texts) -> None:
     tokens, lengths = texts
-    layers = states(model, texts)
-    assert len(layers) == len(model.layer_groups())
-    for layer in layers:
+    for layer in states(model, texts):
         assert layer.shape[:2] == tokens.shape
         assert model.summary(layer, lengths).shape == (len(tokens), layer.shape[-1])
 
@@ -130,14 +128,19 @@ def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: 
     assert {key for key, parameter in model.named_parameters() if id(parameter) in grouped} == used
 
 
-def test_layer_groups_are_in_the_order_of_the_layers(model: LanguageModel, texts: Texts) -> None:
+def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: Texts) -> None:
+    """Layers above the last group, where weights are shared, use the groups that there are."""
     model.eval()
     groups = model.layer_groups()
-    for index, layer in enumerate(model.hidden_states(*texts)):
+    layers = model.hidden_states(*texts)
+    assert len(groups) <= len(layers)
+    for index, layer in enumerate(layers):
         gradients = torch.autograd.grad(
-            layer.float().square().sum(), [group[0] for group in groups], allow_unused=True, retain_graph=True
-        )
-        assert [gradient is not None for gradient in gradients] == [depth <= index for depth in range(len(groups))]
+            layer.float().square().sum(), [parameter for group in groups for parameter in group],
+            allow_unused=True, retain_graph=True,
+        )  # fmt: skip
+        depths = [depth for depth, group in enumerate(groups) for _ in group]
+        assert [gradient is not None for gradient in gradients] == [depth <= index for depth in depths]
 
 
 def test_remapping_moves_rows_and_averages_for_new_ones(model: LanguageModel, texts: Texts) -> None:

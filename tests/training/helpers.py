@@ -37,6 +37,9 @@ TINY = {
         "open_word",
         {"characters": 4, "filters": ((1, 3), (2, 4)), "cells": 8, "projection": 6, "dropout": 0.1},
     ),
+    "gpt": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "positions": 16, "band": 4}),
+    "roberta": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16, "whole_words": True}),
+    "albert": ("wordpiece", {"width": 8, "embedding": 6, "layers": 2, "heads": 2, "positions": 16}),
 }
 
 

@@ -58,7 +58,7 @@ def test_too_little_text() -> None:
         StreamSampler(store, batch_size=4, window=8, seed=0, vocabulary=20)
     with pytest.raises(DataError, match="at least two documents; the corpus holds one"):
         SentencePairSampler(store, batch_size=1, window=8, seed=0, vocabulary=20)
-    with pytest.raises(DataError, match=r"training.window 4 leaves no room for two sentences; choose at least 5"):
+    with pytest.raises(DataError, match=r"training.window 4 leaves no room for two pieces of text; choose at least 5"):
         SentencePairSampler(numbered_store(), batch_size=1, window=4, seed=0, vocabulary=20)
 
 
