@@ -83,9 +83,9 @@ class Masking:
         ranks = np.empty(len(starts))
         room, later = self.predicted, len(starts)
         for rank, word in enumerate(np.argsort(order[starts], kind="stable")):
-            # A word that does not fit waits behind all that do.
-            fits = lengths[word] <= room
-            ranks[word] = rank if fits else rank + later
+            # A word that does not fit waits behind all that do, and special pieces behind all words.
+            fits = lengths[word] <= room and not special[starts[word]]
+            ranks[word] = rank if fits else rank + later * (1 + special[starts[word]])
             room -= lengths[word] if fits else 0
         return np.repeat(ranks, lengths) + np.arange(len(tokens)) / len(tokens)
 

@@ -8,9 +8,10 @@ import torch
 
 from components.errors import DataError, TrainingError
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
-from components.training.pairs import SentencePairSampler
+from components.training.pairs import SentenceOrderSampler, SentencePairSampler
+from components.training.rows import FullSentencesSampler
 from components.training.samplers import SAMPLERS
-from components.training.streams import BidirectionalStreamSampler, StreamSampler
+from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
 from tests.training.helpers import MemoryStore, numbered_store
 
 EVERY = sorted(SAMPLERS)
@@ -181,3 +182,89 @@ def test_short_documents_share_a_row() -> None:
     batch = SentencePairSampler(store, batch_size=2, window=16, seed=0, vocabulary=20).batch(5)
     assert batch["tokens"].shape == (2, 16)
     assert np.isin(unmask(batch).numpy(), [START, END, 7, 8, 9, 10]).all()
+
+
+def test_packed_windows_have_one_length() -> None:
+    packed = PackedSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500, jitter=3)
+    stream = StreamSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500)
+    for step in range(20):
+        assert packed.rate_scale(step) == 1
+        assert packed.tokens_before(step) == 48 * step
+        assert all(torch.equal(rows, stream.batch(step)[key]) for key, rows in packed.batch(step).items())
+
+
+def test_full_sentences_go_on_across_documents() -> None:
+    store = numbered_store(documents=60)
+    full = FullSentencesSampler(store, batch_size=8, window=32, seed=0, vocabulary=2000)
+    seen: set[int] = set()
+    for step in range(10):
+        batch = full.batch(step)
+        assert sorted(batch) == ["positions", "targets", "tokens"]
+        for row in unmask(batch).tolist():
+            assert (row[0], row[-1]) == (START, END)
+            # Sentences have 5 pieces, documents 20, and pieces count from 5: END stands behind every twentieth.
+            assert row[1] % 5 == 0
+            text = [piece for piece in row[1:-1] if piece != END]
+            assert text == list(range(row[1], row[1] + len(text))) or 1204 in text
+            assert [piece % 20 for piece, after in zip(row[1:-1], row[2:-1], strict=False) if after == END] in (
+                [4],
+                [4, 4],
+            )
+            seen |= set(text)
+    assert len(seen) > 1000
+
+
+def test_a_text_that_comes_again_is_masked_anew() -> None:
+    full = FullSentencesSampler(numbered_store(), batch_size=1, window=22, seed=0, vocabulary=500)
+    rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for step in range(40 * full.slots):
+        batch = full.batch(step)
+        rows.setdefault(tuple(unmask(batch)[0].tolist()), set()).add(tuple(batch["positions"][0].tolist()))
+    again = [masks for masks in rows.values() if len(masks) > 1]
+    assert len(again) > len(rows) / 2
+
+
+def test_whole_words_reach_the_sampler() -> None:
+    from components.models.roberta import RoBERTaConfig
+
+    # Every second piece goes on with the word of the piece before it.
+    pieces = [f"##{piece}" if piece >= FIRST_ORDINARY and piece % 2 == 0 else str(piece) for piece in range(500)]
+    config = RoBERTaConfig(vocabulary=500, whole_words=True)
+    options = {"batch_size": 8, "window": 40, "seed": 0, "vocabulary": 500, "config": config, "pieces": pieces}
+    split = 0
+    for step in range(10):
+        batch = FullSentencesSampler(numbered_store(), **options).batch(step)  # type: ignore[arg-type]
+        for row, positions in zip(unmask(batch).tolist(), batch["positions"].tolist(), strict=True):
+            split += sum(
+                row[place] % 2 == 0 and place - 1 not in positions for place in positions if row[place - 1] > 4
+            )
+    assert split == 0
+
+
+def test_parts_of_a_text_in_both_orders() -> None:
+    store = numbered_store(documents=60)
+    orders = SentenceOrderSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
+    counts = {0: 0, 1: 0}
+    ends: dict[str, list[int]] = {"earlier": [], "later": []}
+    for step in range(40):
+        batch = orders.batch(step)
+        for row, segments, label in zip(
+            unmask(batch), batch["segments"], batch["sentence_order"].tolist(), strict=True
+        ):
+            cut = int((segments == 0).sum())
+            first, second = row[1 : cut - 1].tolist(), row[cut:-1].tolist()
+            assert len(row) == 24
+            assert segments.tolist() == [0] * cut + [1] * (24 - cut)
+            assert (row[0], row[cut - 1], row[-1]) == (START, END, END)
+            earlier, later = (second, first) if label else (first, second)
+            # Both begin with a sentence, and the later one with the sentence after the one that the earlier ends in.
+            assert earlier[0] % 5 == later[0] % 5 == 0
+            assert later[0] == earlier[-1] // 5 * 5 + 5
+            assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
+            counts[label] += 1
+            ends["earlier"].append(earlier[-1] % 5)
+            ends["later"].extend([later[-1] % 5] if later[-1] >= FIRST_ORDINARY else [])
+    assert 0.45 < counts[0] / 1280 < 0.55
+    # Neither part tells by its end which one it is: both end anywhere in a sentence.
+    for places in ends.values():
+        assert all(0.12 < places.count(place) / len(places) < 0.28 for place in range(5))
