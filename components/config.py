@@ -296,7 +296,8 @@ class Params(Section):
     ingest: IngestSettings = IngestSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     pretrain: dict[str, PretrainSettings]
-    adapt: dict[str, AdaptSettings]
+    #: Not needed where `run.starts` leaves out `adapted`.
+    adapt: dict[str, AdaptSettings] = {}
     finetune: dict[str, FinetuneSettings]
     evaluate: EvaluateSettings = EvaluateSettings()
     registry: RegistrySettings = RegistrySettings()
@@ -355,6 +356,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     families = [
         (f"run.families ({section})", name, at(section))
         for section in FAMILY_SECTIONS
+        if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
         for name in at("run", "families")
     ]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
