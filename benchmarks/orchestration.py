@@ -2,7 +2,7 @@
 
     python benchmarks/orchestration.py                   # after make run; in the repository's root
 
-The stage is `promote`, which runs every time and changes nothing when its content is registered already. Both take turns
+The stage is `promote`, which runs every time and changes nothing where all is registered already. Both take turns
 in one flow, so Prefect's start is not counted; what is printed are medians.
 """
 
