@@ -21,7 +21,7 @@ Start = Literal["scratch", "pretrained", "adapted"]
 #: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
 FROZEN = "-frozen"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
-TokenizerKind = Literal["wordpiece", "word", "char", "open_word"]
+TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -133,6 +133,20 @@ class CharSettings(Section):
     max_vocabulary: Positive = 2000
 
 
+class BytePairSettings(Section):
+    """Byte-level BPE: 256 bytes and the merges of pairs that come at least `min_frequency` times."""
+
+    vocabulary: Positive = 8000
+    min_frequency: Positive = 2
+
+
+class UnigramSettings(Section):
+    """Pieces that make the text most probable, each drawn by itself (Kudo 2018)."""
+
+    vocabulary: Positive = 8000
+    lowercase: bool = True
+
+
 class TokenizerSettings(Section):
     """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
 
@@ -145,6 +159,8 @@ class TokenizerSettings(Section):
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()
     char: CharSettings = CharSettings()
+    bpe: BytePairSettings = BytePairSettings()
+    unigram: UnigramSettings = UnigramSettings()
 
 
 class Training(Section):

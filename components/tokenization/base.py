@@ -27,6 +27,8 @@ FREQUENCIES: Final = "frequencies.npy"
 KINDS: Final[dict[str, str]] = {
     "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
     "word": "components.tokenization.word:WordTokenizer",
+    "bpe": "components.tokenization.bpe:BytePairTokenizer",
+    "unigram": "components.tokenization.unigram:UnigramTokenizer",
     "char": "components.tokenization.char:CharTokenizer",
     "open_word": "components.tokenization.open_word:OpenWordTokenizer",
 }
@@ -65,6 +67,10 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     #: Whether the ids depend on the segmentation; where not, it only counts words.
     segmented: ClassVar[bool] = True
+    #: What segmentation puts between two words that had nothing between them.
+    separator: ClassVar[str] = " "
+    #: Whether white space belongs to the word after it, so that a text may be cut before white space, not behind it.
+    leads_with_space: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -100,6 +106,14 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Text from ids; START, END and PAD are left out. What survives the round trip stands at each class."""
 
+    def continues(self, id_: int) -> bool:
+        """Whether a piece goes on with the word before it."""
+        return False
+
+    def surface(self, id_: int) -> str:
+        """The characters of text that an ordinary piece stands for, without marks and spaces around them."""
+        return self.pieces[id_]
+
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
         """What, beside `pieces`, makes an equal tokenizer: keyword arguments of the class."""
@@ -113,9 +127,18 @@ class Tokenizer(ABC):
     def _read_vocabulary(cls, directory: Path) -> list[str]:
         """The pieces from the file that `_write_vocabulary` wrote."""
 
+    @classmethod
+    def _read_rules(cls, directory: Path) -> dict[str, Any]:
+        """Further keyword arguments of the class that stand in the vocabulary file (merges, scores)."""
+        return {}
+
+    def _rules(self) -> Any:
+        """What `_read_rules` reads, for the fingerprint; None where the pieces and the settings say it all."""
+        return None
+
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, int32, without special pieces (views of one array)."""
-        ids, offsets = self.encode_ragged([self.segmentation.spaced(text) for text in texts])
+        ids, offsets = self.encode_ragged([self.segmentation.spaced(text, self.separator) for text in texts])
         return [ids[start:end] for start, end in pairwise(offsets.tolist())]
 
     @abstractmethod
@@ -141,6 +164,8 @@ class Tokenizer(ABC):
         """
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())
+        if (rules := self._rules()) is not None:
+            digest.update(json.dumps(rules, sort_keys=True).encode())
         for probed in self._probed():
             digest.update(probed + b"|")
         return digest.hexdigest()
@@ -166,6 +191,13 @@ class Tokenizer(ABC):
         write_atomic(directory / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
+def tokenizer_class(kind: str) -> type[Tokenizer]:
+    """The class of a kind in `KINDS`; its libraries are imported with it."""
+    module, _, name = KINDS[kind].partition(":")
+    cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
+    return cls
+
+
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Read what `Tokenizer.save` wrote and prove that it still gives the same ids.
 
@@ -178,12 +210,12 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
         if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
-        module, _, name = KINDS[kind].partition(":")
-        cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
+        cls = tokenizer_class(kind)
         frequencies = None
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)
         segmentation = Segmentation(settings.pop("segmenter"))
+        settings |= cls._read_rules(directory)
         tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
     except FileNotFoundError as error:
         raise ArtifactError(f"{error.filename}: does not exist; {directory} is no tokenizer directory") from error

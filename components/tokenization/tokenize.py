@@ -30,6 +30,10 @@ from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments
 
 #: Characters of text that are encoded together; one record batch each.
 BATCH_CHARACTERS: Final = 2 << 20
+#: The characters with Unicode's property White_Space.
+WHITE_SPACE: Final = (
+    "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + ("\u2028\u2029\u202f\u205f\u3000")
+)
 #: Below this many bytes of text, starting worker processes costs more than they save.
 PARALLEL_BYTES: Final = 64 << 20
 
@@ -93,10 +97,15 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
         segmenter = tokenizer.segmentation.choose(text)
         starts = sentence_starts(text, thai=segmenter is SEGMENTERS["thai"])
         parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        spaced = parts if segmenter is None else [insert_spaces(part, segmenter)[0] for part in parts]
-        words.append(sum(len(part.split()) for part in spaced))
+        if tokenizer.leads_with_space:
+            parts = _spaces_first(parts)
+        cut = [
+            (part, []) if segmenter is None else insert_spaces(part, segmenter, tokenizer.separator) for part in parts
+        ]
+        # Every insertion makes two words of one.
+        words.append(sum(len(part.split()) for part in parts) + sum(len(inserted) for _, inserted in cut))
         per_document.append(len(parts))
-        sentences.extend(spaced if tokenizer.segmented else parts)
+        sentences.extend([spaced for spaced, _ in cut] if tokenizer.segmented else parts)
     ids, offsets = tokenizer.encode_ragged(sentences)
     return join_sentences(
         ids,
@@ -105,6 +114,13 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
         words=words,
         chars=[len(text) for text in texts],
     )
+
+
+def _spaces_first(parts: list[str]) -> list[str]:
+    """The parts of a text with the white space at the end of each moved to the beginning of the next."""
+    ends = [part.rstrip(WHITE_SPACE) for part in parts[:-1]]
+    spaces = [part[len(end) :] for part, end in zip(parts, ends, strict=False)]
+    return [space + end for space, end in zip(["", *spaces], [*ends, *parts[-1:]], strict=True)]
 
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:

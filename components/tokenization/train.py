@@ -13,13 +13,15 @@ from components.artifacts import read_manifest, write_atomic, writing
 from components.config import Section, TokenizerKind, TokenizerSettings
 from components.errors import DataError
 from components.ingestion import corpus
-from components.tokenization.base import Tokenizer
+from components.tokenization.base import Tokenizer, tokenizer_class
+from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
 from components.tokenization.measure import measure
 from components.tokenization.open_word import train_open_word
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END
+from components.tokenization.unigram import train_unigram
 from components.tokenization.word import train_word
 from components.tokenization.wordpiece import train_wordpiece
 
@@ -55,12 +57,11 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     if not texts:
         raise DataError(f"{job.corpus}: the train split holds no documents; give ingest more text")
     segmentation = settle(job.settings.segmenter, texts)
-    spaced = [segmentation.spaced(text) for text in texts]
-    # A character vocabulary knows nothing of the spaces that segmentation inserts.
-    tokenizer = fit(
-        texts if job.kind == "char" else spaced, kind=job.kind, settings=job.settings, segmentation=segmentation
-    )
-    report = report_on_words(tokenizer, count_words(spaced))
+    cls = tokenizer_class(job.kind)
+    # A character vocabulary knows nothing of what segmentation inserts.
+    cut = [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
+    tokenizer = fit(cut, kind=job.kind, settings=job.settings, segmentation=segmentation)
+    report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
     metrics = {name: value for name, value in report.items() if isinstance(value, int | float)} | {
         "sample_documents": len(texts),
         "sample_characters": sum(map(len, texts)),
@@ -94,6 +95,10 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
         tokenizer = train_word(texts, settings=settings.word, segmentation=segmentation)
     elif kind == "open_word":
         tokenizer = train_open_word(texts, settings=settings.word, segmentation=segmentation)
+    elif kind == "bpe":
+        tokenizer = train_bpe(texts, settings=settings.bpe, segmentation=segmentation)
+    elif kind == "unigram":
+        tokenizer = train_unigram(texts, settings=settings.unigram, segmentation=segmentation)
     else:
         tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
     ids, _ = tokenizer.encode_ragged(texts)

@@ -15,10 +15,12 @@ from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
 from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 from components.training.samplers import sampler_for
@@ -112,6 +114,16 @@ def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
         tokenizer: Tokenizer
         if kind == "char":
             tokenizer = CharTokenizer(pieces, segmentation=plain)
+        elif kind == "bpe":
+            tokenizer = BytePairTokenizer(pieces, merges=[], segmentation=plain)
+        elif kind == "unigram":
+            tokenizer = UnigramTokenizer(
+                pieces,
+                scores=[-1.0] * len(pieces),
+                segmentation=plain,
+                normalizer=normalization(lowercase=True),
+                pre_tokenizer=WORDS,
+            )
         else:
             cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
             tokenizer = cls(pieces, segmentation=plain, lowercase=True, strip_accents=True)
