@@ -92,7 +92,7 @@ class CharacterCNN(nn.Module):
         for conv in convolutions:
             # He et al. 2015; the published +-0.05 lets so little through that a small model takes long to start.
             nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
-            nn.init.zeros_(conv.bias)
+            nn.init.zeros_(conv.get_parameter("bias"))
         nn.init.normal_(self.projection.weight, std=features**-0.5)
         nn.init.zeros_(self.projection.bias)
 
