@@ -10,7 +10,7 @@ import torch
 
 from components.adaptation.stage import adapt
 from components.artifacts import read_manifest
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import pretrain
@@ -51,6 +51,12 @@ def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[s
     # What is frequent in the domain is known from its tokenizer.
     frequencies = torch.from_numpy(load_tokenizer(job.tokenizer).log_frequencies())
     torch.testing.assert_close(weights(job.output)["bias"], frequencies)
+
+
+def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "gpt", pretrained["gpt"], tmp_path, training=lm_settings(window=17))
+    with pytest.raises(ConfigError, match=r"training.window 17 is longer than the model's 16 positions; lower it, or"):
+        adapt(job)
 
 
 def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ SIZES = {
     "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
     "flair": {"embedding": 6, "hidden": 8},
     "elmo": {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6},
+    "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 24, "band": 4},
+    "roberta": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
+    "albert": {"width": 16, "embedding": 8, "layers": 2, "heads": 2, "positions": 24},
 }
 
 

@@ -162,6 +162,15 @@ def test_a_model_size_that_does_not_exist(inputs: Path, tmp_path: Path) -> None:
         pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model={"hiden": 3}))
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "gpt"])
+def test_a_window_longer_than_the_positions(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=17))
+    message = r"training.window 17 is longer than the model's 16 positions; lower it, or pretrain a model with more"
+    with pytest.raises(ConfigError, match=message):
+        pretrain(job)
+    assert not job.output.exists()
+
+
 def test_more_workers_than_the_local_launcher_has(inputs: Path, tmp_path: Path) -> None:
     cluster = ClusterSettings(launcher="local", workers=2, storage=str(tmp_path))
     with pytest.raises(
