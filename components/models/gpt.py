@@ -161,7 +161,7 @@ FAMILY = ModelFamily(
     build=GPT,
     objective="causal",
     sampler="packed",
-    tokenizers=("wordpiece", "bpe", "unigram"),
+    tokenizers=("bpe", "wordpiece", "unigram"),
     presets={
         "gpt": _size(12, 768, 12, positions=512, norm="post"),
         "gpt2": _size(12, 768, 12),

@@ -49,7 +49,7 @@ FAMILY = ModelFamily(
     build=RoBERTa,
     objective="masked",
     sampler="full_sentences",
-    tokenizers=("wordpiece", "bpe", "unigram"),
+    tokenizers=("bpe", "wordpiece", "unigram"),
     presets={
         # Liu et al. 2019, table 9.
         "base": {"layers": 12, "width": 768, "heads": 12},
