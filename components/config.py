@@ -173,7 +173,7 @@ class Training(Section):
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
     warmup: Fraction = 0.1
     final_rate: Fraction = 0.05
-    optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
+    optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
     eps: float = 1e-8
     weight_decay: float = 0.01

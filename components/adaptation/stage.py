@@ -103,7 +103,10 @@ def _general_perplexity(
     )
     if sampler is None:
         return {}
-    return measure(model, sampler, store, pieces=FINAL_PIECES, precision="float32", world=World()).named(prefix)
+    measured = measure(
+        model, sampler, store, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
+    )
+    return measured.named(prefix)
 
 
 def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:

@@ -6,7 +6,7 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import albert, bert, elmo, flair, gpt, roberta, ulmfit
+from components.models import albert, bert, elmo, fasttext, flair, glove, gpt, roberta, ulmfit, word2vec
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -22,6 +22,9 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         gpt.FAMILY,
         roberta.FAMILY,
         albert.FAMILY,
+        word2vec.FAMILY,
+        glove.FAMILY,
+        fasttext.FAMILY,
     )
 }
 

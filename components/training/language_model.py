@@ -189,6 +189,7 @@ class _Heldout:
     """Held-out text of a run, ready to be measured at any time."""
 
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
+        self.family = run.family
         self.store = TokenStore(run.tokens, "heldout")
         self.world = world
         self.sampler = heldout_sampler(
@@ -209,7 +210,15 @@ class _Heldout:
         assert isinstance(model, LanguageModel)
         if state.average is not None:
             state.average.swap()
-        measured = measure(model, self.sampler, self.store, pieces=pieces, precision=state.precision, world=self.world)
+        measured = measure(
+            model,
+            self.sampler,
+            self.store,
+            family=self.family,
+            pieces=pieces,
+            precision=state.precision,
+            world=self.world,
+        )
         if state.average is not None:
             state.average.swap()
         return measured.named("")

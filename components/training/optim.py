@@ -15,7 +15,10 @@ EMA_DECAY = 0.999
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
-    """AdamW (one fused kernel over all parameters) or SGD; `asgd` is SGD whose weights are averaged beside it."""
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, one fused kernel over all parameters each.
+
+    `asgd` is SGD whose weights are averaged beside it. The decay is decoupled in AdamW, an L2 penalty in the others.
+    """
     options = [
         {
             "params": list(group.parameters),
@@ -25,6 +28,8 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
     ]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)
 
 

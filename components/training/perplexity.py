@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from components.errors import DataError
+from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.tokenization.store import TokenStore
 from components.training.precision import Precision, computing
@@ -24,23 +25,24 @@ class Perplexity:
     """What was measured on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model).
+        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model); for a static
+            family, whose loss is no likelihood of the text, the mean of its objective and all there is to say.
+        pieces: how many were predicted.
         perplexity: e^loss.
         perplexity_per_word: e^(loss * pieces / words), comparable across tokenizers. For a masked model it is built
             the same way from masked pieces, and comparable only with other masked models.
         bits_per_character: loss * pieces / characters / ln 2.
-        pieces: how many were predicted.
     """
 
     loss: float
-    perplexity: float
-    perplexity_per_word: float
-    bits_per_character: float
     pieces: int
+    perplexity: float | None = None
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
 
     def named(self, prefix: str) -> dict[str, float]:
-        """The numbers as entries of a metrics file, each name beginning with `prefix`."""
-        return {f"{prefix}{name}": value for name, value in asdict(self).items()}
+        """What there is, as entries of a metrics file, each name beginning with `prefix`."""
+        return {f"{prefix}{name}": value for name, value in asdict(self).items() if value is not None}
 
 
 def heldout_sampler(
@@ -64,7 +66,14 @@ def heldout_sampler(
 
 @torch.no_grad()
 def measure(
-    model: LanguageModel, sampler: WindowSampler, store: TokenStore, *, pieces: int, precision: Precision, world: World
+    model: LanguageModel,
+    sampler: WindowSampler,
+    store: TokenStore,
+    *,
+    family: str,
+    pieces: int,
+    precision: Precision,
+    world: World,
 ) -> Perplexity:
     """Predict about `pieces` held-out pieces (all, if there are fewer), the same ones every time.
 
@@ -72,6 +81,7 @@ def measure(
 
     Args:
         store: what `sampler` draws from; its counts turn the loss a piece into one a word and a character.
+        family: the model's; what it learns decides what its loss means.
     """
     model.eval()
     wanted = min(pieces, store.tokens)
@@ -88,12 +98,14 @@ def measure(
         step += 1
     total_nats, predicted = world.total(sums).tolist()
     loss = total_nats / max(1.0, predicted)
+    if family_named(family).objective == "static":
+        return Perplexity(loss=loss, pieces=int(predicted))
     return Perplexity(
         loss=loss,
+        pieces=int(predicted),
         perplexity=_exp(loss),
         perplexity_per_word=_exp(loss * store.tokens / max(1, store.words)),
         bits_per_character=loss * store.tokens / max(1, store.chars) / math.log(2),
-        pieces=int(predicted),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from components.models import family
 from components.models.base import ModelConfig
+from components.training.cooccurrence import CooccurrenceSampler
+from components.training.negatives import NegativeSampler
 from components.training.pairs import SentenceOrderSampler, SentencePairSampler
 from components.training.rows import FullSentencesSampler
 from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
@@ -18,6 +20,8 @@ SAMPLERS: dict[str, type[WindowSampler]] = {
     "sentence_order": SentenceOrderSampler,
     "full_sentences": FullSentencesSampler,
     "packed": PackedSampler,
+    "negative_sampling": NegativeSampler,
+    "cooccurrences": CooccurrenceSampler,
 }
 
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]

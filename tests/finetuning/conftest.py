@@ -19,6 +19,7 @@ from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
@@ -31,6 +32,9 @@ SIZES = {
     "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 24, "band": 4},
     "roberta": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
     "albert": {"width": 16, "embedding": 8, "layers": 2, "heads": 2, "positions": 24},
+    "word2vec": {"width": 8},
+    "glove": {"width": 8},
+    "fasttext": {"width": 8, "buckets": 50},
 }
 
 
@@ -86,9 +90,8 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
                 [*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True
             )
         else:
-            tokenizer = WordPieceTokenizer(
-                [*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True
-            )
+            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+            tokenizer = cls([*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True)
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
         torch.manual_seed(1)

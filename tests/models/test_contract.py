@@ -19,9 +19,9 @@ from tests.models.conftest import ROWS, VOCABULARY, BatchOf
 Texts = tuple[Tensor, Tensor]
 
 
-def train(model: LanguageModel, batch: Batch, *, steps: int, autocast: bool = False) -> list[float]:
+def train(model: LanguageModel, batch: Batch, *, steps: int, rate: float = 2e-3, autocast: bool = False) -> list[float]:
     """Losses a target while the model learns one batch by heart."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     losses = []
     model.train()
     for _ in range(steps):
@@ -48,6 +48,11 @@ def test_names_of_the_table() -> None:
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
+    if FAMILIES[name].objective == "static":
+        # Vectors learn at larger rates, and against noise that stays: their loss has a floor.
+        losses = train(model, batch_of(name), steps=25, rate=0.03, autocast=autocast)
+        assert losses[-1] < losses[0] * 0.75
+        return
     losses = train(model, batch_of(name), steps=25, autocast=autocast)
     assert losses[0] > 2.5
     assert losses[-1] < losses[0] / 2
@@ -170,7 +175,12 @@ def test_a_remapped_model_still_learns(model: LanguageModel, name: str, batch_of
 def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
     model.set_output_bias(frequencies.log())
+    if FAMILIES[name].objective == "static":
+        # Nothing is predicted, so nothing has a frequency to start from.
+        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        return
     batch = batch_of(name)
     targets = torch.cat([value.flatten() for key, value in batch.items() if key.endswith("targets")])
     total, count = model.eval().losses(batch).sums["tokens"]
@@ -178,21 +188,24 @@ def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, nam
 
 
 def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], name: str, texts: Texts) -> None:
-    model = build(**{key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")})
+    settings = {key: 0.3 for key in FAMILIES[name].config.model_fields if key.startswith("dropout")}
+    model = build(**settings)
     quiet = states(model, texts)[-1]
     model.train()
-    assert not torch.allclose(model.hidden_states(*texts)[-1], quiet)
+    assert torch.allclose(model.hidden_states(*texts)[-1], quiet) == (not settings)
     model.set_dropout(0)
     torch.testing.assert_close(model.hidden_states(*texts)[-1], quiet)
 
 
-def test_special_tokens_stand_around_the_text(model: LanguageModel) -> None:
+def test_special_tokens_stand_around_the_text(model: LanguageModel, name: str) -> None:
     pieces = [7, 8, 9]
     tokens = model.special_tokens(pieces)
     at = tokens.index(7)
     assert tokens[at : at + 3] == pieces
     around = tokens[:at] + tokens[at + 3 :]
-    assert around and all(0 < token < len(SPECIAL_PIECES) for token in around)
+    # Vectors that know no order need no frame, but something must stand there.
+    assert around or (FAMILIES[name].objective == "static" and model.special_tokens([]))
+    assert all(0 < token < len(SPECIAL_PIECES) for token in [*around, *model.special_tokens([])])
     assert model.max_tokens is None or model.max_tokens > len(tokens)
 
 

@@ -40,6 +40,9 @@ TINY = {
     "gpt": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "positions": 16, "band": 4}),
     "roberta": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16, "whole_words": True}),
     "albert": ("wordpiece", {"width": 8, "embedding": 6, "layers": 2, "heads": 2, "positions": 16}),
+    "word2vec": ("word", {"width": 8, "context": 2, "noise_words": 4}),
+    "glove": ("word", {"width": 8, "context": 2}),
+    "fasttext": ("open_word", {"width": 8, "context": 2, "noise_words": 4, "buckets": 50}),
 }
 
 

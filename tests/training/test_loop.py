@@ -43,7 +43,7 @@ def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("average", ["none", "ema", "asgd"])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "asgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "sgd", "asgd"])
 def test_a_restored_state_goes_on_bit_by_bit(optimizer: str, average: str, precision: str) -> None:
     settings = lm_settings(optimizer=optimizer, average=average)
     whole = state_of(tiny_model(), settings, precision=precision)
