@@ -8,6 +8,7 @@ import torch
 from components.errors import ConfigError
 from components.models.encoder import build_model
 from components.models.fasttext import FastText, FastTextConfig, fnv1a, ngram_buckets
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
@@ -111,6 +112,23 @@ def test_unseen_words_are_near_those_that_are_spelt_alike() -> None:
         expected = len(ours & theirs) / (len(ours) * (len(theirs) + 1)) ** 0.5
         found = torch.nn.functional.cosine_similarity(model.vector("wheres"), model.vector(word), dim=0)
         assert float(found) == pytest.approx(expected, abs=0.15), word
+
+
+def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> None:
+    pieces = [*SPECIAL_PIECES, *WORDS]
+    opened = OpenWordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False)
+    model.bind(opened)
+    words = ["here", "somewhere", "there", "somewhere", "nowhere"]
+    (ids,) = opened.encode_batch([" ".join(words).upper()])
+    assert max(ids) >= len(pieces)
+    tokens = torch.from_numpy(ids.astype("int64"))[None]
+    (hidden,) = model.hidden_states(tokens, torch.tensor([5]))
+    for place, word in enumerate(words):
+        torch.testing.assert_close(hidden[0, place], by_hand(model, word))
+    model.zero_grad()
+    hidden[0, 4].sum().backward()
+    assert model.gram.grad is not None
+    assert set(model.gram.grad.sum(1).nonzero().flatten().tolist()) == set(ngram_buckets("nowhere", model.config))
 
 
 def test_a_word_too_short_for_an_ngram_is_unknown() -> None:

@@ -81,6 +81,18 @@ def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
 
 
+@pytest.mark.parametrize("family", [name for name, member in FAMILIES.items() if member.objective == "static"])
+def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: str) -> None:
+    settings = lm_settings(tokens=4 * 8 * 150, rate=0.05, optimizer="adagrad", clip=0)
+    output = pretrain(pretrain_job(inputs, family, tmp_path, training=settings))
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert metrics["loss"] < metrics["before_loss"]
+    assert not [name for name in metrics if "perplexity" in name or "bits" in name]
+    with (output / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
 def test_the_seed_decides_and_the_same_seed_repeats(inputs: Path, tmp_path: Path) -> None:
     one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
     other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))

@@ -115,6 +115,11 @@ def test_a_step_is_adam_by_hand() -> None:
     list(train(state, sampler, settings=settings, total_steps=1, seed=0))
     assert model.weight.item() == pytest.approx(3.0 - 0.1 * 0.5, abs=1e-6)
 
+    # AdaGrad divides by the root of all squared gradients so far: 0.5 / 0.5, then 0.5 / sqrt(0.5^2 + 0.5^2).
+    state = state_of(model := One(), settings := settings.model_copy(update={"optimizer": "adagrad"}))
+    list(train(state, sampler, settings=settings, total_steps=2, seed=0))
+    assert model.weight.item() == pytest.approx(3.0 - 0.1 * (1 + 0.5**0.5), abs=1e-6)
+
 
 def test_frozen_groups_join_at_their_step() -> None:
     model = tiny_model()
