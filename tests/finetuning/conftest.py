@@ -90,7 +90,7 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
                 [*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True
             )
         else:
-            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+            cls = WordTokenizer if kind == "word" else WordPieceTokenizer
             tokenizer = cls([*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True)
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
