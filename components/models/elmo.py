@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
-from components.models.layers.directions import both_ends, joined, turned
+from components.models.layers.directions import both_ends, joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.projected_lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
@@ -139,8 +139,7 @@ class ELMo(LanguageModel):
         turned_BT = turned(lengths, tokens.shape[1])
         x_BTP = self._vectors(tokens, self._spellings(tokens))
         forward, _ = self.forwards(x_BTP.transpose(0, 1), ())
-        index_BTP = turned_BT.unsqueeze(-1).expand_as(x_BTP)
-        backward, _ = self.backwards(x_BTP.gather(1, index_BTP).transpose(0, 1), ())
+        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), ())
         return [
             torch.cat([x_BTP, x_BTP], dim=-1),
             *(

@@ -152,7 +152,8 @@ def _train(
             _add_point(progressed, report, heldout.measure(state, pieces=CURVE_PIECES))
             if state.average is not None and state.average.begins is None:
                 measured = [point["heldout"] for point in progressed.curve if "heldout" in point]
-                state.average.begins = report.step if non_monotone(measured) else None
+                if non_monotone(measured):
+                    state.average.begin(report.step)
         if last:
             progressed.after = heldout.measure(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):

@@ -26,6 +26,8 @@ class StreamSampler(WindowSampler):
     equal length. Row b of every batch goes on in lane b where the row of the step before ended, and the next epoch
     goes on where the lane ended. Batch: `tokens` (B, T) and `targets` (B, T), the pieces one further on.
 
+    A model whose config says `direction: backward` gets the stream read from its end.
+
     T varies as in AWD-LSTM: around `window`, seldom around half of it, with the rate scaled by T / `window`. Lengths
     are drawn in pairs, `window` + d and `window` - d, so step 2k begins at 2k * `window` of its lane.
     """
@@ -55,7 +57,8 @@ class StreamSampler(WindowSampler):
         return self.position(step)[1] / self.window
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        tokens, targets = self._windows(step, rank, world, backward=False)
+        backward = getattr(self.config, "direction", "forward") == "backward"
+        tokens, targets = self._windows(step, rank, world, backward=backward)
         return {"tokens": tokens, "targets": targets}
 
     def _windows(self, step: int, rank: int, world: int, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,6 +8,7 @@ import torch
 
 from components.errors import DataError, TrainingError
 from components.models import FAMILIES
+from components.models.ulmfit import AWDLSTMConfig
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
 from components.training.pairs import SentenceOrderSampler, SentencePairSampler
 from components.training.rows import FullSentencesSampler
@@ -119,6 +120,16 @@ def test_the_backward_stream_is_the_text_from_its_end() -> None:
     assert torch.equal(
         batch["tokens"], StreamSampler(store, batch_size=4, window=105, seed=3, vocabulary=500).batch(0)["tokens"]
     )
+
+
+def test_a_backward_model_gets_the_stream_from_its_end() -> None:
+    options = {"batch_size": 4, "window": 12, "seed": 3, "vocabulary": 500, "jitter": 3}
+    config = AWDLSTMConfig(vocabulary=500, direction="backward")
+    both = BidirectionalStreamSampler(numbered_store(), **options)
+    backward = StreamSampler(numbered_store(), config=config, **options)
+    for step in (0, 1, 5, 40):
+        assert torch.equal(backward.batch(step)["tokens"], both.batch(step)["backward_tokens"])
+        assert torch.equal(backward.batch(step)["targets"], both.batch(step)["backward_targets"])
 
 
 def unmask(batch: dict[str, torch.Tensor]) -> torch.Tensor:

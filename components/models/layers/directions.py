@@ -1,6 +1,6 @@
-"""Two models that read a text in opposite directions.
+"""Models that read a text from its end, alone or beside one that reads it from its beginning.
 
-Shapes: B texts, T pieces (padding included), D width of both directions joined.
+Shapes: B texts, T pieces (padding included), D width.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ def turned(lengths: Tensor, columns: int) -> Tensor:
     return (lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)) % columns
 
 
+def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
+    """The rows of (B, T, D) in the order of `turned`."""
+    return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand_as(x_BTD))
+
+
 def joined(ahead_BTD: Tensor, back_BTD: Tensor, turned_BT: Tensor) -> Tensor:
     """Forward outputs and those of the turned text, side by side at each place of the text."""
-    index_BTD = turned_BT.unsqueeze(-1).expand(-1, -1, back_BTD.shape[-1])
-    return torch.cat([ahead_BTD, back_BTD.gather(1, index_BTD)], -1)
+    return torch.cat([ahead_BTD, turn(back_BTD, turned_BT)], -1)
 
 
 def both_ends(hidden_BTD: Tensor, lengths: Tensor) -> Tensor:
-    """(B, D): between the special pieces at both ends, the forward half after the text's last piece and the backward
-    half after (in its own order) the first."""
+    """(B, D) of both directions joined: between the special pieces at both ends, the forward half after the text's last
+    piece and the backward half after (in its own order) the first."""
     ahead, back = hidden_BTD.chunk(2, dim=-1)
     rows = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
     return torch.cat([ahead[rows, lengths - 2], back[rows, torch.ones_like(lengths)]], dim=-1)
