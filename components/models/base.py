@@ -71,6 +71,9 @@ class LanguageModel(nn.Module, ABC):
 
         Returns:
             L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.
+
+        Raises:
+            ConfigError: T is more than `max_tokens`.
         """
 
     @abstractmethod
@@ -81,7 +84,8 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """The encoder's parameters from the embeddings (first) to the last layer, for discriminative rates and
-        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group."""
+        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group; layers that share their
+        weights are one group together, so there may be fewer groups than layers."""
 
     @abstractmethod
     def remap_vocabulary(self, rows: Tensor) -> None:

@@ -13,6 +13,8 @@ from components.errors import ArtifactError, ConfigError
 from components.models.encoder import build_model
 
 Tensors = dict[str, Tensor]
+#: What an attention layer that is stored in parts is made of, in the order of our rows.
+PARTS: Final = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,6 @@ def attention(own: str, theirs: str) -> list[Rule]:
         packed(f"{own}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
         for kind in ("weight", "bias")
     ]
-
-
-PARTS: Final = ("query", "key", "value")
 
 
 def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
