@@ -24,6 +24,8 @@ LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
+#: Of a block in `pretrain`: it becomes part of the names of folders and stages.
+BlockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 
 
@@ -205,8 +207,10 @@ class LanguageModelTraining(Training):
 
 
 class PretrainSettings(Section):
-    """One family's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
+    """One model's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
 
+    #: What is trained; without it the block's own name. So one family may stand under several names, in several sizes.
+    family: str | None = None
     tokenizer: TokenizerKind
     preset: str | None = None
     model: dict[str, Any] = {}
@@ -311,7 +315,7 @@ class Params(Section):
     data: DataSettings
     ingest: IngestSettings = IngestSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
-    pretrain: dict[str, PretrainSettings]
+    pretrain: dict[BlockName, PretrainSettings]
     #: Not needed where `run.starts` leaves out `adapted`.
     adapt: dict[str, AdaptSettings] = {}
     finetune: dict[str, FinetuneSettings]

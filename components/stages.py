@@ -86,51 +86,53 @@ def _tokenize(params: Params) -> dict[str, Arguments]:
 
 def _pretrain(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
+        name: {
+            "name": name,
+            "family": settings.family or name,
             "tokens": _out(params, "tokens", f"general-{settings.tokenizer}"),
             "tokenizer": _out(params, "tokenizer", f"general-{settings.tokenizer}"),
-            "output": _out(params, "encoder", family, "pretrained"),
+            "output": _out(params, "encoder", name, "pretrained"),
             "preset": settings.preset,
             "model": settings.model,
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
-        for family, settings in params.pretrain.items()
+        for name, settings in params.pretrain.items()
     }
 
 
 def _adapt(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
-            "pretrained": _out(params, "encoder", family, "pretrained"),
+        name: {
+            "name": name,
+            "family": params.pretrain[name].family or name,
+            "pretrained": _out(params, "encoder", name, "pretrained"),
             "tokens": _out(params, "tokens", f"domain-{kind}"),
             "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
             "general_tokens": _out(params, "tokens", f"general-{kind}"),
             "general_corpus": _out(params, "corpus", "general"),
-            "output": _out(params, "encoder", family, "adapted"),
+            "output": _out(params, "encoder", name, "adapted"),
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
-        for family, settings in params.adapt.items()
-        if (kind := params.pretrain[family].tokenizer)
+        for name, settings in params.adapt.items()
+        if (kind := params.pretrain[name].tokenizer)
     }
 
 
 def _scratch(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
+        name: {
+            "family": settings.family or name,
             "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
-            "output": _out(params, "encoder", family, "scratch"),
+            "output": _out(params, "encoder", name, "scratch"),
             "preset": settings.preset,
             "model": settings.model,
             "seed": params.run.seed,
         }
-        for family, settings in params.pretrain.items()
+        for name, settings in params.pretrain.items()
     }
 
 
@@ -288,7 +290,8 @@ def check_params(params: Params) -> None:
     from components.models.encoder import build_model
 
     problems: list[str] = []
-    for family, settings in params.pretrain.items():
+    for name, settings in params.pretrain.items():
+        family = settings.family or name
         try:
             with torch.device("meta"):
                 build_model(
@@ -299,7 +302,7 @@ def check_params(params: Params) -> None:
                     tokenizer=settings.tokenizer,
                 )
         except ConfigError as error:
-            problems.append(f"pretrain.{error}")
+            problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
     for task in params.run.tasks:
         try:
             find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")

@@ -32,7 +32,8 @@ def problems(raw: dict[str, Any], tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_shipped_file_is_valid(path: Path) -> None:
     params = load_params(path)
-    assert set(params.run.families) == set(params.pretrain) == set(params.adapt) == set(params.finetune)
+    assert set(params.run.families) == set(params.pretrain) == set(params.finetune)
+    assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
 
 
 def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -60,6 +61,12 @@ def test_a_family_without_its_sections_is_named(raw: dict[str, Any], tmp_path: P
     assert problems(raw, tmp_path) == [
         f"run.families ({section}): unknown name 'bert'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
     ]
+
+
+def test_names_of_blocks_are_names_of_folders(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["pretrain"]["ulmfit/large"] = raw["pretrain"]["ulmfit"]
+    (problem,) = problems(raw, tmp_path)
+    assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
 
 
 def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:

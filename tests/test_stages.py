@@ -31,8 +31,9 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     stage = STAGES[name]
     module = importlib.import_module(stage.module)
     assert callable(getattr(module, stage.function))
-    items = stage.items(load_params(path))
-    assert items
+    params = load_params(path)
+    items = stage.items(params)
+    assert items or (name == "adapt" and "adapted" not in params.run.starts)
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
         assert isinstance(job, Section)
@@ -48,6 +49,25 @@ def test_each_corpus_goes_with_the_vocabulary_that_is_asked_for(raw: dict[str, A
     }
     assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
     assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+
+
+def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
+    for section in ("pretrain", "adapt", "finetune"):
+        raw[section]["ulmfit-backward"] = json.loads(json.dumps(raw[section]["ulmfit"]))
+    raw["pretrain"]["ulmfit-backward"] |= {"family": "ulmfit", "model": {"direction": "backward"}}
+    raw["run"]["families"] = ["ulmfit", "ulmfit-backward"]
+    params = Params.model_validate(raw)
+    for stage, folder in (("pretrain", "pretrained"), ("adapt", "adapted"), ("scratch", "scratch")):
+        items = STAGES[stage].items(params)
+        assert {item: arguments["family"] for item, arguments in items.items()} == {
+            "ulmfit": "ulmfit",
+            "ulmfit-backward": "ulmfit",
+        }
+        assert str(items["ulmfit-backward"]["output"]) == f"artifacts/encoder/ulmfit-backward/{folder}"
+    assert str(STAGES["adapt"].items(params)["ulmfit-backward"]["pretrained"]).endswith("ulmfit-backward/pretrained")
+    finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
+    assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
+    assert finetuned["family"] == "ulmfit-backward"
 
 
 def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -75,6 +95,22 @@ def test_unknown_stages_and_items_name_the_nearest(raw: dict[str, Any]) -> None:
         run_stage("pretrain", params, item="bert")
     with pytest.raises(ConfigError, match="stage report has no items; found 'ulmfit'"):
         run_stage("report", params, item="ulmfit")
+
+
+def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any], tmp_path: Path) -> None:
+    for corpus in ("general", "domain"):
+        raw["data"][corpus]["path"] = str(tmp_path)
+    raw["data"]["tasks"]["aws-type"]["path"] = str(tmp_path)
+    raw["pretrain"]["backward"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfit", "model": {"direction": "down"}}
+    raw["pretrain"]["other"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfitt"}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    assert [line.strip() for line in str(caught.value).splitlines()] == [
+        "2 problem(s)",
+        "pretrain.backward: 1 problem(s)",
+        "model.direction: Input should be 'forward' or 'backward' (found 'down')",
+        "pretrain.other: unknown family 'ulmfitt'; did you mean 'ulmfit'?",
+    ]
 
 
 def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ class AdaptJob(Section):
     """What adaptation reads and writes.
 
     Attributes:
+        name: of the block in `adapt`, for progress lines and checkpoints; the family's without it.
         pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
             both share keep their rows and the others start at the mean.
         tokens, tokenizer: the domain's token shards and the tokenizer that made them.
@@ -40,6 +41,7 @@ class AdaptJob(Section):
         cluster: where it runs; changes nothing in what is learned.
     """
 
+    name: str = ""
     family: str
     pretrained: Path
     tokens: Path
@@ -63,7 +65,7 @@ def adapt(job: AdaptJob) -> Path:
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
     run = LanguageModelRun(
-        name=f"adapt {job.family}",
+        name=f"adapt {job.name or job.family}",
         family=job.family,
         parent=job.pretrained.absolute(),
         tokens=job.tokens.absolute(),

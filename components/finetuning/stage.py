@@ -26,6 +26,7 @@ from components.finetuning.runs import ALONE, RunSpec, build, device, encode, ex
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks.checks import draw
 from components.models.encoder import KIND as ENCODER
+from components.models.encoder import family_of
 from components.progress import Progress
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose
@@ -35,6 +36,7 @@ class FinetuneJob(Section):
     """What the stage is told.
 
     Attributes:
+        family: name of the block in `pretrain` that the encoder comes from.
         examples: output directory of the stage `examples`.
         encoder: encoder directory of this start.
         settings: `finetune.<family>`.
@@ -98,7 +100,7 @@ def finetune(job: FinetuneJob) -> Path:
         save_classifier(
             draft.path / "classifier",
             classifier=classifier,
-            family=job.family,
+            family=family_of(job.encoder),
             settings=settings,
             kind=facts.kind,
             labels=facts.labels,

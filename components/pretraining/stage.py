@@ -21,6 +21,7 @@ class PretrainJob(Section):
     """What pretraining reads and writes.
 
     Attributes:
+        name: of the block in `pretrain`, for progress lines and checkpoints; the family's without it.
         family, preset, model: the model; `model` holds keys of the family's config class, over those of the preset.
         tokens: token shards of the general corpus.
         tokenizer: the tokenizer that made them.
@@ -28,6 +29,7 @@ class PretrainJob(Section):
         cluster: where it runs; changes nothing in what is learned.
     """
 
+    name: str = ""
     family: str
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
@@ -67,7 +69,7 @@ def pretrain(job: PretrainJob) -> Path:
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
     run = LanguageModelRun(
-        name=f"pretrain {job.family}",
+        name=f"pretrain {job.name or job.family}",
         family=job.family,
         preset=job.preset,
         model=job.model,
