@@ -34,24 +34,16 @@ class PairSampler(RowSampler):
         segments = (np.arange(self.window) >= lengths[:, None]).astype(np.int64)
         return tokens, {"segments": torch.from_numpy(segments)}
 
-    def _cuts(self, start: int, document: int) -> tuple[Ids, Ids]:
-        """Places where B may begin: a sentence inside a document; else a document's start; else the middle. And for
-        each, where the sentence before it began."""
+    def _sentences(self, start: int, document: int) -> tuple[Ids, NDArray[np.bool_]]:
+        """Where in the stream the sentences of all documents begin that the row's text has a part of, and which of them
+        are their document's first."""
         end = min(start + self.text, self.store.tokens)
         begins, firsts = [], []
         while document < self.store.documents and (offset := int(self.store.offsets[document])) < end:
             begins.append(offset + np.asarray(self.store.sentence_starts(document), dtype=np.int64))
             firsts.append(np.arange(len(begins[-1])) == 0)
             document += 1
-        places, first = np.concatenate(begins), np.concatenate(firsts)
-        before = np.maximum(start, np.concatenate(([start], places[:-1])))
-        margin = LEAST_SHARE * self.text
-        for wanted, least in ((~first, margin), (~first, 0), (first, 0)):
-            among = wanted & (places > start + least) & (places < end - least)
-            if among.any():
-                return places[among], before[among]
-        middle = start + self.text // 2
-        return np.array([middle]), np.array([middle - 1])
+        return np.concatenate(begins), np.concatenate(firsts)
 
 
 class SentencePairSampler(PairSampler):
@@ -79,7 +71,7 @@ class SentencePairSampler(PairSampler):
     def _pair(self, row: int, cut: float, coin: float, document: float, sentence: float) -> tuple[Ids, Ids]:
         offsets = self.store.offsets
         start, here = self._sentence(row)
-        cuts, _ = self._cuts(start, here)
+        cuts = self._cuts(start, here)
         second = int(cuts[int(cut * len(cuts))])
         length = second - start
         if coin < 0.5:
@@ -90,12 +82,24 @@ class SentencePairSampler(PairSampler):
             second = int(offsets[other]) + int(starts[int(sentence * len(starts))])
         return self.store.span(start, length), self.store.span(second, self.text - length)
 
+    def _cuts(self, start: int, document: int) -> Ids:
+        """Places where B may begin: a sentence inside a document; else a document's start; else the middle."""
+        places, first = self._sentences(start, document)
+        end = min(start + self.text, self.store.tokens)
+        margin = LEAST_SHARE * self.text
+        for wanted, least in ((~first, margin), (~first, 0), (first, 0)):
+            among = wanted & (places > start + least) & (places < end - least)
+            if among.any():
+                return places[among]
+        return np.array([start + self.text // 2])
+
 
 class SentenceOrderSampler(PairSampler):
     """Two parts of the same text, swapped in half the rows (Lan et al. 2020, section 3.1).
 
-    Where the row ends, its last sentence is cut in two. So that this does not tell which part comes later, the earlier
-    part too ends anywhere in a sentence, and the later one begins with the sentence after it.
+    Nothing but the text tells which part comes later: both begin with a sentence, end anywhere in one, and are of the
+    same lengths. So the earlier part ends at a place drawn from those that a sentence of the same document comes after,
+    and the later one begins there.
 
     Batch: that of `PairSampler` and `sentence_order` (B,), 0 where A comes first in the text, 1 where B does.
     """
@@ -104,20 +108,29 @@ class SentenceOrderSampler(PairSampler):
 
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
         swapped = choices[:, 1] < 0.5
-        pairs = [self._parts(row, cut) for row, cut in zip(rows, choices[:, 0], strict=True)]
-        ordered = [
-            (later, earlier) if swap else (earlier, later)
-            for (earlier, later), swap in zip(pairs, swapped, strict=True)
-        ]
-        tokens, batch = self._joined(ordered)
+        parts = [self._parts(row, cut) for row, cut in zip(rows, choices[:, 0], strict=True)]
+        tokens, batch = self._joined([pair[::-1] if swap else pair for pair, swap in zip(parts, swapped, strict=True)])
         return tokens, batch | {"sentence_order": torch.from_numpy(swapped.astype(np.int64))}
 
     def _parts(self, row: int, cut: float) -> tuple[Ids, Ids]:
+        """The earlier and the later part of a row; `cut` is uniform in [0, 1)."""
         start, here = self._sentence(row)
-        places, before = self._cuts(start, here)
-        # Each piece that a cut may stand behind is as likely as any other.
-        ends = np.cumsum(places - before)
-        piece = int(cut * ends[-1])
-        sentence = int(np.searchsorted(ends, piece, side="right"))
-        length = int(places[sentence] - (ends[sentence] - piece - 1)) - start
-        return self.store.span(start, length), self.store.span(int(places[sentence]), self.text - length)
+        places, first = self._sentences(start, here)
+        before = np.concatenate(([start], places[:-1]))
+        margin = int(LEAST_SHARE * self.text)
+        for wanted, least in ((~first, margin), (~first, 1), (np.ones_like(first), 1)):
+            # The earlier part may end after each of `room` pieces of the sentence before a place, from `lowest` on.
+            lowest = np.maximum(before + 1, start + least)
+            room = np.maximum(0, np.minimum(places, start + self.text - least) - lowest + 1) * wanted
+            if room.any():
+                ends = np.cumsum(room)
+                drawn = int(cut * ends[-1])
+                sentence = int(np.searchsorted(ends, drawn, side="right"))
+                length = int(lowest[sentence] + drawn - (ends[sentence] - room[sentence])) - start
+                second = int(places[sentence])
+                break
+        else:
+            # One sentence is the whole row.
+            length = self.text // 2
+            second = start + length
+        return self.store.span(start, length), self.store.span(second, self.text - length)

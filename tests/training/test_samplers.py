@@ -281,3 +281,27 @@ def test_parts_of_a_text_in_both_orders() -> None:
     # Neither part tells by its end which one it is: both end anywhere in a sentence.
     for places in ends.values():
         assert all(0.12 < places.count(place) / len(places) < 0.28 for place in range(5))
+
+
+def test_the_order_of_parts_does_not_show_in_their_lengths() -> None:
+    store = numbered_store(documents=10, sentences=60)
+    orders = SentenceOrderSampler(store, batch_size=64, window=32, seed=0, vocabulary=4000)
+    lengths = []
+    for step in range(20):
+        batch = orders.batch(step)
+        later = batch["segments"].sum(1) - 1
+        first = 29 - later
+        lengths += torch.where(batch["sentence_order"] == 1, later, first).tolist()
+    # A share of 1/8 of the row is left to either part, and every length between is as likely as any other.
+    counts = np.bincount(lengths, minlength=30)
+    assert not counts[:3].any() and not counts[27:].any()
+    assert counts[3:27].min() > 0.6 * counts[3:27].mean()
+    assert np.mean(lengths) == pytest.approx(14.5, abs=0.4)
+
+
+def test_a_sentence_longer_than_the_row_is_cut_in_two() -> None:
+    store = MemoryStore([[list(range(5, 105))]])
+    batch = SentenceOrderSampler(store, batch_size=1, window=13, seed=0, vocabulary=200).batch(0)
+    first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()
+    earlier, later = (second, first) if batch["sentence_order"][0] else (first, second)
+    assert [*earlier, *later] == list(range(5, 15))
