@@ -4,7 +4,8 @@ Pennington, Socher and Manning 2014 (GloVe: Global Vectors for Word Representati
 
     J = sum_{ij} f(X_ij) (w_i . v_j + b_i + c_j - log X_ij)^2          f(x) = min(1, (x / x_max)^alpha)
 
-X_ij is how often j stands within the context of i, a pair at distance d counting 1 / d. A word's vector is w + v
+X_ij is how often j stands within the context of i, a pair at distance d counting 1 / d. The sampler draws cells as
+often as they weigh: f is there, and the loss of a batch is a mean of plain squares, J / sum f. A word's vector is w + v
 (section 4.2): both tables learn the same thing of a symmetric X, and their sum is less noisy.
 
 Shape suffixes: B batch rows, T cells of a row, D width, V vocabulary.
@@ -43,8 +44,8 @@ class GloVeConfig(ModelConfig):
 class GloVe(StaticVectors):
     """Word and context tables with their biases.
 
-    `losses` reads `tokens`, `contexts` (B, T; the i and j of a cell) and `counts` (B, T; X_ij); it has no carry.
-    `sums["tokens"]` is the weighted square of a cell; no likelihood of the text.
+    `losses` reads `tokens`, `contexts` (B, T; the i and j of a cell) and `counts` (B, T; X_ij) of the batches of
+    `CooccurrenceSampler`; it has no carry. `sums["tokens"]` is the square of a cell; no likelihood of the text.
     """
 
     config: GloVeConfig
@@ -65,11 +66,10 @@ class GloVe(StaticVectors):
         products_BTD = F.embedding(tokens_BT, self.word).float() * F.embedding(contexts_BT, self.context).float()
         biases_BT = self.word_bias[tokens_BT].float() + self.context_bias[contexts_BT].float()
         errors_BT = products_BTD.sum(-1) + biases_BT - counts_BT.log()
-        weights_BT = (counts_BT / self.config.x_max).clamp(max=1).pow(self.config.alpha)
         if not self.training:
             # Held-out text is a smaller one: all its log X are lower by one number, which says nothing of the vectors.
-            errors_BT = errors_BT - (weights_BT * errors_BT).sum() / weights_BT.sum()
-        total = (weights_BT * errors_BT.square()).sum()
+            errors_BT = errors_BT - errors_BT.mean()
+        total = errors_BT.square().sum()
         cells = torch.tensor(tokens_BT.numel(), device=total.device)
         return Losses(total / cells, {"tokens": (total.detach(), cells)})
 

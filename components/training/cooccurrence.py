@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import ExitStack
+from typing import IO, Any, Final
 
 import numpy as np
 import torch
@@ -126,21 +127,20 @@ def _in_ranges(runs: Sequence[Run], most: int) -> Iterator[Run]:
         yield _merged([(keys[part], counts[part]) for (keys, counts), part in zip(runs, slices, strict=True)])
 
 
-def _on_disk(parts: Iterable[Run]) -> Run:
-    """The parts one after the other, as maps of unnamed temporary files."""
+def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
+    """Columns, given part after part, as maps of unnamed temporary files."""
     try:
-        with tempfile.TemporaryFile() as key_file, tempfile.TemporaryFile() as count_file:
+        with ExitStack() as files:
+            columns: list[tuple[IO[bytes], np.dtype[Any]]] = []
             size = 0
-            for keys, counts in parts:
-                key_file.write(keys.data)
-                count_file.write(counts.data)
-                size += len(keys)
-            key_file.flush()
-            count_file.flush()
-            return (
-                np.memmap(key_file, np.int64, mode="r", shape=(size,)),
-                np.memmap(count_file, np.float64, mode="r", shape=(size,)),
-            )
+            for part in parts:
+                columns = columns or [(files.enter_context(tempfile.TemporaryFile()), new.dtype) for new in part]
+                for (file, _), values in zip(columns, part, strict=True):
+                    file.write(values.data)
+                size += len(part[0])
+            for file, _ in columns:
+                file.flush()
+            return tuple(np.memmap(file, dtype, mode="r", shape=(size,)) for file, dtype in columns)
     except OSError as error:
         raise DataError(
             f"{tempfile.gettempdir()}: co-occurrence counts cannot be written ({error.strerror}); free space there or "
@@ -149,10 +149,12 @@ def _on_disk(parts: Iterable[Run]) -> Run:
 
 
 class CooccurrenceSampler(WindowSampler):
-    """Cells of the co-occurrence matrix for GloVe, drawn evenly from those that are not zero (Pennington et al. 2014).
+    """Cells of the co-occurrence matrix X for GloVe, each drawn as often as it weighs.
 
-    X is symmetric; a pair of words at distance d within a document counts 1 / d. END belongs to no pair. It is counted
-    when the sampler is made, from the whole store.
+    Pennington et al. 2014 draw the cells that are not zero alike, and multiply the loss of each by f(X_ij). Most cells
+    weigh next to nothing: here a cell is drawn with probability f(X_ij) / sum f instead and its loss counts whole, the
+    same objective from fewer cells. X is symmetric; a pair of words at distance d within a document counts 1 / d. END
+    belongs to no pair. The whole store is counted when the sampler is made.
 
     Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell
     counts as one token of the budget.
@@ -165,40 +167,49 @@ class CooccurrenceSampler(WindowSampler):
         super().__init__(store, **options)
         config = self.config
         assert isinstance(config, GloVeConfig)
+        self.settings = config
         self.keys, self.sums = count_pairs(
             whole_text(store, reach=config.context),
             vocabulary=self.vocabulary,
             weights=[1 / distance for distance in range(1, config.context + 1)],
             separator=END,
+            most=MOST_PAIRS,
         )
         if not len(self.keys):
             raise DataError("no document of the corpus holds two words; there is nothing to count for GloVe")
-        # A cell of the diagonal is there once, one beside it twice: as it is, and mirrored. The mirrored ones are
-        # numbered from len(keys) on, without the diagonal; `_before[i]` of them stand before its i-th cell.
-        diagonal = np.flatnonzero(self.keys // self.vocabulary == self.keys % self.vocabulary)
-        self._before = diagonal - np.arange(len(diagonal))
-        self.cells = 2 * len(self.keys) - len(diagonal)
+        parts = self._running_weights()
+        on_disk = isinstance(self.keys, np.memmap)
+        self._weights: Counts = _on_disk(parts)[0] if on_disk else np.concatenate([part for (part,) in parts])
 
     def tokens_before(self, step: int) -> int:
         return step * self.batch_size * self.window
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
+        own = slice(rows.start, rows.stop)
         # Drawn for the global batch, so that a row is the same whoever computes it.
-        drawn = counter_rng(self.seed, "cells", step).integers(self.cells, size=(self.batch_size, self.window))
-        tokens, contexts, counts = self.cell(drawn[rows.start : rows.stop])
+        rng = counter_rng(self.seed, "cells", step)
+        shape = (self.batch_size, self.window)
+        drawn, mirrored = rng.random(shape)[own] * self._weights[-1], rng.random(shape)[own] < 0.5
+        places = np.minimum(np.searchsorted(self._weights, drawn, side="right"), len(self.keys) - 1)
+        low, high, counts = self._cells(places)
         return {
-            "tokens": torch.from_numpy(tokens),
-            "contexts": torch.from_numpy(contexts),
+            "tokens": torch.from_numpy(np.where(mirrored, high, low)),
+            "contexts": torch.from_numpy(np.where(mirrored, low, high)),
             "counts": torch.from_numpy(counts.astype(np.float32)),
         }
 
-    def cell(self, number: Ids) -> tuple[Ids, Ids, Counts]:
-        """The i, j and X_ij of the cells 0 .. `cells` - 1, of any shape."""
-        mirrored = number >= len(self.keys)
-        beside = number - len(self.keys)
-        place = np.where(mirrored, beside + np.searchsorted(self._before, beside, side="right"), number)
-        low, high = np.divmod(self.keys[place], self.vocabulary)
-        # Each of the two words of a pair stands near the other.
-        counts = self.sums[place] * np.where(low == high, 2.0, 1.0)
-        return np.where(mirrored, high, low), np.where(mirrored, low, high), counts
+    def _cells(self, places: Ids | slice) -> tuple[Ids, Ids, Counts]:
+        """i, j and X_ij of pairs, i <= j. Each of two equal words stands near the other: they count twice."""
+        low, high = np.divmod(self.keys[places], self.vocabulary)
+        return low, high, self.sums[places] * np.where(low == high, 2.0, 1.0)
+
+    def _running_weights(self) -> Iterator[tuple[Counts]]:
+        """Sums of f(X_ij) over all pairs so far, a cell beside the diagonal being two."""
+        total = 0.0
+        for start in range(0, len(self.keys), MOST_PAIRS):
+            low, high, counts = self._cells(slice(start, start + MOST_PAIRS))
+            weights = np.minimum(1, counts / self.settings.x_max) ** self.settings.alpha
+            running = total + np.cumsum(weights * np.where(low == high, 1.0, 2.0))
+            total = float(running[-1])
+            yield (running,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 
 from components.errors import DataError
 from components.models.glove import GloVeConfig
@@ -77,35 +77,38 @@ def test_what_does_not_fit_in_memory_gives_the_same(most: int, monkeypatch: pyte
 
 def sampler(store: MemoryStore, **changes: Any) -> CooccurrenceSampler:
     options = {"batch_size": 4, "window": 50, "seed": 0, "vocabulary": VOCABULARY} | changes
-    return CooccurrenceSampler(store, config=GloVeConfig(vocabulary=VOCABULARY, context=3), **options)
+    return CooccurrenceSampler(store, config=GloVeConfig(vocabulary=VOCABULARY, context=3, x_max=10), **options)
 
 
-def test_cells_are_the_symmetric_matrix_each_once() -> None:
-    store = random_store()
-    sample = sampler(store)
-    rows, columns, counts = sample.cell(np.arange(sample.cells))
-    expected = np.zeros((VOCABULARY, VOCABULARY))
+def matrix(store: MemoryStore) -> NDArray[np.float64]:
+    """X, symmetric: a pair of equal words makes both stand near the other."""
+    found = np.zeros((VOCABULARY, VOCABULARY))
     for (low, high), count in by_hand(store, separator=END).items():
-        expected[low, high] += count
-        expected[high, low] += count
-    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == sample.cells == (expected > 0).sum()
-    found = np.zeros_like(expected)
-    found[rows, columns] = counts
-    np.testing.assert_allclose(found, expected)
-    assert expected.diagonal().any()
+        found[low, high] += count
+        found[high, low] += count
+    return found
 
 
-def test_all_cells_are_drawn_alike() -> None:
-    sample = sampler(random_store())
-    drawn: Counter[tuple[int, int]] = Counter()
-    for step in range(60):
-        batch = sample.batch(step)
-        drawn.update(zip(batch["tokens"].flatten().tolist(), batch["contexts"].flatten().tolist(), strict=True))
-        assert batch["counts"].dtype == torch.float32
-    share = 60 * 200 / sample.cells
-    assert len(drawn) == sample.cells
-    assert max(drawn.values()) < 1.5 * share and min(drawn.values()) > 0.5 * share
-    assert sample.tokens_before(60) == 60 * 200
+@pytest.mark.parametrize("spilled", [False, True])
+def test_cells_are_drawn_as_often_as_they_weigh(spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if spilled:
+        monkeypatch.setattr(cooccurrence, "STRETCH", 9)
+        monkeypatch.setattr(cooccurrence, "MOST_PAIRS", 5)
+    store = random_store()
+    sample, expected = sampler(store), matrix(store)
+    assert isinstance(sample._weights, np.memmap) == spilled
+    drawn = np.zeros_like(expected)
+    for step in range(100):
+        batch = {key: value.flatten().numpy() for key, value in sample.batch(step).items()}
+        np.add.at(drawn, (batch["tokens"], batch["contexts"]), 1)
+        np.testing.assert_allclose(batch["counts"], expected[batch["tokens"], batch["contexts"]], rtol=1e-6)
+    # x_max 10 and alpha 0.75: some cells weigh all they can.
+    weights = np.minimum(1, expected / 10) ** 0.75
+    assert (weights == 1).any() and expected.diagonal().any()
+    share = weights / weights.sum() * 100 * 200
+    assert not drawn[weights == 0].any()
+    np.testing.assert_allclose(drawn, share, atol=5 * share.max() ** 0.5)
+    assert sample.tokens_before(100) == 100 * 200
 
 
 def test_documents_of_one_word() -> None:
