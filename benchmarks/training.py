@@ -10,8 +10,8 @@ On a processor the sizes are small; on a GPU (`--device cuda`, the default where
 and 512 pieces, GPT-2 small at 1024, AWD-LSTM as for WikiText-103, a character LM of 2048; `--size` names one. Needs
 torch and transformers; the peers of the last two stand in `benchmarks/requirements-peers.txt`, and without them our
 side runs alone. Both sides see the same batches, number type (bfloat16 autocast), dropouts, attention kernel (PyTorch's
-scaled_dot_product_attention wherever there is no dropout inside it), optimizer (AdamW, fused) and gradient clipping,
-are compiled alike on a GPU, and take turns; what is printed are medians.
+scaled_dot_product_attention; on a processor our side goes without it where there is dropout inside), optimizer (AdamW,
+fused) and gradient clipping, are compiled alike on a GPU, and take turns; what is printed are medians.
 
 Utilisation is model FLOPs a second over the peak: three times those of the forward pass (Chowdhery et al. 2022, PaLM,
 appendix B), attention counted whole, embeddings not at all, logits where they are computed. The peak is NVIDIA's figure
