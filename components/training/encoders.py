@@ -29,6 +29,8 @@ from components.training.world import World
 
 #: Settings that change nothing in what is learned.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
+#: Columns of curve.csv.
+CURVE = ("step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm")
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,8 @@ def write_encoder(
         **(metrics or {}),
     }
     write_json(draft.path / "metrics.json", numbers)
-    columns = ["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="")
+        writer = csv.DictWriter(file, CURVE, restval="")
         writer.writeheader()
         writer.writerows(progressed.curve)
     draft.facts |= {

@@ -1,0 +1,163 @@
+"""`headstart import`: somebody else's model as the encoder directory that pretraining writes."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from components.artifacts import writing
+from components.config import nearest
+from components.errors import ArtifactError, ConfigError
+from components.importing.folder import digest_of, read_config, read_tensors, weight_files
+from components.importing.vocabularies import FILES, Vocabulary, read_vocabulary
+from components.models import family as family_named
+from components.models.base import LanguageModel
+from components.models.encoder import KIND, build_model, save_encoder
+from components.models.huggingface import CONVERTERS, family_of
+from components.tokenization import Tokenizer
+from components.tokenization.special import FIRST_ORDINARY
+from components.training.encoders import CURVE, count_parameters, write_json
+
+#: Endings of files of word vectors as text, and of fastai's weights.
+VECTORS: Final = (".txt", ".vec", ".gz")
+FASTAI: Final = (".pth",)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A published model in our terms.
+
+    Attributes:
+        family: name in `FAMILIES`.
+        model: rows in the order of the tokenizer's pieces.
+        tokenizer: ours, with the published segmentation.
+        digest: SHA-256 of everything that was read.
+        log: what was mapped to what, one fact a line.
+    """
+
+    family: str
+    model: LanguageModel
+    tokenizer: Tokenizer
+    digest: str
+    log: list[str]
+
+
+def import_encoder(
+    source: Path, *, output: Path, family: str | None = None, vocabulary: Path | None = None
+) -> list[str]:
+    """Write the encoder directory `output` from a published model; returns the log of what was mapped.
+
+    Args:
+        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or word
+            vectors as text (.txt, .vec, also .gz).
+        family: which family takes it; found from config.json, `ulmfit` for .pth, `word2vec` for vectors.
+        vocabulary: of a fastai file, .json; `itos.json` beside it if not given.
+
+    Raises:
+        ArtifactError: the source is none of these, damaged, or does not fit its own configuration or vocabulary.
+        ConfigError: a family that does not exist or does not take this source.
+    """
+    imported = read_published(Path(source), family=family, vocabulary=vocabulary)
+    with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
+        imported.tokenizer.save(Path(folder))
+        save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
+        numbers: dict[str, Any] = {"parameters": count_parameters(imported.model), "tokens": 0}
+        write_json(draft.path / "metrics.json", numbers)
+        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, CURVE).writeheader()
+        (draft.path / "import.log").write_text("\n".join(imported.log) + "\n", encoding="utf-8")
+        draft.facts |= {
+            "trained": True,
+            "family": imported.family,
+            "tokenizer": imported.tokenizer.fingerprint(),
+            "parent": None,
+            "source": str(source),
+            "source_digest": imported.digest,
+            "torch": torch.__version__,
+        }
+    return imported.log
+
+
+def read_published(source: Path, *, family: str | None = None, vocabulary: Path | None = None) -> Imported:
+    """A published model, whatever form it has; arguments and errors as for `import_encoder`."""
+    if family is not None:
+        family_named(family)
+    if source.is_dir() or not source.exists():
+        return _from_huggingface(source, family)
+    if source.suffix in FASTAI:
+        from components.importing.fastai import from_fastai_file
+
+        return from_fastai_file(source, vocabulary or source.with_name("itos.json"), family=family)
+    if source.suffix in VECTORS:
+        from components.importing.vectors import from_vectors
+
+        return from_vectors(source, family=family)
+    raise ArtifactError(
+        f"{source}: not known what this is; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or "
+        f"word vectors as text ({', '.join(VECTORS)})"
+    )
+
+
+def _from_huggingface(folder: Path, family: str | None) -> Imported:
+    config = read_config(folder)
+    try:
+        found = family_of(config)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}/{error}") from error
+    if family is not None and family != found:
+        raise ConfigError(f"{folder}: its model_type {config['model_type']!r} is of the family {found!r}, not {family!r}")
+    files = weight_files(folder)
+    tensors = read_tensors(files)
+    vocabulary = read_vocabulary(folder)
+    try:
+        settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}: {error}") from error
+    if vocabulary.size != rows:
+        raise ArtifactError(
+            f"{folder}: the tokenizer has {vocabulary.size} pieces, the model {rows} rows; they do not belong together"
+        )
+    kind = vocabulary.tokenizer.kind
+    model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.load_state_dict(own)
+    model.remap_vocabulary(torch.tensor(vocabulary.rows))
+    model.bind(vocabulary.tokenizer)
+    log = [
+        f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
+        f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
+        *_special_log(vocabulary),
+        *_tensor_log(found, model, tensors),
+    ]
+    digest = digest_of([folder / "config.json", *files, *(folder / name for name in FILES)])
+    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log)
+
+
+def _special_log(vocabulary: Vocabulary) -> list[str]:
+    pieces = vocabulary.tokenizer.pieces
+    return [
+        f"{pieces[ours]} (id {ours}): {vocabulary.named[pieces[ours]]!r} (id {theirs})"
+        if theirs >= 0
+        else f"{pieces[ours]} (id {ours}): not in the published vocabulary, starts at the mean of all rows"
+        for ours, theirs in enumerate(vocabulary.rows[:FIRST_ORDINARY])
+    ]
+
+
+def _tensor_log(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
+    """How many tensors there were, and which of the family's are not among them and start fresh."""
+    expected = CONVERTERS[family].to_huggingface(model)[1]
+    found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
+    fresh = [name for name in expected if name not in found and name.partition(".")[2] not in found]
+    log = [f"{len(tensors)} tensors taken over"]
+    return log + ([f"not in the file, start as in a new model: {', '.join(fresh)}"] if fresh else [])
+
+
+def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:
+    """The error for a family that does not take this kind of source."""
+    return ConfigError(f"{source}: the family {family!r} does not take it{nearest(family, takers)}")
