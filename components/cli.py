@@ -67,6 +67,35 @@ def families(*, params: ParamsFile = PARAMS) -> None:
     Console(width=max(120, 24 * len(columns))).print(table)
 
 
+@app.command("import")
+def import_(
+    source: Path,
+    *,
+    output: Annotated[Path, typer.Option(help="The encoder directory to write.")],
+    family: Annotated[str, typer.Option(help="Which family takes it; found out if not said.")] = "",
+    vocabulary: Annotated[Path | None, typer.Option(help="Of a fastai file: its words as .json.")] = None,
+) -> None:
+    """Make an encoder of a published model: a Hugging Face folder, a fastai file, or word vectors as text."""
+    from components.importing.stage import import_encoder
+
+    for line in import_encoder(source, output=output, family=family or None, vocabulary=vocabulary):
+        print(line)
+
+
+@app.command()
+def export(
+    encoder: Path,
+    *,
+    output: Annotated[Path, typer.Option(help="The folder to write.")],
+    form: Annotated[str, typer.Option("--format", help="huggingface, onnx or vectors.")] = "huggingface",
+) -> None:
+    """Write an encoder as others open it: for transformers, as ONNX, or as a text file of word vectors."""
+    from components.exporting.stage import export_encoder
+
+    for line in export_encoder(encoder, output=output, form=form):
+        print(line)
+
+
 @app.command()
 def label(
     source: Path,

@@ -41,7 +41,9 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
     try:
         import onnxscript  # noqa: F401  (what torch's exporter is written in)
     except ImportError as error:
-        raise ConfigError("export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript") from error
+        raise ConfigError(
+            "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
+        ) from error
     layers = len(model.layer_groups())
     # Sizes that nothing in a model is likely to equal, so that none is taken for a constant.
     tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from safetensors.torch import save_file
 
@@ -16,12 +16,16 @@ from components.exporting.onnx import MODEL, write_onnx
 from components.exporting.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, TOKENIZER, WEIGHTS, Encoder, load_encoder
 from components.models.huggingface import CONVERTERS
+from components.models.static import StaticVectors
+from components.models.vectors_text import write_vectors
+from components.tokenization.special import FIRST_ORDINARY
 
 KIND: Final = "export"
-Format = Literal["huggingface", "onnx", "vectors"]
+VECTORS: Final = "vectors.txt"
+FORMS: Final = ("huggingface", "onnx", "vectors")
 
 
-def export_encoder(encoder: Path, *, output: Path, form: Format = "huggingface") -> list[str]:
+def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") -> list[str]:
     """Write the directory `output`; returns what there is to know about it.
 
     Args:
@@ -31,8 +35,10 @@ def export_encoder(encoder: Path, *, output: Path, form: Format = "huggingface")
 
     Raises:
         ArtifactError: `encoder` is no complete encoder directory.
-        ConfigError: the family or its tokenizer has no counterpart in this form.
+        ConfigError: no such form, or the family or its tokenizer has no counterpart in it.
     """
+    if form not in FORMS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
     loaded = load_encoder(Path(encoder), verify=True)
     assert loaded.manifest is not None
     with writing(Path(output), kind=KIND) as draft:
@@ -40,9 +46,7 @@ def export_encoder(encoder: Path, *, output: Path, form: Format = "huggingface")
             notes = _huggingface(draft.path, loaded)
         elif form == "onnx":
             notes = write_onnx(draft.path / MODEL, loaded.model)
-            shutil.copytree(
-                Path(encoder) / TOKENIZER, draft.path / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST)
-            )
+            shutil.copytree(Path(encoder) / TOKENIZER, draft.path / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST))
         else:
             notes = _vectors(draft.path, loaded)
         draft.facts |= {"family": loaded.family, "form": form, "encoder": loaded.manifest.digest}
@@ -58,8 +62,15 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
     config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-    return [f"{config['architectures'][0]}: {len(tensors)} tensors", *write_tokenizer(directory, encoder.tokenizer, encoder.model)]
+    return [
+        f"{config['architectures'][0]}: {len(tensors)} tensors",
+        *write_tokenizer(directory, encoder.tokenizer, encoder.model),
+    ]
 
 
 def _vectors(directory: Path, encoder: Encoder) -> list[str]:
-    raise NotImplementedError
+    if not isinstance(encoder.model, StaticVectors):
+        raise ConfigError(f"the family {encoder.family!r} has no vectors of words by themselves; static families have")
+    words = encoder.tokenizer.pieces[FIRST_ORDINARY:]
+    write_vectors(directory / VECTORS, words, encoder.model.vectors()[FIRST_ORDINARY:].numpy())
+    return [f"{VECTORS}: {len(words)} vectors"]

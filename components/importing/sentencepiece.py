@@ -54,7 +54,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
                     controls.add(text)
             elif number == 2:
                 trainer = dict(_fields(_bytes(value)))
-                kind, unknown = int(trainer.get(3, UNIGRAM)), int(trainer.get(40, 0))  # type: ignore[arg-type]
+                kind, unknown = int(trainer.get(3, UNIGRAM)), int(trainer.get(40, 0))
             elif number == 3:
                 charsmap = _bytes(dict(_fields(_bytes(value))).get(2, b""))
     except (IndexError, KeyError, TypeError, ValueError, struct.error) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,40 +12,21 @@ import torch
 from torch import Tensor
 
 from components.artifacts import writing
-from components.config import nearest
 from components.errors import ArtifactError, ConfigError
 from components.importing.folder import digest_of, read_config, read_tensors, weight_files
+from components.importing.published import Imported
 from components.importing.vocabularies import FILES, Vocabulary, read_vocabulary
+from components.importing.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder
 from components.models.huggingface import CONVERTERS, family_of
-from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY
 from components.training.encoders import CURVE, count_parameters, write_json
 
 #: Endings of files of word vectors as text, and of fastai's weights.
 VECTORS: Final = (".txt", ".vec", ".gz")
 FASTAI: Final = (".pth",)
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A published model in our terms.
-
-    Attributes:
-        family: name in `FAMILIES`.
-        model: rows in the order of the tokenizer's pieces.
-        tokenizer: ours, with the published segmentation.
-        digest: SHA-256 of everything that was read.
-        log: what was mapped to what, one fact a line.
-    """
-
-    family: str
-    model: LanguageModel
-    tokenizer: Tokenizer
-    digest: str
-    log: list[str]
 
 
 def import_encoder(
@@ -65,6 +45,12 @@ def import_encoder(
         ConfigError: a family that does not exist or does not take this source.
     """
     imported = read_published(Path(source), family=family, vocabulary=vocabulary)
+    write_imported(imported, source=source, output=output)
+    return imported.log
+
+
+def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
+    """Write the encoder directory `output`."""
     with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
@@ -82,39 +68,69 @@ def import_encoder(
             "source_digest": imported.digest,
             "torch": torch.__version__,
         }
-    return imported.log
 
 
-def read_published(source: Path, *, family: str | None = None, vocabulary: Path | None = None) -> Imported:
-    """A published model, whatever form it has; arguments and errors as for `import_encoder`."""
+def read_published(
+    source: Path, *, family: str | None = None, vocabulary: Path | None = None, digest: str | None = None
+) -> Imported:
+    """A published model, whatever form it has; arguments and errors as for `import_encoder`.
+
+    Args:
+        digest: SHA-256 that the source must have.
+    """
     if family is not None:
         family_named(family)
-    if source.is_dir() or not source.exists():
-        return _from_huggingface(source, family)
+    found, files = _recognised(source, vocabulary)
+    content = digest_of(files)
+    if digest is not None and digest != content:
+        raise ArtifactError(f"{source}: its digest is {content}, expected {digest}; it is not what was named")
+    if found == "fastai":
+        return from_fastai_file(files[0], files[1], family=family, digest=content)
+    if found == "vectors":
+        return from_vectors(source, family=family, digest=content)
+    return _from_huggingface(source, family, content)
+
+
+def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
+    """SHA-256 over everything that importing `source` reads.
+
+    Raises:
+        ArtifactError: it is nothing that can be imported.
+    """
+    return digest_of(_recognised(source, vocabulary)[1])
+
+
+def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
+    """What a source is, and the files of it that are read."""
+    if source.is_dir():
+        read_config(source)
+        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
+    if not source.exists():
+        raise ArtifactError(f"{source}: does not exist")
     if source.suffix in FASTAI:
-        from components.importing.fastai import from_fastai_file
-
-        return from_fastai_file(source, vocabulary or source.with_name("itos.json"), family=family)
+        words = vocabulary or source.with_name("itos.json")
+        if not words.is_file():
+            raise ArtifactError(f"{words}: does not exist; name the vocabulary of {source.name} with --vocabulary")
+        return "fastai", [source, words]
     if source.suffix in VECTORS:
-        from components.importing.vectors import from_vectors
-
-        return from_vectors(source, family=family)
+        return "vectors", [source]
     raise ArtifactError(
         f"{source}: not known what this is; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or "
         f"word vectors as text ({', '.join(VECTORS)})"
     )
 
 
-def _from_huggingface(folder: Path, family: str | None) -> Imported:
+def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
     config = read_config(folder)
     try:
         found = family_of(config)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}/{error}") from error
     if family is not None and family != found:
-        raise ConfigError(f"{folder}: its model_type {config['model_type']!r} is of the family {found!r}, not {family!r}")
-    files = weight_files(folder)
-    tensors = read_tensors(files)
+        raise ConfigError(
+            f"{folder}: its model_type {config['model_type']!r} is of the family {found!r}, not {family!r}"
+        )
+    tensors = read_tensors(weight_files(folder))
     vocabulary = read_vocabulary(folder)
     try:
         settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
@@ -135,7 +151,6 @@ def _from_huggingface(folder: Path, family: str | None) -> Imported:
         *_special_log(vocabulary),
         *_tensor_log(found, model, tensors),
     ]
-    digest = digest_of([folder / "config.json", *files, *(folder / name for name in FILES)])
     return Imported(found, model.eval(), vocabulary.tokenizer, digest, log)
 
 
@@ -156,8 +171,3 @@ def _tensor_log(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]
     fresh = [name for name in expected if name not in found and name.partition(".")[2] not in found]
     log = [f"{len(tensors)} tensors taken over"]
     return log + ([f"not in the file, start as in a new model: {', '.join(fresh)}"] if fresh else [])
-
-
-def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:
-    """The error for a family that does not take this kind of source."""
-    return ConfigError(f"{source}: the family {family!r} does not take it{nearest(family, takers)}")

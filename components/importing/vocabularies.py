@@ -1,4 +1,4 @@
-"""A published tokenizer as one of ours, with identical cuts; only the ids change, so that the special pieces stand first.
+"""A published tokenizer as one of ours, with identical cuts; only the ids change: the special pieces come first.
 
 Taken from the folder, in this order: tokenizer.json (the `tokenizers` library's own form), vocab.txt (WordPiece),
 vocab.json with merges.txt (byte-level BPE), spiece.model (unigram). tokenizer_config.json and special_tokens_map.json
