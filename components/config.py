@@ -214,6 +214,11 @@ class PretrainSettings(Section):
     tokenizer: TokenizerKind
     preset: str | None = None
     model: dict[str, Any] = {}
+    #: A published model to start from instead of training one: whatever `headstart import` reads. Its sizes are taken
+    #: over, so `preset` and `model` stay empty.
+    source: str | None = None
+    #: SHA-256 of the source (`headstart check` names it): the encoder is made anew if and only if it changes.
+    digest: str | None = None
     training: LanguageModelTraining
 
 

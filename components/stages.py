@@ -94,6 +94,8 @@ def _pretrain(params: Params) -> dict[str, Arguments]:
             "output": _out(params, "encoder", name, "pretrained"),
             "preset": settings.preset,
             "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
@@ -130,6 +132,8 @@ def _scratch(params: Params) -> dict[str, Arguments]:
             "output": _out(params, "encoder", name, "scratch"),
             "preset": settings.preset,
             "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
             "seed": params.run.seed,
         }
         for name, settings in params.pretrain.items()
@@ -286,7 +290,9 @@ def check_params(params: Params) -> None:
     """
     import torch
 
+    from components.errors import HeadstartError
     from components.finetuning.tasks import find_task
+    from components.importing.stage import source_digest
     from components.models.encoder import build_model
 
     problems: list[str] = []
@@ -303,6 +309,15 @@ def check_params(params: Params) -> None:
                 )
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
+        if settings.source is None:
+            continue
+        if settings.preset or settings.model:
+            problems.append(f"pretrain.{name}: with a source its sizes are taken over; leave out preset and model")
+        try:
+            if (digest := source_digest(Path(settings.source))) != settings.digest:
+                problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
+        except HeadstartError as error:
+            problems.append(f"pretrain.{name}.source: {error}")
     for task in params.run.tasks:
         try:
             find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")

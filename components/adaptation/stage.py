@@ -35,7 +35,7 @@ class AdaptJob(Section):
         pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
             both share keep their rows and the others start at the mean.
         tokens, tokenizer: the domain's token shards and the tokenizer that made them.
-        general_tokens: token shards of the general corpus, made with the pretrained encoder's tokenizer.
+        general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; its held-out documents show what is forgotten.
         output: encoder directory.
         cluster: where it runs; changes nothing in what is learned.
@@ -74,18 +74,21 @@ def adapt(job: AdaptJob) -> Path:
         seed=job.seed,
     )
     trained = train_encoder(run, settings=job.cluster)
-    general = TokenStore(job.general_tokens, "heldout")
     pretrained = load_encoder(job.pretrained)
-    before = _general_perplexity(
-        pretrained.model, general, job=job, pieces=pretrained.tokenizer.pieces, prefix="general_before_"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = load_tokenizer(job.tokenizer)
-        if general.tokenizer_fingerprint != tokenizer.fingerprint():
-            general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
-        after = _general_perplexity(trained.model, general, job=job, pieces=tokenizer.pieces, prefix="general_after_")
+    numbers: dict[str, float] = {}
+    models = {
+        "before": (pretrained.model, pretrained.tokenizer),
+        "after": (trained.model, load_tokenizer(job.tokenizer)),
+    }
+    for when, (model, tokenizer) in models.items():
+        general = TokenStore(job.general_tokens, "heldout")
+        with tempfile.TemporaryDirectory() as folder:
+            # Another vocabulary: that of the domain, or that of a published model.
+            if general.tokenizer_fingerprint != tokenizer.fingerprint():
+                general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
+            numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
     with writing(job.output, kind=KIND) as draft:
-        write_encoder(draft, trained, run=run, metrics=before | after)
+        write_encoder(draft, trained, run=run, metrics=numbers)
     trained.checkpoints.clear()
     return job.output
 
