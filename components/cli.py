@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from components.config import load_params
@@ -65,6 +66,30 @@ def families(*, params: ParamsFile = PARAMS) -> None:
         table.add_row(*row)
     # As wide as it has to be: a log has no edge.
     Console(width=max(120, 24 * len(columns))).print(table)
+
+
+@app.command("try")
+def try_(
+    model: Path,
+    text: str,
+    *,
+    length: Annotated[int, typer.Option(help="Pieces to write.")] = 40,
+    count: Annotated[int, typer.Option(help="Continuations, pieces for a gap, or words.")] = 5,
+    temperature: Annotated[float, typer.Option(help="0: the most probable piece each time.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k most probable pieces; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the fewest pieces with this probability.")] = 1.0,
+    seed: int = 0,
+) -> None:
+    """Let a model go on with a text, fill its [MASK], or name the words nearest to "king - man + woman"."""
+    from components.models.generation import Sampling
+    from components.trying import try_model
+
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    columns, rows = try_model(model, text, length=length, count=count, sampling=sampling, seed=seed)
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
 
 
 @app.command("import")
