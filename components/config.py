@@ -282,9 +282,12 @@ class FinetuneSettings(Section):
 
 
 class EvaluateSettings(Section):
+    """How systems are scored; `ensembles`: name -> families whose mean class probabilities are scored as one more."""
+
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     resamples: Positive = 1000
     calibration_bins: Positive = 15
+    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}
 
 
 class PromotionRule(Section):
@@ -385,14 +388,24 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for name in at("run", "families")
     ]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
+    members = [
+        (f"evaluate.ensembles.{ensemble}", name, at("run", "families"))
+        for ensemble, names in at("evaluate", "ensembles").items()
+        for name in (names if isinstance(names, list) else [])
+    ]
+    taken = [
+        f"evaluate.ensembles: {ensemble!r} is the name of another system; choose one of its own"
+        for ensemble in at("evaluate", "ensembles")
+        if ensemble in [*at("run", "families"), "baseline"]
+    ]
     kinds = [
         (f"pretrain.{family}.tokenizer", kind, at("tokenizer", "kinds") or ["wordpiece"])
         for family in at("pretrain")
         if (kind := at("pretrain", family, "tokenizer"))
     ]
-    return [
+    return taken + [
         f"{key}: unknown name {name!r}{nearest(str(name), known)}"
-        for key, name, known in [*families, *tasks, *kinds]
+        for key, name, known in [*families, *tasks, *members, *kinds]
         if name not in known
     ]
 

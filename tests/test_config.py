@@ -69,6 +69,19 @@ def test_names_of_blocks_are_names_of_folders(raw: dict[str, Any], tmp_path: Pat
     assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
 
 
+def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["evaluate"]["ensembles"] = {
+        "both": ["ulmfit", "ulmfit-backward"],
+        "ulmfit": ["ulmfit", "ulmfit"],
+        "one": ["ulmfit"],
+    }
+    assert problems(raw, tmp_path) == [
+        "evaluate.ensembles.one: List should have at least 2 items after validation, not 1 (found ['ulmfit'])",
+        "evaluate.ensembles: 'ulmfit' is the name of another system; choose one of its own",
+        "evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ulmfit",
+    ]
+
+
 def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["starts"] = ["adopted"]
     raw["promote"]["confidence"] = 1.5

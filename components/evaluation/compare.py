@@ -162,9 +162,15 @@ def make_cells(runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings)
     return cells
 
 
-def comparisons(cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float) -> list[Comparison]:
-    """The pairs that matter, at every budget: starts of one family with each other, and the best fine-tuned system with
-    the best baseline. The better one (by mean) stands first."""
+def comparisons(
+    cells: Mapping[tuple[str, int], Cell],
+    systems: Systems,
+    *,
+    confidence: float,
+    ensembles: Mapping[str, Sequence[str]] | None = None,
+) -> list[Comparison]:
+    """The pairs that matter, at every budget: starts of one family with each other, an ensemble with its best member,
+    and the best fine-tuned system with the best baseline. The better one (by mean) stands first."""
     found = []
     for budget in _budgets(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
@@ -175,6 +181,10 @@ def comparisons(cells: Mapping[tuple[str, int], Cell], systems: Systems, *, conf
             for other in learned[place + 1 :]
             if systems[one][0] == systems[other][0] and _comparable(systems[one][1], systems[other][1])
         ]
+        for name in learned:
+            family, start = systems[name]
+            if members := [f"{member}-{start}" for member in (ensembles or {}).get(family, ())]:
+                pairs.append((name, _best(cells, members, budget)))
         fixed = [name for name in names if systems[name][0] == BASELINE]
         if learned and fixed:
             pairs.append((_best(cells, learned, budget), _best(cells, fixed, budget)))
@@ -265,11 +275,16 @@ def training_curve(runs: Sequence[Run]) -> list[dict[str, float]]:
 
 
 def statements(
-    cells: Mapping[tuple[str, int], Cell], systems: Systems, compared: Sequence[Comparison]
+    cells: Mapping[tuple[str, int], Cell],
+    systems: Systems,
+    compared: Sequence[Comparison],
+    *,
+    ensembles: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Sentences about who wins, each computed from a comparison. `kind` is what they are about: `transfer` (a start of
     a family against scratch), `adaptation` (adapted against pretrained), `tuning` (all weights against the head alone),
-    `baseline` (the best of both worlds). `holds` says whether the first-named kind of system wins clearly."""
+    `ensemble` (against its best member), `baseline` (the best of both worlds). `holds` says whether the first-named
+    kind of system wins clearly."""
     found = []
     for comparison in compared:
         starts = {systems[name][1]: name for name in (comparison.better, comparison.worse)}
@@ -277,6 +292,11 @@ def statements(
         if BASELINE in families:
             kind = "baseline"
             hoped = next(name for name in (comparison.better, comparison.worse) if systems[name][0] != BASELINE)
+        elif len(families) > 1:
+            kind = "ensemble"
+            hoped = next(
+                name for name in (comparison.better, comparison.worse) if systems[name][0] in (ensembles or {})
+            )
         elif SCRATCH in starts:
             kind = "transfer"
             hoped = next(name for start, name in starts.items() if start != SCRATCH)
