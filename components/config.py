@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from components.errors import ConfigError
 
@@ -63,6 +63,15 @@ class CorpusSource(Section):
     language: str = "en"
 
 
+class ParallelSource(Section):
+    """Pairs of texts, one a translation of the other: a folder of jsonl, csv, tsv or parquet files with both columns."""
+
+    path: str
+    source: str = "source"
+    target: str = "target"
+    id: str | None = None
+
+
 class TaskSource(Section):
     """The labelled data of one downstream task: three files in one folder, and the names of their columns."""
 
@@ -94,7 +103,17 @@ class DataSettings(Section):
 
     general: CorpusSource
     domain: CorpusSource
+    #: Pairs for families that learn to translate: what is pretrained on (`general`) and what adaptation goes on with
+    #: (`domain`; the same folder where the domain has no pairs of its own). Empty: nothing is made of pairs.
+    parallel: dict[Literal["general", "domain"], ParallelSource] = {}
     tasks: dict[str, TaskSource] = Field(min_length=1)
+
+    @field_validator("parallel")
+    @classmethod
+    def _both(cls, parallel: dict[str, ParallelSource]) -> dict[str, ParallelSource]:
+        if len(parallel) == 1:
+            raise ValueError("must name both general and domain (the same folder, if there is only one)")
+        return parallel
 
 
 class NearDuplicates(Section):
@@ -154,6 +173,8 @@ class TokenizerSettings(Section):
 
     #: The kinds to train: each family's `pretrain.<family>.tokenizer` must be among them.
     kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
+    #: Kind of the vocabulary that both sides of `data.parallel` share, learned from the corpus and from the pairs.
+    parallel: Literal["word", "wordpiece"] = "word"
     #: Whose vocabulary the domain's text gets: its own (the model is re-mapped to it), or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
     segmenter: Literal["auto", "none", "thai"] = "auto"
@@ -207,11 +228,14 @@ class LanguageModelTraining(Training):
 
 
 class PretrainSettings(Section):
-    """One model's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
+    """One model's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop.
+
+    `tokenizer: parallel` is the vocabulary of the pairs in `data.parallel`, and the pairs are what is learned from.
+    """
 
     #: What is trained; without it the block's own name. So one family may stand under several names, in several sizes.
     family: str | None = None
-    tokenizer: TokenizerKind
+    tokenizer: TokenizerKind | Literal["parallel"]
     preset: str | None = None
     model: dict[str, Any] = {}
     #: A published model to start from instead of training one: whatever `headstart import` reads. Its sizes are taken
@@ -398,8 +422,9 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for ensemble in at("evaluate", "ensembles")
         if ensemble in [*at("run", "families"), "baseline"]
     ]
+    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
     kinds = [
-        (f"pretrain.{family}.tokenizer", kind, at("tokenizer", "kinds") or ["wordpiece"])
+        (f"pretrain.{family}.tokenizer", kind, made)
         for family in at("pretrain")
         if (kind := at("pretrain", family, "tokenizer"))
     ]

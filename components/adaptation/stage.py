@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from components.artifacts import writing
 from components.config import ClusterSettings, LanguageModelTraining, Section
-from components.ingestion.corpus import read_documents
+from components.ingestion import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.store import KIND as TOKENS
-from components.tokenization.store import LAYOUT, EncodedDocuments, TokenStore, write_shard
-from components.tokenization.tokenize import encode_documents
+from components.tokenization.store import LAYOUT, TokenStore, write_shard
+from components.tokenization.tokenize import encode_corpus
 from components.training.encoders import train_encoder, write_encoder
 from components.training.language_model import FINAL_PIECES, LanguageModelRun
 from components.training.perplexity import heldout_sampler, measure
 from components.training.world import World
 
-#: Documents that are encoded together.
-ENCODED_TOGETHER: Final = 256
 HELDOUT: Final = "heldout.arrow"
 
 
@@ -34,7 +30,8 @@ class AdaptJob(Section):
         name: of the block in `adapt`, for progress lines and checkpoints; the family's without it.
         pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
             both share keep their rows and the others start at the mean.
-        tokens, tokenizer: the domain's token shards and the tokenizer that made them.
+        tokens, tokenizer: the domain's token shards and the tokenizer that made them; for a family that learns to
+            translate, of the domain's pairs: text alone teaches no translation.
         general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; its held-out documents show what is forgotten.
         output: encoder directory.
@@ -114,16 +111,17 @@ def _general_perplexity(
     return measured.named(prefix)
 
 
-def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
-    """The held-out documents of a corpus in the pieces of another tokenizer."""
-
-    def encoded() -> Iterator[EncodedDocuments]:
-        documents = read_documents(corpus, "heldout")
-        while texts := list(islice(documents, ENCODED_TOGETHER)):
-            yield encode_documents(texts, tokenizer=tokenizer)
-
+def _encoded_again(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
+    """The held-out documents (or pairs) of a corpus in the pieces of another tokenizer."""
+    shards = corpus.shards(source, "heldout")
+    encoded = encode_corpus((row for shard in shards for row in corpus.read_rows(shard)), tokenizer=tokenizer)
     with writing(directory, kind=TOKENS) as draft:
-        write_shard(draft.path / HELDOUT, encoded(), vocab_size=tokenizer.vocab_size)
+        write_shard(
+            draft.path / HELDOUT,
+            encoded,
+            vocab_size=tokenizer.vocab_size,
+            pairs=any(map(corpus.holds_pairs, shards)),
+        )
         draft.facts |= {
             "tokenizer": tokenizer.fingerprint(),
             "vocabulary": tokenizer.vocab_size,

@@ -6,7 +6,7 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import albert, bert, elmo, fasttext, flair, glove, gpt, roberta, ulmfit, word2vec
+from components.models import albert, bert, cove, elmo, fasttext, flair, glove, gpt, roberta, ulmfit, word2vec
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -25,6 +25,7 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         word2vec.FAMILY,
         glove.FAMILY,
         fasttext.FAMILY,
+        cove.FAMILY,
     )
 }
 

@@ -1,4 +1,5 @@
-"""The stage `tokenize`: a corpus as memory-mapped token ids, one Arrow shard for each Parquet shard.
+"""The stage `tokenize`: a corpus (of documents or of pairs) as memory-mapped token ids, one Arrow shard for each
+Parquet shard.
 
 Shards are append-only: what an earlier run made from a Parquet shard that is still the same stays as it is, so after
 new text arrives only the new shards are tokenized. Another tokenizer makes all of them anew.
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,31 @@ def tokenize(job: TokenizeJob) -> Path:
             "origins": origins,
         }
     return job.output
+
+
+def encode_corpus(rows: Iterable[tuple[str, ...]], *, tokenizer: Tokenizer) -> Iterator[EncodedDocuments]:
+    """Encode the rows of a corpus, documents (text,) or pairs (text, target), some at a time."""
+    texts: list[tuple[str, ...]] = []
+    size = 0
+    for row in rows:
+        texts.append(row)
+        size += sum(map(len, row))
+        if size >= BATCH_CHARACTERS:
+            yield _encode_rows(texts, tokenizer=tokenizer)
+            texts, size = [], 0
+    if texts:
+        yield _encode_rows(texts, tokenizer=tokenizer)
+
+
+def _encode_rows(rows: list[tuple[str, ...]], *, tokenizer: Tokenizer) -> EncodedDocuments:
+    texts, *targets = map(list, zip(*rows, strict=True))
+    encoded = encode_documents(texts, tokenizer=tokenizer)
+    for column in targets:
+        other = encode_documents(column, tokenizer=tokenizer)
+        encoded = replace(
+            encoded, targets=other.ids, target_offsets=other.offsets, words=other.words, chars=other.chars
+        )
+    return encoded
 
 
 def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocuments:
@@ -188,25 +214,11 @@ def _work(path: Path, into: Path) -> Counts:
 
 def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[int], object]) -> Counts:
     def batches() -> Iterator[EncodedDocuments]:
-        for texts in _text_batches(path):
-            yield encode_documents(texts, tokenizer=tokenizer)
-            advance(len(texts))
+        for encoded in encode_corpus(corpus.read_rows(path), tokenizer=tokenizer):
+            yield encoded
+            advance(len(encoded.words))
 
-    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size)
-
-
-def _text_batches(path: Path) -> Iterator[list[str]]:
-    """Documents of one Parquet shard in lists of about BATCH_CHARACTERS characters."""
-    texts: list[str] = []
-    size = 0
-    for text in corpus.read_shard(path):
-        texts.append(text)
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
+    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size, pairs=corpus.holds_pairs(path))
 
 
 def _metrics(shards: list[Counts]) -> dict[str, float]:
@@ -214,6 +226,6 @@ def _metrics(shards: list[Counts]) -> dict[str, float]:
     total = sum(shards, Counts())
     return asdict(total) | {
         "shards": len(shards),
-        "tokens_per_word": total.tokens / max(1, total.words),
-        "unknown_rate": total.unknown / max(1, total.tokens),
+        "tokens_per_word": (total.targets or total.tokens) / max(1, total.words),
+        "unknown_rate": total.unknown / max(1, total.tokens + total.targets),
     }

@@ -36,10 +36,13 @@ class TokenizerJob(Section):
 
     Attributes:
         corpus: directory of the ingest stage; its train split is read.
+        pairs: another, of pairs, whose two sides are read as well; the counts of the pieces are then those of the
+            targets, which is what a translator's output layer starts at.
         output: directory of the tokenizer.
     """
 
     corpus: Path
+    pairs: Path | None = None
     output: Path
     kind: TokenizerKind
     settings: TokenizerSettings
@@ -56,11 +59,21 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     texts = list(sample(job.corpus, megabytes=job.settings.sample_megabytes))
     if not texts:
         raise DataError(f"{job.corpus}: the train split holds no documents; give ingest more text")
+    targets: list[str] = []
+    if job.pairs is not None:
+        pairs = list(sample_rows(job.pairs, megabytes=job.settings.sample_megabytes))
+        texts += [side for pair in pairs for side in pair]
+        targets = [target for _, target in pairs]
     segmentation = settle(job.settings.segmenter, texts)
     cls = tokenizer_class(job.kind)
-    # A character vocabulary knows nothing of what segmentation inserts.
-    cut = [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
-    tokenizer = fit(cut, kind=job.kind, settings=job.settings, segmentation=segmentation)
+
+    def cut(texts: list[str]) -> list[str]:
+        # A character vocabulary knows nothing of what segmentation inserts.
+        return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
+
+    tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
+    if targets:
+        count_pieces(tokenizer, cut(targets))
     report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
     metrics = {name: value for name, value in report.items() if isinstance(value, int | float)} | {
         "sample_documents": len(texts),
@@ -101,17 +114,28 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
         tokenizer = train_unigram(texts, settings=settings.unigram, segmentation=segmentation)
     else:
         tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
+    count_pieces(tokenizer, texts)
+    return tokenizer
+
+
+def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Let a tokenizer carry how often each piece stands in `texts`, END once in each."""
     ids, _ = tokenizer.encode_ragged(texts)
     tokenizer.frequencies = np.bincount(ids, minlength=tokenizer.vocab_size).astype(np.int64)
     tokenizer.frequencies[END] = len(texts)
-    return tokenizer
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
     """Documents of the train split, about `megabytes` of text at most, spread evenly over it; always the same ones."""
-    size = sum(measure(shard).text_bytes for shard in corpus.shards(directory, "train"))
-    share = min(1.0, megabytes * 1e6 / max(1, size))
-    for number, text in enumerate(corpus.read_documents(directory, split="train")):
+    for text, *_ in sample_rows(directory, megabytes=megabytes):
+        yield text
+
+
+def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
+    """What `sample` takes, with the target where the corpus holds pairs."""
+    shards = corpus.shards(directory, "train")
+    share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
+    for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
         # Document n is taken when n * share passes a whole number: evenly, without a random choice.
         if int((number + 1) * share) > int(number * share):
-            yield text
+            yield row

@@ -25,8 +25,9 @@ class Perplexity:
     """What was measured on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model); for a static
-            family, whose loss is no likelihood of the text, the mean of its objective and all there is to say.
+        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model; of a piece of
+            the translation, for a translator, whose words and characters count below); for a static family, whose loss
+            is no likelihood of the text, the mean of its objective and all there is to say.
         pieces: how many were predicted.
         perplexity: e^loss.
         perplexity_per_word: e^(loss * pieces / words), comparable across tokenizers. For a masked model it is built
@@ -104,8 +105,8 @@ def measure(
         loss=loss,
         pieces=int(predicted),
         perplexity=_exp(loss),
-        perplexity_per_word=_exp(loss * store.tokens / max(1, store.words)),
-        bits_per_character=loss * store.tokens / max(1, store.chars) / math.log(2),
+        perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
+        bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
     )
 
 

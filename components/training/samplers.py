@@ -11,6 +11,7 @@ from components.training.negatives import NegativeSampler
 from components.training.pairs import SentenceOrderSampler, SentencePairSampler
 from components.training.rows import FullSentencesSampler
 from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
+from components.training.translation import TranslationSampler
 from components.training.windows import Sampler, Tokens, WindowSampler
 
 SAMPLERS: dict[str, type[WindowSampler]] = {
@@ -22,6 +23,7 @@ SAMPLERS: dict[str, type[WindowSampler]] = {
     "packed": PackedSampler,
     "negative_sampling": NegativeSampler,
     "cooccurrences": CooccurrenceSampler,
+    "translation": TranslationSampler,
 }
 
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]

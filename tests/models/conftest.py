@@ -52,6 +52,16 @@ class TinyStore:
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return np.arange(0, self.offsets[1] - 1, 5)
 
+    def document(self, index: int) -> NDArray[np.int64]:
+        return self.stream[self.offsets[index] : self.offsets[index + 1]]
+
+    def target(self, index: int) -> NDArray[np.int64]:
+        """The translation of a document: its first pieces, some more in some documents than in others."""
+        return np.append(self.document(index)[: 3 + index % 4], END)
+
+    def pair_lengths(self) -> NDArray[np.int64]:
+        return np.array([[len(self.document(n)), len(self.target(n))] for n in range(self.documents)])
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:

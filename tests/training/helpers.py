@@ -64,6 +64,23 @@ class MemoryStore:
         return self.starts[document]
 
 
+class PairStore(MemoryStore):
+    """Pairs of a source and a target, given as pieces; END is put after each."""
+
+    def __init__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        super().__init__([[source] for source, _ in pairs])
+        self.targets = [np.array([*target, END], dtype=np.int64) for _, target in pairs]
+
+    def document(self, index: int) -> NDArray[np.int64]:
+        return self.stream[self.offsets[index] : self.offsets[index + 1]]
+
+    def target(self, index: int) -> NDArray[np.int64]:
+        return self.targets[index]
+
+    def pair_lengths(self) -> NDArray[np.int64]:
+        return np.stack([np.diff(self.offsets), [len(target) for target in self.targets]], axis=1)
+
+
 def numbered_store(documents: int = 20, sentences: int = 4, length: int = 5) -> MemoryStore:
     """Every piece (END apart) is another number, from 5 on: a piece tells where it comes from."""
     pieces = iter(range(5, 5 + documents * sentences * length))
