@@ -18,6 +18,8 @@ from components.config import Params, Section, nearest
 from components.errors import ConfigError
 
 CORPORA = ("general", "domain")
+#: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
+PARALLEL = "parallel"
 #: The item of a stage that has only one.
 WHOLE = ""
 Arguments = Mapping[str, Any]
@@ -58,6 +60,18 @@ def _ingest(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _ingest_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "name": f"{corpus} pairs",
+            "source": source,
+            "settings": params.ingest,
+            "output": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus, source in params.data.parallel.items()
+    }
+
+
 def _tokenizer(params: Params) -> dict[str, Arguments]:
     return {
         f"{corpus}-{kind}": {
@@ -71,17 +85,45 @@ def _tokenizer(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _tokenizer_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": _out(params, "corpus", corpus),
+            "pairs": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "output": _out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
+            "kind": params.tokenizer.parallel,
+            "settings": params.tokenizer,
+        }
+        for corpus in params.data.parallel
+    }
+
+
 def _tokenize(params: Params) -> dict[str, Arguments]:
-    vocabularies = {"general": "general", "domain": params.tokenizer.domain_vocabulary}
     return {
         f"{corpus}-{kind}": {
             "corpus": _out(params, "corpus", corpus),
-            "tokenizer": _out(params, "tokenizer", f"{vocabularies[corpus]}-{kind}"),
+            "tokenizer": _out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
             "output": _out(params, "tokens", f"{corpus}-{kind}"),
         }
         for corpus in CORPORA
         for kind in params.tokenizer.kinds
     }
+
+
+def _tokenize_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "tokenizer": _out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
+            "output": _out(params, "tokens", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def _vocabulary(params: Params, corpus: str) -> str:
+    """The corpus whose vocabulary a corpus is cut by."""
+    return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
 
 
 def _pretrain(params: Params) -> dict[str, Arguments]:
@@ -113,7 +155,7 @@ def _adapt(params: Params) -> dict[str, Arguments]:
             "tokens": _out(params, "tokens", f"domain-{kind}"),
             "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
             "general_tokens": _out(params, "tokens", f"general-{kind}"),
-            "general_corpus": _out(params, "corpus", "general"),
+            "general_corpus": _out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": _out(params, "encoder", name, "adapted"),
             "training": settings.training,
             "seed": params.run.seed,
@@ -241,8 +283,11 @@ def _out(params: Params, *parts: str) -> Path:
 
 STAGES: dict[str, Stage] = {
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest),
+    "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest_parallel),
     "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer),
+    "tokenizer-parallel": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer_parallel),
     "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize),
+    "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize_parallel),
     "pretrain": Stage("components.pretraining.stage", "PretrainJob", "pretrain", _pretrain),
     "adapt": Stage("components.adaptation.stage", "AdaptJob", "adapt", _adapt),
     "scratch": Stage("components.pretraining.stage", "ScratchJob", "scratch", _scratch),
@@ -293,6 +338,7 @@ def check_params(params: Params) -> None:
     from components.errors import HeadstartError
     from components.finetuning.tasks import find_task
     from components.importing.stage import source_digest
+    from components.models import FAMILIES
     from components.models.encoder import build_model
 
     problems: list[str] = []
@@ -305,10 +351,13 @@ def check_params(params: Params) -> None:
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
-                    tokenizer=settings.tokenizer,
+                    tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
                 )
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
+        if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
+            needed = "text, not from pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
+            problems.append(f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; it learns from {needed}")
         if settings.source is None:
             continue
         if settings.preset or settings.model:
@@ -324,6 +373,7 @@ def check_params(params: Params) -> None:
         except ConfigError as error:
             problems.append(str(error))
     folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}
+    folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
     folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
     problems += [
         f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"

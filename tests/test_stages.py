@@ -33,7 +33,10 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     assert callable(getattr(module, stage.function))
     params = load_params(path)
     items = stage.items(params)
-    assert items or (name == "adapt" and "adapted" not in params.run.starts)
+    unused = [] if "adapted" in params.run.starts else ["adapt"]
+    if not params.data.parallel:
+        unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
+    assert items or name in unused
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
         assert isinstance(job, Section)
@@ -68,6 +71,37 @@ def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
     finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
     assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
     assert finetuned["family"] == "ulmfit-backward"
+
+
+def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
+    raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
+    params = Params.model_validate(raw)
+    domain = STAGES["tokenize-parallel"].items(params)["domain"]
+    assert str(domain["corpus"]) == "artifacts/corpus/domain-parallel"
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/domain-parallel"
+    assert str(STAGES["tokenizer-parallel"].items(params)["domain"]["corpus"]) == "artifacts/corpus/domain"
+    assert str(STAGES["pretrain"].items(params)["cove"]["tokens"]) == "artifacts/tokens/general-parallel"
+    adapt = STAGES["adapt"].items(params)
+    assert str(adapt["cove"]["general_corpus"]) == "artifacts/corpus/general-parallel"
+    assert str(adapt["ulmfit"]["general_corpus"]) == "artifacts/corpus/general"
+    raw["tokenizer"]["domain_vocabulary"] = "general"
+    domain = STAGES["tokenize-parallel"].items(Params.model_validate(raw))["domain"]
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
+
+
+def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = dict.fromkeys(["general", "domain"], {"path": "data/absent"})
+    raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.cove.tokenizer: word does not fit; it learns from pairs; set it to parallel" in message
+    assert "pretrain.ulmfit.tokenizer: parallel does not fit; it learns from text, not from pairs" in message
+    assert "data.parallel.domain.path: data/absent does not exist" in message
 
 
 def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
