@@ -35,6 +35,7 @@ SIZES = {
     "word2vec": {"width": 8},
     "glove": {"width": 8},
     "fasttext": {"width": 8, "buckets": 50},
+    "cove": {"embedding": 6, "hidden": 4},
 }
 
 

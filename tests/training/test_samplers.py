@@ -14,7 +14,7 @@ from components.training.pairs import SentenceOrderSampler, SentencePairSampler
 from components.training.rows import FullSentencesSampler
 from components.training.samplers import SAMPLERS
 from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
-from tests.training.helpers import MemoryStore, numbered_store
+from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
 
 EVERY = sorted(SAMPLERS)
 
@@ -22,7 +22,7 @@ EVERY = sorted(SAMPLERS)
 def sampler(name: str, **changes: object):  # type: ignore[no-untyped-def]
     config = next(family for family in FAMILIES.values() if family.sampler == name).config(vocabulary=500)
     values = {"batch_size": 4, "window": 12, "seed": 1, "vocabulary": 500, "config": config} | changes
-    return SAMPLERS[name](numbered_store(), **values)
+    return SAMPLERS[name](numbered_pairs() if name == "translation" else numbered_store(), **values)
 
 
 @pytest.mark.parametrize("name", EVERY)
