@@ -64,7 +64,7 @@ class CorpusSource(Section):
 
 
 class ParallelSource(Section):
-    """Pairs of texts, one a translation of the other: a folder of jsonl, csv, tsv or parquet files with both columns."""
+    """Pairs of texts, one a translation of the other: a folder of jsonl, csv, tsv or parquet files with two columns."""
 
     path: str
     source: str = "source"

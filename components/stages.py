@@ -285,7 +285,9 @@ STAGES: dict[str, Stage] = {
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest_parallel),
     "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer),
-    "tokenizer-parallel": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer_parallel),
+    "tokenizer-parallel": Stage(
+        "components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer_parallel
+    ),
     "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize),
     "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize_parallel),
     "pretrain": Stage("components.pretraining.stage", "PretrainJob", "pretrain", _pretrain),

@@ -92,7 +92,7 @@ def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> 
 
 
 def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
-    raw["data"]["parallel"] = dict.fromkeys(["general", "domain"], {"path": "data/absent"})
+    raw["data"]["parallel"] = {corpus: {"path": "data/absent"} for corpus in ("general", "domain")}
     raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
     raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"

@@ -105,7 +105,8 @@ class Decoder(nn.Module):
 
     def gates(self, tokens: Tensor) -> Tensor:
         """The words' share of the first layer's gates, (..., G)."""
-        return self.word(self.drop(self.embedding[tokens]))  # type: ignore[no-any-return]
+        gates: Tensor = self.word(self.drop(self.embedding[tokens]))
+        return gates
 
     def step(
         self, word_BG: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor
@@ -226,7 +227,7 @@ class CoVe(LanguageModel):
         state = self.decoder.start(lasts)
         word_B = torch.full((len(tokens),), START, device=tokens.device)
         ended_B = torch.zeros_like(word_B, dtype=torch.bool)
-        words = []
+        words: list[Tensor] = []
         while len(words) < most and not ended_B.all():
             mixed_BH, state = self.decoder.step(self.decoder.gates(word_B), state, memory_BTH, mask_BT)
             best_B = torch.addmm(self.bias, mixed_BH.to(self.output.dtype), self.output.t()).argmax(-1)
@@ -245,7 +246,7 @@ class CoVe(LanguageModel):
         return outputs
 
     def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """What the decoder reads: the top layer's states (B, T, H), which are real, and each layer's last ones (B, H)."""
+        """What the decoder reads: the top layer's states (B, T, H), which are real, each layer's last ones (B, H)."""
         _, *layers = self._encode(tokens, lengths)
         rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
         lasts = [

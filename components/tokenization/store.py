@@ -102,7 +102,8 @@ def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: 
                 pa.array(batch.chars, type=pa.uint32()),
             ]
             if pairs:
-                assert batch.targets is not None and batch.target_offsets is not None
+                assert batch.targets is not None
+                assert batch.target_offsets is not None
                 targets = batch.targets
                 columns.append(_lists(targets, batch.target_offsets, ids_type))
             writer.write_batch(pa.record_batch(columns, schema=schema))

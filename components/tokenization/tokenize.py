@@ -224,7 +224,10 @@ def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[i
 def _metrics(shards: list[Counts]) -> dict[str, float]:
     """Totals and rates of a split."""
     total = sum(shards, Counts())
-    return asdict(total) | {
+    counts = asdict(total)
+    if not total.targets:
+        del counts["targets"]
+    return counts | {
         "shards": len(shards),
         "tokens_per_word": (total.targets or total.tokens) / max(1, total.words),
         "unknown_rate": total.unknown / max(1, total.tokens + total.targets),

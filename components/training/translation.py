@@ -100,12 +100,15 @@ class TranslationSampler(WindowSampler):
         }
 
     def _cuts(self, longest: Ids) -> Ids:
-        """Where in the pairs, sorted by length, each batch begins, and the end: as many rows as the window allows."""
-        cuts = [0]
+        """Where in the pairs, sorted by length, each batch begins, and the end.
+
+        A batch holds the multiple of `batch_size` rows with which it comes nearest to `batch_size` windows.
+        """
+        wanted, cuts = self.batch_size * self.window, [0]
         while cuts[-1] < len(longest):
-            end = cuts[-1] + self.batch_size
+            start, end = cuts[-1], cuts[-1] + self.batch_size
             while (more := end + self.batch_size) <= len(longest) and (
-                (more - cuts[-1]) * longest[more - 1] <= self.batch_size * self.window
+                (more - start) * longest[more - 1] + (end - start) * longest[end - 1] <= 2 * wanted
             ):
                 end = more
             cuts.append(end)

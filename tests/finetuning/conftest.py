@@ -85,11 +85,10 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
             tokenizer = CharTokenizer(
                 [*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none
             )
-        elif kind == "open_word":
+        elif kind in ("word", "open_word"):
             # No digits: the numbers at the end of the texts are words that it has not seen.
-            tokenizer = OpenWordTokenizer(
-                [*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True
-            )
+            cls = WordTokenizer if kind == "word" else OpenWordTokenizer
+            tokenizer = cls([*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True)
         else:
             cls = WordTokenizer if kind == "word" else WordPieceTokenizer
             tokenizer = cls([*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True)

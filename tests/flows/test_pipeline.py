@@ -36,7 +36,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw["tokenizer"] |= {"kinds": ["wordpiece", "char"], "domain_vocabulary": "general"}
     for section in ("pretrain", "adapt", "finetune"):
         raw[section] |= dict.fromkeys(KINDS, raw[section]["ulmfit"])
-    raw["data"]["parallel"] = dict.fromkeys(["general", "domain"], {"path": "data/parallel/aws"})
+    raw["data"]["parallel"] = {corpus: {"path": "data/parallel/aws"} for corpus in ("general", "domain")}
     raw["pretrain"] = {family: block | {"tokenizer": KINDS[family]} for family, block in raw["pretrain"].items()}
     several = root / "experiments/several"
     several.mkdir(parents=True)
@@ -148,7 +148,9 @@ def test_pairs_have_stages_only_where_there_are_some(resolved: tuple[Path, dict[
     corpora = ["general", "domain"] if load_params(clone / file).data.parallel else []
     assert {name for name in stages if "parallel" in name} == {f"{group}@{key}" for group in groups for key in corpora}
     reading = {name for name, stage in stages.items() if any(dep.endswith("-parallel") for dep in stage["deps"])}
-    translating = {f"{stage}@cove" for stage in ("pretrain", "adapt", "scratch")} if "pretrain@cove" in stages else set()
+    translating = (
+        {f"{stage}@cove" for stage in ("pretrain", "adapt", "scratch")} if "pretrain@cove" in stages else set()
+    )
     assert reading == translating | {f"{group}@{key}" for group in groups[1:] for key in corpora}
 
 

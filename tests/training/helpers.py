@@ -82,7 +82,6 @@ class PairStore(MemoryStore):
     def pair_lengths(self) -> NDArray[np.int64]:
         return np.stack([np.diff(self.offsets), [len(target) for target in self.targets]], axis=1)
 
-
     @property
     def starting(self) -> list[int]:
         """The first piece of each source."""

@@ -1,8 +1,8 @@
 """The built-in data: text that the locked dependencies already carry.
 
 `build` extracts a general corpus (docstrings of the installed packages), a domain corpus, labelled tasks and pairs of
-texts (the service models of botocore). The same lock gives the same bytes on every machine: sources are listed by name, files
-are read in sorted order, nothing depends on paths, time or hash seeds.
+texts (the service models of botocore). The same lock gives the same bytes on every machine: sources are listed by
+name, files are read in sorted order, nothing depends on paths, time or hash seeds.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def build(directory: Path) -> dict[str, int]:
         texts = aws.corpus(documents, without=held, left_out=left_out)
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
-        rows = pairs.operations(services, without=held, left_out=left_out)
-        counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", rows, megabytes=FILE_MEGABYTES)
+        translated = pairs.operations(services, without=held, left_out=left_out)
+        counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)
     return counts
