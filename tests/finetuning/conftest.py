@@ -90,8 +90,9 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
             cls = WordTokenizer if kind == "word" else OpenWordTokenizer
             tokenizer = cls([*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True)
         else:
-            cls = WordTokenizer if kind == "word" else WordPieceTokenizer
-            tokenizer = cls([*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True)
+            tokenizer = WordPieceTokenizer(
+                [*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True
+            )
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
         torch.manual_seed(1)
