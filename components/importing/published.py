@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from components.config import nearest
@@ -21,6 +21,7 @@ class Imported:
         tokenizer: ours, with the published segmentation.
         digest: SHA-256 of everything that was read.
         log: what was mapped to what, one fact a line.
+        fresh: tensors that the source does not hold; they are as in a new model.
     """
 
     family: str
@@ -28,6 +29,7 @@ class Imported:
     tokenizer: Tokenizer
     digest: str
     log: list[str]
+    fresh: list[str] = field(default_factory=list)
 
 
 def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:

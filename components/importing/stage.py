@@ -66,6 +66,7 @@ def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
             "parent": None,
             "source": str(source),
             "source_digest": imported.digest,
+            "fresh": imported.fresh,
             "torch": torch.__version__,
         }
 
@@ -149,9 +150,11 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
-        *_tensor_log(found, model, tensors),
+        f"{len(tensors)} tensors taken over",
     ]
-    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log)
+    if fresh := _fresh(found, model, tensors):
+        log.append(f"not in the file, start as in a new model: {', '.join(fresh)}")
+    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
 def _special_log(vocabulary: Vocabulary) -> list[str]:
@@ -164,10 +167,9 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
     ]
 
 
-def _tensor_log(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
-    """How many tensors there were, and which of the family's are not among them and start fresh."""
+def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Which of the family's tensors are not among those of the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
     found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    fresh = [name for name in expected if name not in found and name.partition(".")[2] not in found]
-    log = [f"{len(tensors)} tensors taken over"]
-    return log + ([f"not in the file, start as in a new model: {', '.join(fresh)}"] if fresh else [])
+    # A file of the encoder alone has no prefix.
+    return [name for name in expected if name not in found and name.partition(".")[2] not in found]

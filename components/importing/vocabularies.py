@@ -16,7 +16,7 @@ from typing import Any, Final
 from components.errors import ArtifactError
 from components.importing.sentencepiece import read_sentencepiece
 from components.tokenization import Tokenizer
-from components.tokenization.bpe import BytePairTokenizer
+from components.tokenization.bpe import BytePairTokenizer, pre_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer
@@ -112,23 +112,34 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
                 raise ArtifactError(f"{path}: a WordPiece vocabulary without BERT's pre-tokenizer is not taken")
             return _word_pieces(path, vocabulary, normalizer or {}, settings)
         if kind == "BPE":
-            if normalizer is not None or not _cuts_like_gpt2(cutter):
+            marks = _marks(cutter)
+            if normalizer is not None or marks is None:
                 raise ArtifactError(
                     f"{path}: of BPE vocabularies only byte-level ones that cut as GPT-2 does, without a space put "
                     "before the text, can be taken over"
                 )
             merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-            return _byte_pairs(path, vocabulary, merges, settings, marks=False)
+            return _byte_pairs(path, vocabulary, merges, settings, marks=marks)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
     raise ArtifactError(f"{path}: a vocabulary of type {kind!r}; WordPiece, BPE and Unigram can be taken over")
 
 
-def _cuts_like_gpt2(cutter: Mapping[str, Any] | None) -> bool:
-    """A ByteLevel pre-tokenizer with its own pattern and nothing around it."""
-    if cutter is None or cutter.get("type") != "ByteLevel":
-        return False
-    return not cutter.get("add_prefix_space", True) and bool(cutter.get("use_regex", True))
+def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
+    """`marks` of the byte-level BPE that cuts as this pre-tokenizer does; None if none does.
+
+    That is GPT-2's with its built-in pattern, or one of ours that was exported, with its pattern written out.
+    """
+    parts = (cutter or {}).get("pretokenizers", [cutter])
+    if parts[-1] is None or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space", True):
+        return None
+    if len(parts) == 1:
+        return False if parts[0].get("use_regex", True) else None
+    for marks in (False, True):
+        ours = json.loads(pre_tokenizer(marks=marks, segmentation=Segmentation("none")).__getstate__())
+        if parts == ours["pretokenizers"]:
+            return marks
+    return None
 
 
 def _word_pieces(

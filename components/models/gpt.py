@@ -95,7 +95,7 @@ class GPT(LanguageModel):
         return self._run(tokens)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]

@@ -118,7 +118,7 @@ class AWDLSTM(LanguageModel):
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         if self.backward:
             return hidden[:, 0]
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]

@@ -98,7 +98,7 @@ class BytePairTokenizer(Tokenizer):
         except Exception as error:  # the library's own type: a merge whose parts or whole are no pieces
             raise ValueError(f"merges do not fit the pieces: {error}") from error
         self.backend = Backend(model)
-        self.backend.pre_tokenizer = _pre_tokenizer(marks=marks, segmentation=segmentation)
+        self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation)
         self._distinct = DistinctWordEncoder(
             self._encode_parts, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
         )
@@ -159,7 +159,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     Raises:
         DataError: the texts give fewer pieces than asked for, or the special pieces and the bytes alone are more.
     """
-    cutter = _pre_tokenizer(marks=True, segmentation=segmentation)
+    cutter = pre_tokenizer(marks=True, segmentation=segmentation)
     words = count_distinct(
         texts,
         lambda part: [word for word, _ in cutter.pre_tokenize_str(part)],
@@ -184,7 +184,8 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     return BytePairTokenizer(pieces, merges=learned["merges"], segmentation=segmentation)
 
 
-def _pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.PreTokenizer:
+def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.PreTokenizer:
+    """What cuts a text before its bytes are joined; arguments as of `BytePairTokenizer`."""
     pattern = Regex(PATTERN.format(r"\p{L}\p{M}" if marks else r"\p{L}"))
     segments = [] if segmentation.name == "none" else [pre_tokenizers.Split(SEPARATOR, "removed")]
     return pre_tokenizers.Sequence(
