@@ -135,6 +135,24 @@ def test_the_average_is_what_is_written(inputs: Path, tmp_path: Path, average: s
     assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
 
 
+def test_nt_asgd_averages_from_the_trigger_on(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"tokens": 4 * 8 * 20, "rate": 1.0, "clip": 0.25}
+    plain = pretrain(
+        pretrain_job(inputs, "ulmfit", tmp_path / "sgd", training=lm_settings(**settings, optimizer="sgd"))
+    )
+    averaging = lm_settings(**settings, optimizer="asgd")
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: False)
+    never = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "never", training=averaging))
+    assert same_bits(weights(never), weights(plain)), "until it is set off it is SGD"
+    checks: list[int] = []
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: checks.append(len(losses)) or len(losses) == 8)
+    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "averaged", training=averaging))
+    assert checks == list(range(1, 9)), "asked after every check until it begins"
+    assert not same_bits(weights(averaged), weights(plain))
+    told = [json.loads((output / "metrics.json").read_text()) for output in (plain, averaged)]
+    assert told[0]["training_loss"] == told[1]["training_loss"]
+
+
 def test_another_tokenizer_config_or_corpus_begins_anew(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

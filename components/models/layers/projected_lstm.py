@@ -34,6 +34,9 @@ class ProjectedLSTM(nn.Module):
     def __init__(self, inputs: int, cells: int, projection: int, *, clip: float = 3.0) -> None:
         super().__init__()
         self.cells, self.projection, self.clip = cells, projection, clip
+        # Left alone by torch.compile, which would lay out every step of the window. Said here and not beside the class,
+        # because saying it loads the compiler.
+        self._recurrence = torch.compiler.disable(_Recurrence.apply)
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, projection))
         self.weight_hr = nn.Parameter(torch.empty(projection, cells))
@@ -60,7 +63,7 @@ class ProjectedLSTM(nn.Module):
             c_BH = x_TBI.new_zeros(rows, self.cells, dtype=torch.float32)
         # What the inputs bring to the gates is one product for the whole window; only the recurrence goes step by step.
         gates_TBG = F.linear(x_TBI.to(dtype), self.weight_ih.to(dtype), self.bias.to(dtype))
-        out_TBP, c_BH = _recurrence(
+        out_TBP, c_BH = self._recurrence(
             gates_TBG, self.weight_hh.to(dtype), self.weight_hr.to(dtype), r_BP, c_BH, self.clip
         )
         return out_TBP, (out_TBP[-1].detach().clone(), c_BH)
@@ -130,7 +133,3 @@ class _Recurrence(torch.autograd.Function):
         grad_hh_GP = grad_gates_TBG.flatten(0, 1).t() @ r_TBP[:-1].flatten(0, 1)
         grad_hr_PH = grad_r_TBP.flatten(0, 1).t() @ m_TBH.flatten(0, 1)
         return grad_gates_TBG, grad_hh_GP, grad_hr_PH, None, None, None
-
-
-#: As one step for torch.compile, which would lay out every step of the window.
-_recurrence = torch.compiler.disable(_Recurrence.apply)
