@@ -6,7 +6,21 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import albert, bert, cove, elmo, fasttext, flair, glove, gpt, roberta, ulmfit, word2vec
+from components.models import (
+    albert,
+    bert,
+    cove,
+    elmo,
+    fasttext,
+    flair,
+    glove,
+    gpt,
+    roberta,
+    transformer_xl,
+    ulmfit,
+    word2vec,
+    xlnet,
+)
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -26,6 +40,8 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         glove.FAMILY,
         fasttext.FAMILY,
         cove.FAMILY,
+        transformer_xl.FAMILY,
+        xlnet.FAMILY,
     )
 }
 

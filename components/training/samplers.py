@@ -9,6 +9,7 @@ from components.models.base import ModelConfig
 from components.training.cooccurrence import CooccurrenceSampler
 from components.training.negatives import NegativeSampler
 from components.training.pairs import SentenceOrderSampler, SentencePairSampler
+from components.training.permutations import PermutationSampler
 from components.training.rows import FullSentencesSampler
 from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
 from components.training.translation import TranslationSampler
@@ -24,6 +25,7 @@ SAMPLERS: dict[str, type[WindowSampler]] = {
     "negative_sampling": NegativeSampler,
     "cooccurrences": CooccurrenceSampler,
     "translation": TranslationSampler,
+    "permutation": PermutationSampler,
 }
 
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]

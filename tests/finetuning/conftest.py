@@ -28,6 +28,8 @@ SIZES = {
     "ulmfit": {"embedding": 8, "hidden": 12, "layers": 2, "dropout_hidden": 0.1, "dropout_weight": 0.1},
     "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
     "flair": {"embedding": 6, "hidden": 8},
+    "transformer-xl": {"width": 16, "layers": 2, "heads": 2},
+    "xlnet": {"width": 16, "layers": 2, "heads": 2},
     "elmo": {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6},
     "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 24, "band": 4},
     "roberta": {"width": 16, "layers": 2, "heads": 2, "positions": 24},

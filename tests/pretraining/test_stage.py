@@ -50,6 +50,16 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
     assert not any((tmp_path / "killed" / "checkpoints").iterdir())
 
 
+def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) -> None:
+    kind, model = TINY["transformer-xl"]
+    assert kind == "wordpiece"
+    changes = {"model": model | {"cutoffs": [20, 45], "divide": 2}, "training": LONG}
+    unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
+    job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
+    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+
+
 def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
     job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 150, rate=0.05))
     assert pretrain(job) == job.output

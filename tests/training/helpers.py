@@ -45,6 +45,8 @@ TINY = {
     "glove": ("word", {"width": 8, "context": 2}),
     "fasttext": ("open_word", {"width": 8, "context": 2, "noise_words": 4, "buckets": 50}),
     "cove": ("parallel", {"embedding": 6, "hidden": 4, "dropout": 0.1}),
+    "transformer-xl": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 12}),
+    "xlnet": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 5, "backward_rows": True}),
 }
 
 

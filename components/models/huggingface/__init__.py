@@ -18,7 +18,7 @@ from torch import Tensor
 
 from components.config import nearest
 from components.errors import ArtifactError
-from components.models.huggingface import albert, bert, gpt, roberta
+from components.models.huggingface import albert, bert, gpt, roberta, xlnet
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "family_of"]
 
@@ -34,7 +34,13 @@ class Converter(Protocol):
 
 
 #: Family -> module.
-CONVERTERS: Final[dict[str, Converter]] = {"bert": bert, "roberta": roberta, "albert": albert, "gpt": gpt}
+CONVERTERS: Final[dict[str, Converter]] = {
+    "bert": bert,
+    "roberta": roberta,
+    "albert": albert,
+    "gpt": gpt,
+    "xlnet": xlnet,
+}
 #: Their `model_type` -> family.
 MODEL_TYPES: Final[dict[str, str]] = {
     "bert": "bert",
@@ -42,6 +48,7 @@ MODEL_TYPES: Final[dict[str, str]] = {
     "albert": "albert",
     "gpt2": "gpt",
     "openai-gpt": "gpt",
+    "xlnet": "xlnet",
 }
 
 

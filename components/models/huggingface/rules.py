@@ -135,7 +135,8 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
     # No part that may be missing has to do with the layers or the vocabulary, but for the output bias, which is zero.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = build_model(family, vocabulary=1, settings={**settings, "layers": 1, "positions": 1}).state_dict()
+        smallest = {name: 1 for name in ("layers", "positions") if name in settings}
+        model = build_model(family, vocabulary=1, settings={**settings, **smallest}).state_dict()
     return {
         name: model[name] if model[name].shape == own[name].shape else torch.zeros(own[name].shape) for name in names
     }

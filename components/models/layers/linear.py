@@ -15,7 +15,7 @@ from components.models.layers.precision import compute_dtype
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b, as `nn.Linear`.
+    """y = x W^T + b, as `nn.Linear`; b may be absent.
 
     On a processor in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones: summing
     the columns of a bfloat16 matrix there takes longer than multiplying it.
