@@ -6,8 +6,9 @@ from pathlib import Path
 
 from components.errors import ConfigError
 from components.models import family as family_named
+from components.models.cove import CoVe
 from components.models.encoder import load_encoder
-from components.models.generation import Sampling, continued, filled, related
+from components.models.generation import Sampling, continued, filled, related, translated
 from components.models.static import StaticVectors
 
 Rows = list[tuple[str, ...]]
@@ -16,11 +17,11 @@ Rows = list[tuple[str, ...]]
 def try_model(
     directory: Path, text: str, *, length: int, count: int, sampling: Sampling, seed: int
 ) -> tuple[list[str], Rows]:
-    """Columns and rows for a text: continuations of it, pieces for its gaps, or the words nearest to it.
+    """Columns and rows for a text: continuations, pieces for its gaps, a translation, or the words nearest to it.
 
     Args:
         directory: encoder directory.
-        length: pieces to write (causal families).
+        length: pieces to write (causal families and translators).
         count: how many continuations, pieces a gap, or words.
 
     Raises:
@@ -44,6 +45,8 @@ def try_model(
         return ["gap", "piece", "probability"], [
             (str(gap), piece, f"{share:.4f}") for gap, best in enumerate(gaps, 1) for piece, share in best
         ]
+    if isinstance(model, CoVe):
+        return ["translation"], [(translated(model, tokenizer, text, length=length),)]
     if isinstance(model, StaticVectors):
         return ["word", "cosine"], [
             (word, f"{cosine:.4f}") for word, cosine in related(model, tokenizer, text, count=count)

@@ -1,4 +1,4 @@
-"""What a language model says: text that goes on, pieces for a gap, and sums of word vectors.
+"""What a language model says: text that goes on, pieces for a gap, translations, and sums of word vectors.
 
 Sampling: temperature; the k most probable pieces (Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation);
 the smallest set of pieces that holds the probability p (Holtzman et al. 2020, The Curious Case of Neural Text
@@ -19,6 +19,7 @@ from torch import Tensor
 from components.config import nearest
 from components.errors import ConfigError, DataError
 from components.models.base import LanguageModel
+from components.models.cove import CoVe
 from components.models.neighbours import nearest_words
 from components.models.static import StaticVectors
 from components.tokenization import Tokenizer
@@ -147,6 +148,20 @@ def filled(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int 
         [(tokenizer.pieces[id_], share) for id_, share in zip(ids, shares, strict=True)]
         for ids, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
+
+
+def translated(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
+    """The most probable words of a translation, one after the other, `length` at most (greedy).
+
+    Raises:
+        DataError: the text is empty.
+    """
+    (pieces,) = tokenizer.encode_batch([text])
+    if not len(pieces):
+        raise DataError("the text holds nothing to translate")
+    tokens = torch.tensor([model.special_tokens(pieces.tolist())])
+    found = model.eval().translate(tokens, torch.tensor([tokens.shape[1]]), most=length)
+    return tokenizer.decode(found[0].tolist())
 
 
 def related(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> list[tuple[str, float]]:

@@ -74,7 +74,10 @@ def test_every_stage_of_one_is_a_stage_of_the_other(resolved: tuple[Path, dict[s
     file, stages = resolved
     params = load_params(clone / file)
     expected = {f"{name}@{item}" if item else name for name, stage in STAGES.items() for item in stage.items(params)}
-    assert set(stages) == expected
+    # DVC cannot tell by `adapt` which families are adapted; the flow does not want the others' stages.
+    unadapted = {f"adapt@{family}" for family in params.pretrain if family not in params.adapt}
+    assert set(stages) - unadapted == expected
+    assert not unadapted or "adapted" not in params.run.starts
 
 
 def test_each_command_runs_its_own_stage_with_its_own_settings(resolved: tuple[Path, dict[str, Any]]) -> None:
@@ -102,7 +105,8 @@ def test_dvc_knows_what_a_stage_reads_and_writes(resolved: tuple[Path, dict[str,
             reads = [
                 value for key, value in arguments.items() if isinstance(value, Path) and key not in ("output", "out")
             ]
-            reads += [Path(arguments["source"].path)] if "source" in arguments else []
+            # A published model is known by its digest among the parameters.
+            reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
             if group == "adapt" and arguments["general_corpus"].name == "general-parallel":
                 # Known by its tokens, whose manifest names the digests of its shards.
                 reads.remove(arguments["general_corpus"])

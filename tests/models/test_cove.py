@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from components.artifacts import writing
+from components.errors import DataError
 from components.models.cove import CoVe
-from components.models.encoder import build_model
-from components.tokenization.special import END, FIRST_ORDINARY, START
+from components.models.encoder import KIND, build_model, save_encoder
+from components.models.generation import Sampling, translated
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
+from components.tokenization.word import WordTokenizer
 from components.training.translation import TranslationSampler
+from components.trying import try_model
 from tests.training.helpers import PairStore
 
 VOCABULARY = 20
@@ -33,7 +40,9 @@ def copies(count: int = 60, longest: int = 5) -> PairStore:
     return PairStore([(text, text) for text in texts])
 
 
-def test_it_learns_to_copy() -> None:
+@pytest.fixture(scope="module")
+def copier() -> CoVe:
+    """A model that has learned to say each sequence again."""
     torch.manual_seed(0)
     model = build_model(
         "cove", vocabulary=VOCABULARY, settings={"embedding": 24, "hidden": 32, "layers": 1, "dropout": 0}
@@ -47,18 +56,37 @@ def test_it_learns_to_copy() -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1)
         optimizer.step()
+    return model.eval()
+
+
+def test_it_learns_to_copy(copier: CoVe) -> None:
     # Other sequences than those that it has learned from.
     rng = np.random.default_rng(1)
     texts = [rng.integers(FIRST_ORDINARY, VOCABULARY, length).tolist() for length in (1, 2, 3, 4, 5) for _ in range(20)]
     unseen = TranslationSampler(
         PairStore([(text, text) for text in texts]), batch_size=100, window=6, seed=0, vocabulary=VOCABULARY
     )
-    total, count = model.eval().losses(unseen.batch(0)).sums["tokens"]
-    assert float(total) / int(count) < 0.1
     batch = unseen.batch(0)
-    assert (model.translate(batch["tokens"], batch["lengths"]) == batch["tokens"].masked_fill(
-        torch.arange(6) >= batch["lengths"][:, None], END
-    )).all(1).float().mean() > 0.9  # fmt: skip
+    total, count = copier.losses(batch).sums["tokens"]
+    assert float(total) / int(count) < 0.1
+    copied = batch["tokens"].masked_fill(torch.arange(6) >= batch["lengths"][:, None], END)
+    assert (copier.translate(batch["tokens"], batch["lengths"]) == copied).all(1).float().mean() > 0.9
+
+
+def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
+    words = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY)]
+    tokenizer = WordTokenizer(
+        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+    )
+    assert translated(copier, tokenizer, "D e B", length=10) == "d e b"
+    assert translated(copier, tokenizer, "d e b", length=2) == "d e"
+    with pytest.raises(DataError, match="the text holds nothing to translate"):
+        translated(copier, tokenizer, " ", length=2)
+    tokenizer.save(tmp_path / "tokenizer")
+    with writing(tmp_path / "encoder", kind=KIND) as draft:
+        save_encoder(draft.path, family="cove", model=copier, tokenizer=tmp_path / "tokenizer")
+    found = try_model(tmp_path / "encoder", "d e b", length=10, count=3, sampling=Sampling(), seed=0)
+    assert found == (["translation"], [("d e b",)])
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
