@@ -71,6 +71,23 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
 
 
+def test_a_translator_goes_on_with_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
+    longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
+    pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
+    told = json.loads((pretrained / "metrics.json").read_text())
+    # A target has seven words and END; of these the perplexity is said, not of the source's pieces.
+    held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
+    assert held["targets"] == held["documents"] * 8 < held["tokens"]
+    assert told["perplexity_per_word"] == pytest.approx(told["perplexity"] ** (8 / 7))
+    job = adapt_job(inputs, "cove", pretrained, tmp_path, training=longer)
+    assert job.general_corpus.name == "general-parallel"
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["perplexity"] < metrics["before_perplexity"]
+    assert metrics["general_before_perplexity"] == pytest.approx(told["perplexity"], rel=1e-4)
+    # The general pairs in the domain's vocabulary: their words are hardly known there.
+    assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
+
+
 def test_the_general_vocabulary_may_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     general = {
         "tokens": inputs / "tokens" / "general-wordpiece",

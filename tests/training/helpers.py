@@ -218,7 +218,7 @@ def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **chang
         "tokens": inputs / "tokens" / f"domain-{kind}",
         "tokenizer": inputs / "tokenizer" / f"domain-{kind}",
         "general_tokens": inputs / "tokens" / f"general-{kind}",
-        "general_corpus": inputs / "corpus" / "general",
+        "general_corpus": inputs / "corpus" / ("general-parallel" if kind == "parallel" else "general"),
         "output": output / "adapted",
         "training": lm_settings(),
         "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),
