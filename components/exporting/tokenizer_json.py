@@ -14,7 +14,7 @@ from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.bpe import BytePairTokenizer
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.unigram import UnigramTokenizer
 
 ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -64,5 +64,10 @@ def _template(model: LanguageModel) -> processors.TemplateProcessing:
     before, after = ([SPECIAL_PIECES[id_] for id_ in part] for part in (around[:at], around[at + 1 :]))
     single = [*before, "$A", *after]
     pair = [*(f"{part}:0" for part in single), "$B:1", *(f"{part}:1" for part in after)]
+    if before == [] and after[-1:] == [SPECIAL_PIECES[START]]:
+        # XLNet: one class piece after all texts, in a segment of its own.
+        *ends, last = after
+        single = ["$A:0", *(f"{part}:0" for part in ends), f"{last}:2"]
+        pair = [*single[:-1], "$B:1", *(f"{part}:1" for part in ends), f"{last}:2"]
     used = [(piece, index) for index, piece in enumerate(SPECIAL_PIECES) if piece in {*before, *after}]
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)

@@ -20,7 +20,7 @@ from components.models import FAMILIES
 from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder
 from components.models.huggingface import CONVERTERS
 from components.tokenization import load_tokenizer
-from components.tokenization.special import FIRST_ORDINARY
+from components.tokenization.special import END, FIRST_ORDINARY, START
 
 #: Kinds of tokenizer that Hugging Face's classes have beside the default one.
 KINDS = {"bert": "wordpiece", "albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram"}
@@ -96,6 +96,17 @@ def test_their_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_
     assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
 
 
+def test_one_class_piece_ends_all_texts_of_xlnet(save: SaveEncoder, tmp_path: Path) -> None:
+    export_encoder(save("xlnet"), output=tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a b", "c"))
+    single, pair = (tokenizer(*texts, return_token_type_ids=True) for texts in (("a b",), ("a b", "c")))
+    assert single["input_ids"] == [*first, END, START]
+    assert single["token_type_ids"] == [*[0] * (len(first) + 1), 2]
+    assert pair["input_ids"] == [*first, END, *second, END, START]
+    assert pair["token_type_ids"] == [*[0] * (len(first) + 1), *[1] * (len(second) + 1), 2]
+
+
 @pytest.mark.parametrize("family", list(CONVERTERS))
 def test_out_and_in_again_it_is_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
@@ -110,7 +121,7 @@ def test_out_and_in_again_it_is_the_same(family: str, save: SaveEncoder, tmp_pat
     assert [name for name in before if not torch.allclose(before[name], after[name], atol=1e-6)] == []
 
 
-@pytest.mark.parametrize("family", ["ulmfit", "bert", "albert", "gpt", "word2vec"])
+@pytest.mark.parametrize("family", ["ulmfit", "bert", "albert", "gpt", "word2vec", "transformer-xl", "xlnet"])
 def test_onnxruntime_says_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out", form="onnx")
