@@ -43,7 +43,8 @@ def scores(out: Path, task: str) -> list[str]:
         cells = {cell["budget"]: cell["scores"]["macro_f1"] for cell in system["budgets"]}
         table.add_row(system["system"], *(_interval(cells.get(budget)) for budget in found["budgets"]))
     with StringIO() as text:
-        Console(file=text, width=120).print(table)
+        # As wide as the intervals are: a cell that is broken in two cannot be read.
+        Console(file=text, width=30 + 24 * len(found["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     return [*rows, "", *(f"- {statement['text']}" for statement in found["statements"]), ""]
 
