@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,35 @@ class _Encoder(nn.Module):
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         states = self.model.hidden_states(tokens, lengths)
         return (self.model.summary(states[-1], lengths), *states)
+
+
+def _lstm(
+    input: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """One layer of `torch._VF.lstm` as ONNX's operator; torch itself would write out each step of one length.
+
+    ONNX orders the gates input, output, forget, cell; torch input, forget, cell, output.
+    """
+    from onnxscript import opset18 as op
+
+    assert has_biases and num_layers == 1
+    assert not (bidirectional or batch_first)
+    w_ih, w_hh, *biases = [
+        op.Concat(*(op.Split(part, num_outputs=4, axis=0)[gate] for gate in (0, 3, 1, 2)), axis=0) for part in params
+    ]
+    first = op.Constant(value_ints=[0])
+    out_T1BH, h_1BH, c_1BH = op.LSTM(
+        input,
+        op.Unsqueeze(w_ih, first),
+        op.Unsqueeze(w_hh, first),
+        op.Unsqueeze(op.Concat(*biases, axis=0), first),
+        None,
+        hx[0],
+        hx[1],
+        hidden_size=params[1].shape[1],
+    )
+    return op.Squeeze(out_T1BH, op.Constant(value_ints=[1])), h_1BH, c_1BH
 
 
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
@@ -61,12 +91,14 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
                 input_names=["tokens", "lengths"],
                 output_names=["summary", *(f"layer_{layer}" for layer in range(layers))],
                 dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
+                custom_translation_table={torch.ops.aten.lstm.input: _lstm},
                 dynamo=True,
                 external_data=size > LARGEST,
                 verbose=False,
             )
-    except (torch.onnx.errors.OnnxExporterError, RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
+    except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         raise ConfigError(
-            f"{type(model).__name__} computes something that torch cannot write as ONNX: {str(error).splitlines()[0]}"
+            f"{type(model).__name__} cannot be written as ONNX: what it computes depends on the pieces of a text in a "
+            f"way that torch's exporter does not follow ({type(error.__cause__ or error).__name__})"
         ) from error
     return [f"{MODEL}: tokens, lengths -> summary, layer_0 .. layer_{layers - 1}"]

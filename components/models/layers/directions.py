@@ -12,7 +12,8 @@ from torch import Tensor
 def turned(lengths: Tensor, columns: int) -> Tensor:
     """(B, columns) places that turn each row round within its own length: the backward model starts at the text's true
     end, and padding stays behind it. Turning round twice gives the first order again."""
-    return (lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)) % columns
+    places_BT = lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)
+    return torch.where(places_BT < 0, places_BT + columns, places_BT)
 
 
 def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
@@ -29,5 +30,5 @@ def both_ends(hidden_BTD: Tensor, lengths: Tensor) -> Tensor:
     """(B, D) of both directions joined: between the special pieces at both ends, the forward half after the text's last
     piece and the backward half after (in its own order) the first."""
     ahead, back = hidden_BTD.chunk(2, dim=-1)
-    rows = torch.arange(len(hidden_BTD), device=hidden_BTD.device)
+    rows = torch.arange(hidden_BTD.shape[0], device=hidden_BTD.device)
     return torch.cat([ahead[rows, lengths - 2], back[rows, torch.ones_like(lengths)]], dim=-1)
