@@ -14,6 +14,7 @@ import yaml
 from components import stages
 from components.config import Params, Section, load_params
 from components.errors import ConfigError
+from components.importing.stage import source_digest
 from components.stages import STAGES, Stage, check_params, run_stage
 
 ROOT = Path(__file__).parents[1]
@@ -157,3 +158,21 @@ def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str,
     assert "model.hiden: unknown key; did you mean 'hidden'?" in message
     assert "unknown task kind 'clasification'; did you mean 'classification'?" in message
     assert "data.general.path: data/absent does not exist; `headstart data` makes the built-in data" in message
+
+
+def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "vectors.txt"
+    source.write_text("king 1 2\nqueen 2 1\n")
+    digest = source_digest(source)
+    raw["pretrain"]["ulmfit"] |= {"source": str(source), "digest": "0" * 64}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.ulmfit: with a source its sizes are taken over; leave out preset and model" in message
+    assert f"pretrain.ulmfit.digest: {'0' * 64}, but {source} has {digest}" in message
+    raw["pretrain"]["ulmfit"]["source"] = str(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match=r"pretrain.ulmfit.source: .*nothing: does not exist"):
+        check_params(Params.model_validate(raw))
+    for stage in ("pretrain", "scratch"):
+        arguments = STAGES[stage].items(Params.model_validate(raw))["ulmfit"]
+        assert (arguments["source"], arguments["digest"]) == (str(tmp_path / "nothing"), "0" * 64)

@@ -39,8 +39,8 @@ def _lstm(
     """
     from onnxscript import opset18 as op
 
-    assert has_biases and num_layers == 1
-    assert not (bidirectional or batch_first)
+    if (has_biases, num_layers, bidirectional, batch_first) != (True, 1, False, False):
+        raise TypeError("only single layers in one direction, with biases and time first, are used here")
     w_ih, w_hh, *biases = [
         op.Concat(*(op.Split(part, num_outputs=4, axis=0)[gate] for gate in (0, 3, 1, 2)), axis=0) for part in params
     ]
@@ -84,7 +84,7 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(
+            written = torch.onnx.export(
                 _Encoder(model.eval()),
                 inputs,
                 path,
@@ -101,4 +101,9 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
             f"{type(model).__name__} cannot be written as ONNX: what it computes depends on the pieces of a text in a "
             f"way that torch's exporter does not follow ({type(error.__cause__ or error).__name__})"
         ) from error
+    sizes = [size for value in written.model.graph.inputs for size in value.shape] if written is not None else [0]
+    if any(isinstance(size, int) for size in sizes):
+        raise ConfigError(
+            f"{type(model).__name__} cannot be written as ONNX: torch's exporter fixes its batch or length"
+        )
     return [f"{MODEL}: tokens, lengths -> summary, layer_0 .. layer_{layers - 1}"]

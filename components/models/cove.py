@@ -188,7 +188,7 @@ class CoVe(LanguageModel):
         mask_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths.unsqueeze(1)).unsqueeze(-1)
         words_BD = (hidden[..., :width] * mask_BT1).sum(1) / lengths.unsqueeze(1)
         ahead_BTH, back_BTH = hidden[..., width:].chunk(2, dim=-1)
-        rows = torch.arange(len(hidden), device=hidden.device)
+        rows = torch.arange(hidden.shape[0], device=hidden.device)
         return torch.cat([words_BD.to(hidden.dtype), ahead_BTH[rows, lengths - 1], back_BTH[:, 0]], dim=-1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:

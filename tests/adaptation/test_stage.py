@@ -107,3 +107,25 @@ def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path],
 def test_an_encoder_that_is_not_there(inputs: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
         adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))
+
+
+def test_a_published_model_goes_on_with_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    """Its vocabulary is that of neither corpus: what the general text loses is measured in its own pieces."""
+    from components.exporting.stage import export_encoder
+    from components.importing.stage import import_encoder
+
+    domain = pretrain_job(
+        inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",
+        tokenizer=inputs / "tokenizer" / "domain-wordpiece",
+    )  # fmt: skip
+    export_encoder(pretrain(domain), output=tmp_path / "published")
+    import_encoder(tmp_path / "published", output=tmp_path / "imported")
+    imported = load_encoder(tmp_path / "imported")
+    assert imported.tokenizer.frequencies is None
+    job = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "adapted")
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert {"general_before_perplexity_per_word", "general_after_perplexity_per_word"} <= metrics.keys()
+    assert load_encoder(job.output).trained
+    # Text cut by the imported vocabulary itself, which has no counts: nothing is re-mapped, the bias stays.
+    kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
+    torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))

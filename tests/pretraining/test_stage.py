@@ -323,3 +323,52 @@ def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path) -> None:
 def test_one_budget_is_wanted(budget: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
         LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A BERT as Hugging Face's library saves it, over words of the inputs' text."""
+    from transformers import BertConfig, BertForPreTraining
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    (folder / "vocab.txt").write_text("\n".join([*words, *("##" + letter for letter in words[6:])]) + "\n")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertForPreTraining(BertConfig(vocab_size=len(words) + 26, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path: Path, published: Path) -> None:
+    from components.importing.stage import source_digest
+
+    digest = source_digest(published)
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest=digest, model={})
+    assert pretrain(job) == job.output
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained and encoder.family == "bert"
+    facts = read_manifest(job.output, kind="encoder").facts
+    assert (facts["source_digest"], facts["parent"]) == (digest, None)
+    with (job.output / "curve.csv").open() as file:
+        assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
+    assert json.loads((job.output / "metrics.json").read_text())["parameters"] > 1000
+    # From scratch: the same sizes for the domain's pieces.
+    random = ScratchJob(
+        family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"
+    )
+    drawn = load_encoder(scratch(random))
+    same = encoder.model.config.model_copy(update={"vocabulary": drawn.tokenizer.vocab_size})
+    assert (drawn.trained, drawn.model.config) == (False, same)
+
+
+def test_a_published_model_that_is_not_what_was_named(inputs: Path, tmp_path: Path, published: Path) -> None:
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
+    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
+        pretrain(job)
+    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'ulmfit'"):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
+    other = pretrain_job(inputs, "bert", tmp_path, source=published, tokenizer=inputs / "tokenizer" / "general-char")
+    with pytest.raises(ConfigError, match="its tokenizer is of the kind 'wordpiece'; .* instead of 'char'"):
+        pretrain(other)
+    assert not job.output.exists()

@@ -18,7 +18,7 @@ def turned(lengths: Tensor, columns: int) -> Tensor:
 
 def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
     """The rows of (B, T, D) in the order of `turned`."""
-    return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand_as(x_BTD))
+    return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand(-1, -1, x_BTD.shape[-1]))
 
 
 def joined(ahead_BTD: Tensor, back_BTD: Tensor, turned_BT: Tensor) -> Tensor:
