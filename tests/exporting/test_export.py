@@ -121,7 +121,7 @@ def test_out_and_in_again_it_is_the_same(family: str, save: SaveEncoder, tmp_pat
     assert [name for name in before if not torch.allclose(before[name], after[name], atol=1e-6)] == []
 
 
-#: They look up how pieces are spelt, or run a decoder, in Python.
+#: They look up in Python how pieces are spelt; of CoVe torch's exporter fixes the length.
 NO_ONNX = ["elmo", "fasttext", "cove"]
 
 
@@ -155,9 +155,7 @@ def test_onnxruntime_says_the_same(family: str, save: SaveEncoder, tmp_path: Pat
 
 @pytest.mark.parametrize("family", NO_ONNX)
 def test_families_that_torch_cannot_write_are_refused(family: str, save: SaveEncoder, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="cannot be written as ONNX: what it computes depends on the pieces of a text"
-    ):
+    with pytest.raises(ConfigError, match="cannot be written as ONNX"):
         export_encoder(save(family), output=tmp_path / "out", form="onnx")
     assert not (tmp_path / "out").exists()
 
