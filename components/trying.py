@@ -7,7 +7,7 @@ from pathlib import Path
 from components.errors import ConfigError
 from components.models import family as family_named
 from components.models.cove import CoVe
-from components.models.encoder import load_encoder
+from components.models.encoder import Encoder, load_encoder
 from components.models.generation import Sampling, continued, filled, related, translated
 from components.models.static import StaticVectors
 
@@ -41,6 +41,7 @@ def try_model(
         ]
         return ["seed", "text"], [(str(seed + copy), written) for copy, written in enumerate(texts)]
     if objective in ("masked", "permuted"):
+        _has_output_layer(encoder)
         gaps = filled(model, tokenizer, text, count=count)
         return ["gap", "piece", "probability"], [
             (str(gap), piece, f"{share:.4f}") for gap, best in enumerate(gaps, 1) for piece, share in best
@@ -52,3 +53,17 @@ def try_model(
             (word, f"{cosine:.4f}") for word, cosine in related(model, tokenizer, text, count=count)
         ]
     raise ConfigError(f"the family {encoder.family!r} neither predicts pieces nor holds word vectors: nothing to try")
+
+
+def _has_output_layer(encoder: Encoder) -> None:
+    """Published encoders often come without the layer that names pieces; what a new one says means nothing.
+
+    Raises:
+        ConfigError: so did this one.
+    """
+    fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
+    if lacking := [name for name in fresh if "predictions" in name or "lm_head" in name or "lm_loss" in name]:
+        raise ConfigError(
+            f"{encoder.family}: imported without its output layer ({lacking[0]} ...), so it cannot fill gaps; adapt it "
+            "first, which trains one"
+        )

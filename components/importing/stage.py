@@ -54,7 +54,15 @@ def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
     with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
-        numbers: dict[str, Any] = {"parameters": count_parameters(imported.model), "tokens": 0}
+        # What pretraining tells of itself, where nothing was trained.
+        numbers: dict[str, Any] = {
+            "parameters": count_parameters(imported.model),
+            "tokens": 0,
+            "steps": 0,
+            "seconds": 0.0,
+            "tokens_per_second": 0.0,
+            "precision": "float32",
+        }
         write_json(draft.path / "metrics.json", numbers)
         with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, CURVE).writeheader()

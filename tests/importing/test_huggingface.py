@@ -17,7 +17,9 @@ from components.errors import ArtifactError, ConfigError
 from components.importing.stage import import_encoder, read_published, source_digest
 from components.importing.vocabularies import read_vocabulary
 from components.models.encoder import Encoder, load_encoder
+from components.models.generation import Sampling
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.trying import try_model
 from tests.importing.conftest import TEXTS, SaveFolder
 
 NAMED = {
@@ -95,6 +97,8 @@ def test_a_folder_of_the_encoder_alone(save_folder: SaveFolder) -> None:
     assert "start as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
     fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
     assert "cls.predictions.transform.dense.weight" in fresh
+    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains one"):
+        try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
 
 
 def test_weights_in_shards(save_folder: SaveFolder) -> None:
