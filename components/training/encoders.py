@@ -65,7 +65,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     total = run.steps * run.step_tokens if run.steps else run.training.seconds
     stored = checkpoints.latest() if checkpoints.steps() else None
     done = float(stored.numbers["progressed"][counted]) if stored else 0.0
-    with Progress(run.name, total=total, unit=unit, done=done) as bar:
+    with Progress(run.name, total=total, unit=unit, done=done, rate=counted == "tokens") as bar:
         reached = done
 
         def show(numbers: Mapping[str, float]) -> None:
@@ -73,7 +73,10 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
             # After a worker was lost, some steps are done again: the line waits until they are.
             advance = max(0.0, numbers[counted] - reached)
             reached += advance
-            bar.advance(advance, **({"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}))
+            shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
+            if counted == "seconds" and numbers["seconds"]:
+                shown["tok/s"] = f"{numbers['tokens'] / numbers['seconds']:,.0f}"
+            bar.advance(advance, **shown)
 
         cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
     checkpoint = checkpoints.latest()
