@@ -6,7 +6,6 @@ workers may be killed at any moment, and need not share a disk with the stage if
 
 from __future__ import annotations
 
-import copy
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,7 +119,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
         precision = world.share(choose(model, batch, settings.precision, world.device))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
-        steps = run.steps or world.share(_steps_in_time(run, model, sampler, precision, world))
+        steps = run.steps or world.share(_steps_in_time(run, sampler, precision, world))
         progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Holds what a clock decided (precision, steps), so that whatever comes next, every attempt computes alike.
         _save(checkpoints, state, progressed, world)
@@ -164,14 +163,12 @@ def _train(
         clock = time.perf_counter()
 
 
-def _steps_in_time(
-    run: LanguageModelRun, model: LanguageModel, sampler: WindowSampler, precision: Precision, world: World
-) -> int:
-    """Steps that fit into the budget of seconds, by the median time of some steps on a copy of the model."""
+def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
+    """Steps that fit into the budget of seconds, by the median time of some steps of a model of its own."""
     settings = run.training
     assert settings.seconds is not None
-    copied = copy.deepcopy(model)
-    state = TrainingState.fresh(copied, decayed(copied.parameters()), settings=settings, precision=precision)
+    model = start_model(run).to(world.device)
+    state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
     times: list[float] = []
     clock = began = time.perf_counter()
     for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):

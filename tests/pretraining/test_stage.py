@@ -312,8 +312,9 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     assert len(told) < 5
 
 
-def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path) -> None:
-    job = pretrain_job(inputs, "bert", tmp_path, training=timed(0.2))
+@pytest.mark.parametrize("family", ["bert", "fasttext"])
+def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=timed(0.2))
     metrics = json.loads((pretrain(job) / "metrics.json").read_text())
     assert metrics["steps"] >= 1
     assert metrics["tokens"] == metrics["steps"] * 4 * 8
