@@ -135,7 +135,15 @@ class IngestSettings(Section):
     shard_megabytes: Positive = 32
 
 
-class WordPieceSettings(Section):
+class PublishedVocabulary(Section):
+    """The vocabulary of a published model in place of a learned one; only its counts come from the corpus then."""
+
+    #: A Hugging Face folder, and the SHA-256 of its tokenizer's files (`headstart check` names it).
+    source: str | None = None
+    digest: str | None = None
+
+
+class WordPieceSettings(PublishedVocabulary):
     vocabulary: Positive = 8000
     lowercase: bool = True
     min_frequency: Positive = 2
@@ -154,14 +162,14 @@ class CharSettings(Section):
     max_vocabulary: Positive = 2000
 
 
-class BytePairSettings(Section):
+class BytePairSettings(PublishedVocabulary):
     """Byte-level BPE: 256 bytes and the merges of pairs that come at least `min_frequency` times."""
 
     vocabulary: Positive = 8000
     min_frequency: Positive = 2
 
 
-class UnigramSettings(Section):
+class UnigramSettings(PublishedVocabulary):
     """Pieces that make the text most probable, each drawn by itself (Kudo 2018)."""
 
     vocabulary: Positive = 8000

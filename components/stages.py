@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import write_atomic
-from components.config import Params, Section, nearest
+from components.config import Params, PublishedVocabulary, Section, nearest
 from components.errors import ConfigError
 
 CORPORA = ("general", "domain")
@@ -340,6 +340,7 @@ def check_params(params: Params) -> None:
     from components.errors import HeadstartError
     from components.finetuning.tasks import find_task
     from components.importing.stage import source_digest
+    from components.importing.vocabularies import published_tokenizer
     from components.models import FAMILIES
     from components.models.encoder import build_model
 
@@ -369,6 +370,13 @@ def check_params(params: Params) -> None:
                 problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
         except HeadstartError as error:
             problems.append(f"pretrain.{name}.source: {error}")
+    for kind in params.tokenizer.kinds:
+        published = getattr(params.tokenizer, kind, None)
+        if isinstance(published, PublishedVocabulary) and published.source is not None:
+            try:
+                published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
+            except HeadstartError as error:
+                problems.append(f"tokenizer.{kind}.source: {error}")
     for task in params.run.tasks:
         try:
             find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")

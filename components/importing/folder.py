@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from components.artifacts import digest_file
 from components.errors import ArtifactError
 
 WEIGHTS: Final = "model.safetensors"
@@ -75,9 +73,3 @@ def read_tensors(files: list[Path]) -> dict[str, Tensor]:
         except (SafetensorError, OSError) as error:
             raise ArtifactError(f"{path}: not readable as safetensors ({error}); fetch it again") from error
     return tensors
-
-
-def digest_of(files: list[Path]) -> str:
-    """SHA-256 over the names and contents of those of the files that exist."""
-    listing = "".join(f"{path.name}\0{digest_file(path)}\n" for path in sorted(files) if path.is_file())
-    return hashlib.sha256(listing.encode()).hexdigest()

@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.artifacts import writing
+from components.artifacts import digest_files, writing
 from components.errors import ArtifactError, ConfigError
-from components.importing.folder import digest_of, read_config, read_tensors, weight_files
+from components.importing.folder import read_config, read_tensors, weight_files
 from components.importing.published import Imported
 from components.importing.vocabularies import FILES, Vocabulary, read_vocabulary
 from components.importing.words import from_fastai_file, from_vectors
@@ -90,7 +90,7 @@ def read_published(
     if family is not None:
         family_named(family)
     found, files = _recognised(source, vocabulary)
-    content = digest_of(files)
+    content = digest_files(files)
     if digest is not None and digest != content:
         raise ArtifactError(f"{source}: its digest is {content}, expected {digest}; it is not what was named")
     if found == "fastai":
@@ -106,7 +106,7 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
     Raises:
         ArtifactError: it is nothing that can be imported.
     """
-    return digest_of(_recognised(source, vocabulary)[1])
+    return digest_files(_recognised(source, vocabulary)[1])
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from components.artifacts import digest_files
 from components.errors import ArtifactError
 from components.importing.sentencepiece import read_sentencepiece
 from components.tokenization import Tokenizer
@@ -85,6 +86,25 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     raise ArtifactError(
         f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model"
     )
+
+
+def vocabulary_digest(folder: Path) -> str:
+    """SHA-256 over the files that `read_vocabulary` may read."""
+    return digest_files(folder / name for name in FILES)
+
+
+def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, if it is what was named.
+
+    Raises:
+        ArtifactError: as `read_vocabulary`; or it is of another kind or content.
+    """
+    tokenizer = read_vocabulary(folder).tokenizer
+    if tokenizer.kind != kind:
+        raise ArtifactError(f"{folder}: its tokenizer is of the kind {tokenizer.kind!r}, not {kind!r}")
+    if (content := vocabulary_digest(folder)) != digest:
+        raise ArtifactError(f"{folder}: the digest of its tokenizer is {content}, expected {digest}")
+    return tokenizer
 
 
 def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import Section, TokenizerKind, TokenizerSettings
+from components.config import PublishedVocabulary, Section, TokenizerKind, TokenizerSettings
 from components.errors import DataError
+from components.importing.vocabularies import published_tokenizer
 from components.ingestion import corpus
 from components.tokenization.base import Tokenizer, tokenizer_class
 from components.tokenization.bpe import train_bpe
@@ -49,10 +50,10 @@ class TokenizerJob(Section):
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`; returns `job.output`.
+    """Learn the vocabulary of `job.kind` from `job.corpus`, or take a published one; returns `job.output`.
 
     Raises:
-        ArtifactError: the corpus is incomplete or damaged.
+        ArtifactError: the corpus is incomplete or damaged; a published vocabulary that is not what was named.
         DataError: the corpus is empty or gives fewer pieces than the settings ask for.
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
@@ -71,7 +72,13 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         # A character vocabulary knows nothing of what segmentation inserts.
         return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
 
-    tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
+    published = getattr(job.settings, job.kind, None)
+    if isinstance(published, PublishedVocabulary) and published.source is not None:
+        tokenizer = published_tokenizer(Path(published.source), kind=job.kind, digest=published.digest)
+        segmentation = tokenizer.segmentation
+        count_pieces(tokenizer, cut(texts))
+    else:
+        tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
     if targets:
         count_pieces(tokenizer, cut(targets))
     report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))

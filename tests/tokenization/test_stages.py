@@ -259,3 +259,25 @@ def test_pairs_share_a_vocabulary_that_also_knows_the_corpus(tmp_path: Path, wri
     assert (held["tokens"], held["targets"], held["unknown"]) == (2, 3, 2)
     assert held["unknown_rate"] == pytest.approx(2 / 5)
     assert held["tokens_per_word"] == pytest.approx(3 / 2)
+
+
+def test_a_published_vocabulary_is_taken_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    from components.importing.vocabularies import vocabulary_digest
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nname\n##s\n")
+    source = write_corpus(tmp_path / "corpus", train=[["The names", "the name"]])
+
+    def job(kind: str, digest: str | None) -> TokenizerJob:
+        settings = TokenizerSettings.model_validate({kind: {"source": str(folder), "digest": digest}})
+        return TokenizerJob(corpus=source, output=tmp_path / "tokenizer", kind=kind, settings=settings)
+
+    loaded = load_tokenizer(train_tokenizer(job("wordpiece", vocabulary_digest(folder))))
+    assert loaded.pieces[5:] == ["the", "name", "##s"]
+    assert loaded.frequencies is not None
+    assert loaded.frequencies.tolist() == [0, 0, 0, 2, 0, 2, 2, 1]
+    with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected None"):
+        train_tokenizer(job("wordpiece", None))
+    with pytest.raises(ArtifactError, match="its tokenizer is of the kind 'wordpiece', not 'bpe'"):
+        train_tokenizer(job("bpe", vocabulary_digest(folder)))
