@@ -169,10 +169,9 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
         DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
     """
     rules = normalization(lowercase=settings.lowercase)
-    bare = [SPACE] if settings.vocabulary > FIRST_ORDINARY else []
     cutter = UnigramTokenizer(
-        [*SPECIAL_PIECES, *bare],
-        scores=[0.0] * (FIRST_ORDINARY + len(bare)),
+        SPECIAL_PIECES,
+        scores=[0.0] * FIRST_ORDINARY,
         segmentation=segmentation,
         normalizer=rules,
         pre_tokenizer=WORDS,
