@@ -59,9 +59,10 @@ check: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" $(FLAGS)
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/training.py bert
+	$(BIN)/python benchmarks/training.py all
 	$(BIN)/python benchmarks/tokenization.py data/domain/aws
 	$(BIN)/python benchmarks/ingestion.py data/general data/domain/aws --megabytes 60
+	$(BIN)/python benchmarks/orchestration.py
 	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \
 		--tokenizer artifacts/tokenizer/domain-wordpiece
 

@@ -1,12 +1,23 @@
 """Training speed beside the libraries that people use, on one machine, in one run.
 
     python benchmarks/training.py bert                 # beside transformers' BertForPreTraining
+    python benchmarks/training.py gpt                  # beside transformers' GPT2LMHeadModel
     python benchmarks/training.py awd-lstm             # beside fastai's AWD_LSTM
     python benchmarks/training.py flair                # beside flair's LanguageModel
+    python benchmarks/training.py all                  # every workload; on a GPU at its published sizes
 
-The peers of the last two stand in `benchmarks/requirements-peers.txt`. Both sides see the same batches, number type
-(bfloat16 autocast), dropouts, optimizer (AdamW, fused) and gradient clipping, and take turns; what is printed are
-medians. Run it on a machine with nothing else to do.
+On a processor the sizes are small; on a GPU (`--device cuda`, the default where there is one) they are BERT-base at 128
+and 512 pieces, GPT-2 small at 1024, AWD-LSTM as for WikiText-103, a character LM of 2048; `--size` names one. Needs
+torch and transformers; the peers of the last two stand in `benchmarks/requirements-peers.txt`, and without them our
+side runs alone. Both sides see the same batches, number type (bfloat16 autocast), dropouts, attention kernel (PyTorch's
+scaled_dot_product_attention; on a processor our side goes without it where there is dropout inside), optimizer (AdamW,
+fused) and gradient clipping, are compiled alike on a GPU, and take turns; what is printed are medians.
+
+Utilisation is model FLOPs a second over the peak: three times those of the forward pass (Chowdhery et al. 2022, PaLM,
+appendix B), attention counted whole, embeddings not at all, logits where they are computed. The peak is NVIDIA's figure
+for dense bfloat16; for other devices, and in float32, that of a large matrix product measured just before.
+
+Run it on a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -16,6 +27,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from components.training import threads
 
@@ -30,30 +42,72 @@ from components.models.encoder import build_model  # noqa: E402
 
 PIECES = 8000
 CHARACTERS = 200
+#: Dense bfloat16 FLOPs a second (NVIDIA's data sheets), by a part of the card's name.
+PEAKS = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "4090": 165e12,
+}
 
 Loss = Callable[[], Tensor]
-#: Losses of our model and of the peer on the same batch, the two models, and the tokens of a batch.
-Pair = tuple[Loss, Loss, nn.Module, nn.Module, int]
 
 
-def bert() -> Pair:
-    """4 layers of 256, sequences of 128 in batches of 32, dropout 0.1 everywhere, 15% masked, next sentence."""
+@dataclass
+class Pair:
+    """Losses of our model and of the peer on the same batch (None where the peer is not installed).
+
+    `tokens` and `flops` (forward pass) are those of a batch.
+    """
+
+    own: LanguageModel
+    own_loss: Loss
+    peer: nn.Module | None
+    peer_loss: Loss | None
+    tokens: int
+    flops: float
+
+
+def transformer_flops(tokens: int, *, length: int, width: int, layers: int) -> float:
+    """Forward FLOPs of the blocks: 12 D^2 multiplications a token and layer, 2 T D of attention."""
+    return 2.0 * tokens * layers * (12 * width**2 + 2 * length * width)
+
+
+def lstm_flops(tokens: int, *, widths: list[tuple[int, int]]) -> float:
+    """Forward FLOPs of LSTM layers (inputs, hidden): four gates that read the input and the state."""
+    return 2.0 * tokens * sum(4 * hidden * (inputs + hidden) for inputs, hidden in widths)
+
+
+def bert(size: str, device: torch.device) -> Pair:
+    """Dropout 0.1 everywhere, 15% masked, next sentence; small: 4 layers of 256, 128 pieces, 32 rows."""
     from transformers import BertConfig, BertForPreTraining
 
-    rows, length, masked = 32, 128, 19
-    own = build_model("bert", vocabulary=PIECES, preset="4x256")
+    rows, length, width, layers, pieces = {
+        "small": (32, 128, 256, 4, PIECES),
+        "base-128": (128, 128, 768, 12, 30_522),
+        "base-512": (32, 512, 768, 12, 30_522),
+    }[size]
+    masked = round(0.15 * length)
+    own = build_model("bert", vocabulary=pieces, preset=f"{layers}x{width}").to(device)
     peer = BertForPreTraining(
         BertConfig(
-            vocab_size=PIECES, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
+            vocab_size=pieces,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
         )
-    )
-    tokens = torch.randint(5, PIECES, (rows, length))
+    ).to(device)
+    tokens = torch.randint(5, pieces, (rows, length), device=device)
     batch: Batch = {
         "tokens": tokens,
-        "segments": (torch.arange(length) > length // 2).long().expand(rows, -1).contiguous(),
-        "positions": torch.rand(rows, length).topk(masked).indices.sort().values,
-        "targets": torch.randint(5, PIECES, (rows, masked)),
-        "next_sentence": torch.randint(0, 2, (rows,)),
+        "segments": (torch.arange(length, device=device) > length // 2).long().expand(rows, -1).contiguous(),
+        "positions": torch.rand(rows, length, device=device).topk(masked).indices.sort().values,
+        "targets": torch.randint(5, pieces, (rows, masked), device=device),
+        "next_sentence": torch.randint(0, 2, (rows,), device=device),
     }
     labels = torch.full_like(tokens, -100).scatter(1, batch["positions"], batch["targets"])
 
@@ -66,21 +120,66 @@ def bert() -> Pair:
         ).loss
         return loss
 
-    return lambda: own.losses(batch).loss, peer_loss, own, peer, tokens.numel()
+    flops = transformer_flops(tokens.numel(), length=length, width=width, layers=layers)
+    flops += 2.0 * rows * masked * (width**2 + width * pieces)
+    return Pair(own, lambda: own.losses(batch).loss, peer, peer_loss, tokens.numel(), flops)
 
 
-def awd_lstm() -> Pair:
-    """Embedding 256, three layers of 640, fastai's default dropouts and penalties, 64 lanes, windows of 64."""
-    from fastai.text.models.awdlstm import AWD_LSTM, awd_lstm_lm_config
-    from fastai.text.models.core import get_language_model
+def gpt(size: str, device: torch.device) -> Pair:
+    """GPT-2's blocks with dropout 0.1; small: 4 layers of 256, 128 pieces, 32 rows."""
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    rows, length = 64, 64
-    own = build_model(
-        "ulmfit", vocabulary=PIECES, preset="awd-lstm-1152", settings={"embedding": 256, "hidden": 640, "layers": 3}
-    )
-    peer = get_language_model(AWD_LSTM, PIECES, awd_lstm_lm_config | {"emb_sz": 256, "n_hid": 640, "n_layers": 3})
-    stream = torch.randint(5, PIECES, (rows, length + 1))
+    rows, length, width, layers, pieces = {
+        "small": (32, 128, 256, 4, PIECES),
+        "gpt2-1024": (16, 1024, 768, 12, 50_257),
+    }[size]
+    settings = {"width": width, "layers": layers, "heads": width // 64, "positions": length}
+    settings |= {"dropout": 0.1, "dropout_attention": 0.1}
+    own = build_model("gpt", vocabulary=pieces, settings=settings).to(device)
+    peer = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=pieces,
+            n_positions=length,
+            n_embd=width,
+            n_layer=layers,
+            n_head=width // 64,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    ).to(device)
+    stream = torch.randint(5, pieces, (rows, length + 1), device=device)
     batch: Batch = {"tokens": stream[:, :-1].contiguous(), "targets": stream[:, 1:].contiguous()}
+
+    def peer_loss() -> Tensor:
+        logits = peer(input_ids=batch["tokens"]).logits
+        return F.cross_entropy(logits.float().flatten(0, 1), batch["targets"].flatten())
+
+    tokens = rows * length
+    flops = transformer_flops(tokens, length=length, width=width, layers=layers) + 2.0 * tokens * width * pieces
+    return Pair(own, lambda: own.losses(batch).loss, peer, peer_loss, tokens, flops)
+
+
+def awd_lstm(size: str, device: torch.device) -> Pair:
+    """fastai's default dropouts and penalties, three layers; small: embedding 256, 640 wide, 64 lanes of 64 pieces."""
+    rows, length, embedding, hidden, pieces = {
+        "small": (64, 64, 256, 640, PIECES),
+        "wikitext-103": (128, 70, 400, 1152, 60_000),
+    }[size]
+    settings = {"embedding": embedding, "hidden": hidden, "layers": 3}
+    own = build_model("ulmfit", vocabulary=pieces, preset="awd-lstm-1152", settings=settings).to(device)
+    stream = torch.randint(5, pieces, (rows, length + 1), device=device)
+    batch: Batch = {"tokens": stream[:, :-1].contiguous(), "targets": stream[:, 1:].contiguous()}
+    tokens = rows * length
+    widths = [(embedding, hidden), (hidden, hidden), (hidden, embedding)]
+    flops = lstm_flops(tokens, widths=widths) + 2.0 * tokens * embedding * pieces
+    try:
+        from fastai.text.models.awdlstm import AWD_LSTM, awd_lstm_lm_config
+        from fastai.text.models.core import get_language_model
+    except ImportError:
+        return Pair(own, carrying(own, batch), None, None, tokens, flops)
+    peer = get_language_model(
+        AWD_LSTM, pieces, awd_lstm_lm_config | {"emb_sz": embedding, "n_hid": hidden, "n_layers": 3}
+    ).to(device)
 
     def peer_loss() -> Tensor:
         # fastai's training: CrossEntropyLossFlat, then the callback RNNRegularizer(alpha=2, beta=1).
@@ -89,40 +188,45 @@ def awd_lstm() -> Pair:
         loss = loss + 2.0 * dropped.float().pow(2).mean()
         return loss + 1.0 * (raw[:, 1:] - raw[:, :-1]).float().pow(2).mean()
 
-    return carrying(own, batch), peer_loss, own, peer, stream[:, 1:].numel()
+    return Pair(own, carrying(own, batch), peer, peer_loss, tokens, flops)
 
 
-def flair() -> Pair:
-    """Characters: embedding 100, LSTM of 1024 in each direction, 64 lanes, windows of 128."""
-    from flair.data import Dictionary
-    from flair.models.language_model import LanguageModel as PeerModel
-
-    rows, length = 64, 128
-    own = build_model("flair", vocabulary=CHARACTERS, settings={"hidden": 1024, "dropout": 0.1})
-    characters = Dictionary(add_unk=False)
-    for index in range(CHARACTERS):
-        characters.add_item(chr(0x100 + index))
-    peers = nn.ModuleList(
-        PeerModel(characters, is_forward_lm=ahead, hidden_size=1024, nlayers=1, dropout=0.1) for ahead in (True, False)
-    )
-    texts = [torch.randint(0, CHARACTERS, (rows, length + 1)) for _ in peers]
+def flair(size: str, device: torch.device) -> Pair:
+    """Characters, embedding 100, one LSTM in each direction, 64 lanes; small: 1024 wide, windows of 128."""
+    rows, length, hidden = {"small": (64, 128, 1024), "2048": (100, 250, 2048)}[size]
+    own = build_model("flair", vocabulary=CHARACTERS, settings={"hidden": hidden, "dropout": 0.1}).to(device)
+    texts = [torch.randint(0, CHARACTERS, (rows, length + 1), device=device) for _ in range(2)]
     batch: Batch = {
         f"{way}{name}": part.contiguous()
         for way, text in zip(("", "backward_"), texts, strict=True)
         for name, part in (("tokens", text[:, :-1]), ("targets", text[:, 1:]))
     }
-    hidden = [peer.init_hidden(rows) for peer in peers]
+    tokens = 2 * rows * length
+    flops = lstm_flops(tokens, widths=[(100, hidden)]) + 2.0 * tokens * hidden * CHARACTERS
+    try:
+        from flair.data import Dictionary
+        from flair.models.language_model import LanguageModel as PeerModel
+    except ImportError:
+        return Pair(own, carrying(own, batch), None, None, tokens, flops)
+    characters = Dictionary(add_unk=False)
+    for index in range(CHARACTERS):
+        characters.add_item(chr(0x100 + index))
+    peers = nn.ModuleList(
+        PeerModel(characters, is_forward_lm=ahead, hidden_size=hidden, nlayers=1, dropout=0.1)
+        for ahead in (True, False)
+    ).to(device)
+    state = [peer.init_hidden(rows) for peer in peers]
 
     def peer_loss() -> Tensor:
         # flair trains the directions one after the other; a step of ours is a step of each.
         losses = []
         for index, (peer, text) in enumerate(zip(peers, texts, strict=True)):
-            logits, _, hidden[index] = peer(text[:, :-1].t().contiguous(), hidden[index])
-            hidden[index] = peer.repackage_hidden(hidden[index])
+            logits, _, state[index] = peer(text[:, :-1].t().contiguous(), state[index])
+            state[index] = peer.repackage_hidden(state[index])
             losses.append(F.cross_entropy(logits.float().flatten(0, 1), text[:, 1:].t().flatten()))
         return losses[0] + losses[1]
 
-    return carrying(own, batch), peer_loss, own, peers, 2 * rows * length
+    return Pair(own, carrying(own, batch), peers, peer_loss, tokens, flops)
 
 
 def carrying(model: LanguageModel, batch: Batch) -> Loss:
@@ -149,40 +253,106 @@ def step(
     optimizer.step()
 
 
-PAIRS: dict[str, Callable[[], Pair]] = {"bert": bert, "awd-lstm": awd_lstm, "flair": flair}
+def peak(device: torch.device, precision: torch.dtype) -> float:
+    """FLOPs a second that the device reaches at most; see the text of the module."""
+    if device.type == "cuda" and precision == torch.bfloat16:
+        name = torch.cuda.get_device_name(device)
+        for part, flops in PEAKS.items():
+            if part in name:
+                return flops
+    side = 8192 if device.type == "cuda" else 2048
+    left, right = (torch.randn(side, side, device=device, dtype=precision) for _ in range(2))
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        torch.mm(left, right)
+        synchronise(device)
+        times.append(time.perf_counter() - began)
+    return 2.0 * side**3 / min(times)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until everything is computed that was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+#: Workload -> how it is made, and its sizes on a GPU; the size on a processor is `small`.
+PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = {
+    "bert": (bert, ("base-128", "base-512")),
+    "gpt": (gpt, ("gpt2-1024",)),
+    "awd-lstm": (awd_lstm, ("wikitext-103",)),
+    "flair": (flair, ("2048",)),
+}
+
+
+def compare(workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float) -> None:
+    """Let both sides take turns and print what they reach; `flops` is the device's peak."""
+    torch.manual_seed(0)
+    pair = PAIRS[workload][0](size, device)
+    sides = [("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)]
+    running = [
+        (
+            name,
+            torch.compile(loss) if arguments.compile else loss,
+            model.train(),
+            torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True),
+        )
+        for name, loss, model in sides
+        if loss is not None and model is not None
+    ]
+    seconds: dict[str, list[float]] = {name: [] for name, *_ in running}
+    dtype = torch.bfloat16
+    for turn in range(arguments.rounds + 1):
+        for name, loss, model, optimizer in running:
+            if not turn:
+                # Compiling takes some steps: the state's shape changes after the first one.
+                for _ in range(3):
+                    step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
+            synchronise(device)
+            began = time.perf_counter()
+            for _ in range(arguments.steps):
+                step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
+            synchronise(device)
+            # The first turn warms up: memory is not yet at hand, kernels are chosen.
+            if turn:
+                seconds[name].append((time.perf_counter() - began) / arguments.steps)
+    rates = {name: pair.tokens / statistics.median(times) for name, times in seconds.items()}
+    label = f"{workload} {size}"
+    for name, times in seconds.items():
+        spread = f"{min(times) * 1000:.0f}-{max(times) * 1000:.0f} ms a step"
+        used = 3 * pair.flops / statistics.median(times) / flops
+        print(f"{label:22}  {name:9}  {rates[name]:11,.0f} tokens/s  {used:5.1%} of the peak  {spread}", flush=True)
+    if "peer" in rates:
+        print(f"{label:22}  ratio      {rates['headstart'] / rates['peer']:.2f}", flush=True)
+    else:
+        print(f"{label:22}  the peer is not installed (benchmarks/requirements-peers.txt)", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pair", choices=PAIRS)
+    parser.add_argument("workload", choices=[*PAIRS, "all"])
+    parser.add_argument("--size", help="small, or a size of the workload on a GPU; default: all that suit the device")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=7, help="how often each side has its turn")
     parser.add_argument("--steps", type=int, default=3, help="training steps a turn")
     parser.add_argument("--threads", type=int, default=threads.cores())
     parser.add_argument("--precision", choices=("bf16", "float32"), default="bf16")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU")
     arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    arguments.bf16 = arguments.precision == "bf16"
+    arguments.compile = device.type == "cuda" if arguments.compile is None else arguments.compile
     threads.own(arguments.threads)
-    torch.manual_seed(0)
-    *losses, own, peer, tokens = PAIRS[arguments.pair]()
-    sides = [
-        (loss, model.train(), torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True))
-        for loss, model in zip(losses, (own, peer), strict=True)
-    ]
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for turn in range(arguments.rounds + 1):
-        for times, (loss, model, optimizer) in zip(seconds, sides, strict=True):
-            began = time.perf_counter()
-            for _ in range(arguments.steps):
-                precision = torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16")
-                step(loss, model, optimizer, precision)
-            # The first turn warms up: memory is not yet at hand, kernels are chosen.
-            if turn:
-                times.append((time.perf_counter() - began) / arguments.steps)
-    rates = [tokens / statistics.median(times) for times in seconds]
-    for name, rate, times in zip(("headstart", "peer"), rates, seconds, strict=True):
-        spread = f"{min(times) * 1000:.0f}-{max(times) * 1000:.0f} ms a step"
-        print(f"{arguments.pair:8}  {name:9}  {rate:9,.0f} tokens/s  {spread}")
-    setting = f"medians; {arguments.threads} threads, {arguments.precision}"
-    print(f"{arguments.pair:8}  ratio      {rates[0] / rates[1]:.2f} ({setting})")
+    flops = peak(device, torch.bfloat16 if arguments.bf16 else torch.float32)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{arguments.threads} threads"
+    print(f"{where}, {arguments.precision}, peak {flops / 1e12:,.1f} TFLOPs/s, medians of {arguments.rounds} turns")
+    for workload in PAIRS if arguments.workload == "all" else [arguments.workload]:
+        own_sizes = PAIRS[workload][1] if device.type == "cuda" else ("small",)
+        for size in [arguments.size] if arguments.size else own_sizes:
+            if size not in (*PAIRS[workload][1], "small"):
+                parser.error(f"{workload} has no size {size!r}; known: small, {', '.join(PAIRS[workload][1])}")
+            compare(workload, size, device, arguments, flops)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,12 @@ def digest_file(path: Path) -> str:
     """SHA-256 of a file's bytes, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_files(files: Iterable[Path]) -> str:
+    """SHA-256 over the names and contents of those of the files that exist."""
+    listing = "".join(f"{path.name}\0{digest_file(path)}\n" for path in sorted(files) if path.is_file())
+    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def digest_tree(path: Path) -> str:

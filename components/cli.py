@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from components.config import load_params
 from components.errors import HeadstartError
@@ -48,6 +52,73 @@ def data(*, directory: Path = Path("data")) -> None:
     from components.ingestion.builtin import build
 
     build(directory)
+
+
+@app.command()
+def families(*, params: ParamsFile = PARAMS) -> None:
+    """What the last run says of its families side by side, best first (`bakeoff` runs it)."""
+    from components.studies import bakeoff
+
+    run = load_params(params).run
+    columns, rows = bakeoff.table(bakeoff.entries(Path(run.out), families=run.families, tasks=run.tasks))
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    # As wide as it has to be: a log has no edge.
+    Console(width=max(120, 24 * len(columns))).print(table)
+
+
+@app.command("try")
+def try_(
+    model: Path,
+    text: str,
+    *,
+    length: Annotated[int, typer.Option(help="Pieces to write.")] = 40,
+    count: Annotated[int, typer.Option(help="Continuations, pieces for a gap, or words.")] = 5,
+    temperature: Annotated[float, typer.Option(help="0: the most probable piece each time.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k most probable pieces; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the fewest pieces with this probability.")] = 1.0,
+    seed: int = 0,
+) -> None:
+    """Let a model go on with a text, fill its [MASK], or name the words nearest to "king - man + woman"."""
+    from components.models.generation import Sampling
+    from components.trying import try_model
+
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    columns, rows = try_model(model, text, length=length, count=count, sampling=sampling, seed=seed)
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+@app.command("import")
+def import_(
+    source: Path,
+    *,
+    output: Annotated[Path, typer.Option(help="The encoder directory to write.")],
+    family: Annotated[str, typer.Option(help="Which family takes it; found out if not said.")] = "",
+    vocabulary: Annotated[Path | None, typer.Option(help="Of a fastai file: its words as .json.")] = None,
+) -> None:
+    """Make an encoder of a published model: a Hugging Face folder, a fastai file, or word vectors as text."""
+    from components.importing.stage import import_encoder
+
+    for line in import_encoder(source, output=output, family=family or None, vocabulary=vocabulary):
+        print(line)
+
+
+@app.command()
+def export(
+    encoder: Path,
+    *,
+    output: Annotated[Path, typer.Option(help="The folder to write.")],
+    form: Annotated[str, typer.Option("--format", help="huggingface, onnx or vectors.")] = "huggingface",
+) -> None:
+    """Write an encoder as others open it: for transformers, as ONNX, or as a text file of word vectors."""
+    from components.exporting.stage import export_encoder
+
+    for line in export_encoder(encoder, output=output, form=form):
+        print(line)
 
 
 @app.command()
@@ -89,6 +160,7 @@ def serve(
 #: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
 FLOWS = {
     "retrain": "Bring everything up to date, from raw data to the promoted classifier.",
+    "bakeoff": "Pretrain several families at one budget and compare what each is worth.",
     "schedule": "Retrain by itself at the times of a cron line.",
     "predict": "Label a csv, jsonl or parquet file with the champion.",
     "promote": "Let the challenger stand against the champion again.",

@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from components.errors import ConfigError
 
 Start = Literal["scratch", "pretrained", "adapted"]
+#: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
+FROZEN = "-frozen"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
+TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
+#: Of a block in `pretrain`: it becomes part of the names of folders and stages.
+BlockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 
 
@@ -58,6 +63,15 @@ class CorpusSource(Section):
     language: str = "en"
 
 
+class ParallelSource(Section):
+    """Pairs of texts, one a translation of the other: a folder of jsonl, csv, tsv or parquet files with two columns."""
+
+    path: str
+    source: str = "source"
+    target: str = "target"
+    id: str | None = None
+
+
 class TaskSource(Section):
     """The labelled data of one downstream task: three files in one folder, and the names of their columns."""
 
@@ -89,7 +103,17 @@ class DataSettings(Section):
 
     general: CorpusSource
     domain: CorpusSource
+    #: Pairs for families that learn to translate: what is pretrained on (`general`) and what adaptation goes on with
+    #: (`domain`; the same folder where the domain has no pairs of its own). Empty: nothing is made of pairs.
+    parallel: dict[Literal["general", "domain"], ParallelSource] = {}
     tasks: dict[str, TaskSource] = Field(min_length=1)
+
+    @field_validator("parallel")
+    @classmethod
+    def _both(cls, parallel: dict[str, ParallelSource]) -> dict[str, ParallelSource]:
+        if len(parallel) == 1:
+            raise ValueError("must name both general and domain (the same folder, if there is only one)")
+        return parallel
 
 
 class NearDuplicates(Section):
@@ -111,13 +135,23 @@ class IngestSettings(Section):
     shard_megabytes: Positive = 32
 
 
-class WordPieceSettings(Section):
+class PublishedVocabulary(Section):
+    """The vocabulary of a published model in place of a learned one; only its counts come from the corpus then."""
+
+    #: A Hugging Face folder, and the SHA-256 of its tokenizer's files (`headstart check` names it).
+    source: str | None = None
+    digest: str | None = None
+
+
+class WordPieceSettings(PublishedVocabulary):
     vocabulary: Positive = 8000
     lowercase: bool = True
     min_frequency: Positive = 2
 
 
 class WordSettings(Section):
+    """Of the kinds `word` and `open_word`: the latter gives unseen words ids of their own, for models that spell."""
+
     vocabulary: Positive = 12000
     lowercase: bool = True
     min_frequency: Positive = 3
@@ -128,11 +162,27 @@ class CharSettings(Section):
     max_vocabulary: Positive = 2000
 
 
+class BytePairSettings(PublishedVocabulary):
+    """Byte-level BPE: 256 bytes and the merges of pairs that come at least `min_frequency` times."""
+
+    vocabulary: Positive = 8000
+    min_frequency: Positive = 2
+
+
+class UnigramSettings(PublishedVocabulary):
+    """Pieces that make the text most probable, each drawn by itself (Kudo 2018)."""
+
+    vocabulary: Positive = 8000
+    lowercase: bool = True
+
+
 class TokenizerSettings(Section):
     """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
 
     #: The kinds to train: each family's `pretrain.<family>.tokenizer` must be among them.
-    kinds: list[Literal["wordpiece", "word", "char"]] = Field(default=["wordpiece"], min_length=1)
+    kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
+    #: Kind of the vocabulary that both sides of `data.parallel` share, learned from the corpus and from the pairs.
+    parallel: Literal["word", "wordpiece"] = "word"
     #: Whose vocabulary the domain's text gets: its own (the model is re-mapped to it), or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
     segmenter: Literal["auto", "none", "thai"] = "auto"
@@ -140,6 +190,8 @@ class TokenizerSettings(Section):
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()
     char: CharSettings = CharSettings()
+    bpe: BytePairSettings = BytePairSettings()
+    unigram: UnigramSettings = UnigramSettings()
 
 
 class Training(Section):
@@ -152,7 +204,7 @@ class Training(Section):
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
     warmup: Fraction = 0.1
     final_rate: Fraction = 0.05
-    optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
+    optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
     eps: float = 1e-8
     weight_decay: float = 0.01
@@ -165,22 +217,40 @@ class Training(Section):
 
 
 class LanguageModelTraining(Training):
-    """`tokens` is the training budget in input tokens (characters for a character model)."""
+    """The budget is either `tokens`, input tokens (characters for a character model), or `seconds` of training on the
+    machine at hand: the first seconds measure its speed, the steps that fit are then fixed for every later attempt."""
 
-    tokens: Positive
+    tokens: Positive | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
     window: Positive = 64
     #: Standard deviation of the window's length around `window` (AWD-LSTM section 5); recurrent models only, 0: none.
     window_jitter: Annotated[float, Field(ge=0)] = 5
     #: Start embeddings that are not learned yet from co-occurrence vectors of the same text; not for characters.
     vectors: bool = False
 
+    @model_validator(mode="after")
+    def _one_budget(self) -> LanguageModelTraining:
+        if (self.tokens is None) == (self.seconds is None):
+            raise ValueError("needs a budget: either tokens or seconds")
+        return self
+
 
 class PretrainSettings(Section):
-    """One family's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop."""
+    """One model's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop.
 
-    tokenizer: Literal["wordpiece", "word", "char"]
+    `tokenizer: parallel` is the vocabulary of the pairs in `data.parallel`, and the pairs are what is learned from.
+    """
+
+    #: What is trained; without it the block's own name. So one family may stand under several names, in several sizes.
+    family: str | None = None
+    tokenizer: TokenizerKind | Literal["parallel"]
     preset: str | None = None
     model: dict[str, Any] = {}
+    #: A published model to start from instead of training one: whatever `headstart import` reads. Its sizes are taken
+    #: over, so `preset` and `model` stay empty.
+    source: str | None = None
+    #: SHA-256 of the source (`headstart check` names it): the encoder is made anew if and only if it changes.
+    digest: str | None = None
     training: LanguageModelTraining
 
 
@@ -209,6 +279,8 @@ class FinetuneSettings(Section):
     """
 
     method: Literal["features", "finetune"] = "finetune"
+    #: With method `finetune`: score the head alone, on the frozen encoder, as a system of its own (not from scratch).
+    frozen: bool = False
     #: Which hidden states the head reads.
     layers: LayerChoice = "all"
     #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models),
@@ -242,9 +314,12 @@ class FinetuneSettings(Section):
 
 
 class EvaluateSettings(Section):
+    """How systems are scored; `ensembles`: name -> families whose mean class probabilities are scored as one more."""
+
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     resamples: Positive = 1000
     calibration_bins: Positive = 15
+    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}
 
 
 class PromotionRule(Section):
@@ -280,8 +355,9 @@ class Params(Section):
     data: DataSettings
     ingest: IngestSettings = IngestSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
-    pretrain: dict[str, PretrainSettings]
-    adapt: dict[str, AdaptSettings]
+    pretrain: dict[BlockName, PretrainSettings]
+    #: Not needed where `run.starts` leaves out `adapted`.
+    adapt: dict[str, AdaptSettings] = {}
     finetune: dict[str, FinetuneSettings]
     evaluate: EvaluateSettings = EvaluateSettings()
     registry: RegistrySettings = RegistrySettings()
@@ -340,17 +416,29 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     families = [
         (f"run.families ({section})", name, at(section))
         for section in FAMILY_SECTIONS
+        if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
         for name in at("run", "families")
     ]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
+    members = [
+        (f"evaluate.ensembles.{ensemble}", name, at("run", "families"))
+        for ensemble, names in at("evaluate", "ensembles").items()
+        for name in (names if isinstance(names, list) else [])
+    ]
+    taken = [
+        f"evaluate.ensembles: {ensemble!r} is the name of another system; choose one of its own"
+        for ensemble in at("evaluate", "ensembles")
+        if ensemble in [*at("run", "families"), "baseline"]
+    ]
+    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
     kinds = [
-        (f"pretrain.{family}.tokenizer", kind, at("tokenizer", "kinds") or ["wordpiece"])
+        (f"pretrain.{family}.tokenizer", kind, made)
         for family in at("pretrain")
         if (kind := at("pretrain", family, "tokenizer"))
     ]
-    return [
+    return taken + [
         f"{key}: unknown name {name!r}{nearest(str(name), known)}"
-        for key, name, known in [*families, *tasks, *kinds]
+        for key, name, known in [*families, *tasks, *members, *kinds]
         if name not in known
     ]
 

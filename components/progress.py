@@ -35,14 +35,23 @@ class Progress:
         total: units of the whole step, None where it is not known.
         unit: what is counted (tok, doc, MB, run).
         done: units that an earlier, interrupted run already did; they count as progress but not as speed.
+        rate: whether to tell units a second; not where the unit is time.
     """
 
     def __init__(
-        self, name: str, *, total: float | None, unit: str, done: float = 0, stream: TextIO | None = None
+        self,
+        name: str,
+        *,
+        total: float | None,
+        unit: str,
+        done: float = 0,
+        rate: bool = True,
+        stream: TextIO | None = None,
     ) -> None:
         stream = stream or sys.stderr
         live = stream.isatty()
-        known = "{desc}  {percentage:3.0f}%  {n_fmt}/{total_fmt} " + unit + "  {rate_fmt}{postfix}  {remaining} left"
+        speed = "  {rate_fmt}{postfix}" if rate else "{postfix}"
+        known = "{desc}  {percentage:3.0f}%  {n_fmt}/{total_fmt} " + unit + speed + "  {remaining} left"
         self._bar = tqdm(
             total=total,
             desc=name,
@@ -54,7 +63,7 @@ class Progress:
             # 1 lets tqdm skip no update: its own guess assumes that all updates are alike.
             miniters=1,
             dynamic_ncols=live,
-            bar_format=known if total is not None else "{desc}  {n_fmt} " + unit + "  {rate_fmt}{postfix}",
+            bar_format=known if total is not None else "{desc}  {n_fmt} " + unit + speed,
         )
 
     def advance(self, amount: float = 1, **numbers: float | str) -> None:

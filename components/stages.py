@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import write_atomic
-from components.config import Params, Section, nearest
+from components.config import Params, PublishedVocabulary, Section, nearest
 from components.errors import ConfigError
 
 CORPORA = ("general", "domain")
+#: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
+PARALLEL = "parallel"
 #: The item of a stage that has only one.
 WHOLE = ""
 Arguments = Mapping[str, Any]
@@ -58,6 +60,18 @@ def _ingest(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _ingest_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "name": f"{corpus} pairs",
+            "source": source,
+            "settings": params.ingest,
+            "output": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus, source in params.data.parallel.items()
+    }
+
+
 def _tokenizer(params: Params) -> dict[str, Arguments]:
     return {
         f"{corpus}-{kind}": {
@@ -71,12 +85,24 @@ def _tokenizer(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _tokenizer_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": _out(params, "corpus", corpus),
+            "pairs": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "output": _out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
+            "kind": params.tokenizer.parallel,
+            "settings": params.tokenizer,
+        }
+        for corpus in params.data.parallel
+    }
+
+
 def _tokenize(params: Params) -> dict[str, Arguments]:
-    vocabularies = {"general": "general", "domain": params.tokenizer.domain_vocabulary}
     return {
         f"{corpus}-{kind}": {
             "corpus": _out(params, "corpus", corpus),
-            "tokenizer": _out(params, "tokenizer", f"{vocabularies[corpus]}-{kind}"),
+            "tokenizer": _out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
             "output": _out(params, "tokens", f"{corpus}-{kind}"),
         }
         for corpus in CORPORA
@@ -84,53 +110,75 @@ def _tokenize(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _tokenize_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": _out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "tokenizer": _out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
+            "output": _out(params, "tokens", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def _vocabulary(params: Params, corpus: str) -> str:
+    """The corpus whose vocabulary a corpus is cut by."""
+    return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
+
+
 def _pretrain(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
+        name: {
+            "name": name,
+            "family": settings.family or name,
             "tokens": _out(params, "tokens", f"general-{settings.tokenizer}"),
             "tokenizer": _out(params, "tokenizer", f"general-{settings.tokenizer}"),
-            "output": _out(params, "encoder", family, "pretrained"),
+            "output": _out(params, "encoder", name, "pretrained"),
             "preset": settings.preset,
             "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
-        for family, settings in params.pretrain.items()
+        for name, settings in params.pretrain.items()
     }
 
 
 def _adapt(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
-            "pretrained": _out(params, "encoder", family, "pretrained"),
+        name: {
+            "name": name,
+            "family": params.pretrain[name].family or name,
+            "pretrained": _out(params, "encoder", name, "pretrained"),
             "tokens": _out(params, "tokens", f"domain-{kind}"),
             "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
             "general_tokens": _out(params, "tokens", f"general-{kind}"),
-            "general_corpus": _out(params, "corpus", "general"),
-            "output": _out(params, "encoder", family, "adapted"),
+            "general_corpus": _out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
+            "output": _out(params, "encoder", name, "adapted"),
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
-        for family, settings in params.adapt.items()
-        if (kind := params.pretrain[family].tokenizer)
+        for name, settings in params.adapt.items()
+        if (kind := params.pretrain[name].tokenizer)
     }
 
 
 def _scratch(params: Params) -> dict[str, Arguments]:
     return {
-        family: {
-            "family": family,
+        name: {
+            "family": settings.family or name,
             "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
-            "output": _out(params, "encoder", family, "scratch"),
+            "output": _out(params, "encoder", name, "scratch"),
             "preset": settings.preset,
             "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
             "seed": params.run.seed,
         }
-        for family, settings in params.pretrain.items()
+        for name, settings in params.pretrain.items()
     }
 
 
@@ -189,6 +237,7 @@ def _report(params: Params) -> dict[str, Arguments]:
             "out": Path(params.run.out),
             "families": params.run.families,
             "tasks": params.run.tasks,
+            "starts": params.run.starts,
             "output": _out(params, "report"),
         }
     }
@@ -234,8 +283,13 @@ def _out(params: Params, *parts: str) -> Path:
 
 STAGES: dict[str, Stage] = {
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest),
+    "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", _ingest_parallel),
     "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer),
+    "tokenizer-parallel": Stage(
+        "components.tokenization.train", "TokenizerJob", "train_tokenizer", _tokenizer_parallel
+    ),
     "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize),
+    "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize_parallel),
     "pretrain": Stage("components.pretraining.stage", "PretrainJob", "pretrain", _pretrain),
     "adapt": Stage("components.adaptation.stage", "AdaptJob", "adapt", _adapt),
     "scratch": Stage("components.pretraining.stage", "ScratchJob", "scratch", _scratch),
@@ -283,11 +337,16 @@ def check_params(params: Params) -> None:
     """
     import torch
 
+    from components.errors import HeadstartError
     from components.finetuning.tasks import find_task
+    from components.importing.stage import source_digest
+    from components.importing.vocabularies import published_tokenizer
+    from components.models import FAMILIES
     from components.models.encoder import build_model
 
     problems: list[str] = []
-    for family, settings in params.pretrain.items():
+    for name, settings in params.pretrain.items():
+        family = settings.family or name
         try:
             with torch.device("meta"):
                 build_model(
@@ -295,16 +354,36 @@ def check_params(params: Params) -> None:
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
-                    tokenizer=settings.tokenizer,
+                    tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
                 )
         except ConfigError as error:
-            problems.append(f"pretrain.{error}")
+            problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
+        if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
+            needed = "text, not from pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
+            problems.append(f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; it learns from {needed}")
+        if settings.source is None:
+            continue
+        if settings.preset or settings.model:
+            problems.append(f"pretrain.{name}: with a source its sizes are taken over; leave out preset and model")
+        try:
+            if (digest := source_digest(Path(settings.source))) != settings.digest:
+                problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
+        except HeadstartError as error:
+            problems.append(f"pretrain.{name}.source: {error}")
+    for kind in params.tokenizer.kinds:
+        published = getattr(params.tokenizer, kind, None)
+        if isinstance(published, PublishedVocabulary) and published.source is not None:
+            try:
+                published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
+            except HeadstartError as error:
+                problems.append(f"tokenizer.{kind}.source: {error}")
     for task in params.run.tasks:
         try:
             find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")
         except ConfigError as error:
             problems.append(str(error))
     folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}
+    folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
     folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
     problems += [
         f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"

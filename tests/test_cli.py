@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from components import cli
 from components.cli import FLOWS
@@ -62,3 +63,18 @@ def test_serve_needs_a_champion(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and "champion" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("king 1 1 0\nqueen 0 1 1\nman 1 0 0\nwoman 0 0 1\n")
+    run = CliRunner()
+    encoder = str(tmp_path / "encoder")
+    done = run.invoke(cli.app, ["import", str(tmp_path / "words.txt"), "--output", encoder])
+    assert done.exit_code == 0
+    assert "4 vectors of 3 numbers -> family 'word2vec'" in done.output
+    done = run.invoke(cli.app, ["try", encoder, "king - man + woman", "--count", "1"])
+    assert "queen" in done.output
+    done = run.invoke(cli.app, ["export", encoder, "--output", str(tmp_path / "out"), "--format", "vectors"])
+    assert done.output == "vectors.txt: 4 vectors\n"
+    done = run.invoke(cli.app, ["try", encoder, "king", "--top-p", "2"])
+    assert str(done.exception) == "sampling: top-p: above 0, at most 1"

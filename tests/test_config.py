@@ -32,7 +32,8 @@ def problems(raw: dict[str, Any], tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_shipped_file_is_valid(path: Path) -> None:
     params = load_params(path)
-    assert set(params.run.families) == set(params.pretrain) == set(params.adapt) == set(params.finetune)
+    assert set(params.run.families) == set(params.pretrain) == set(params.finetune)
+    assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
 
 
 def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -55,10 +56,41 @@ def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Pat
     assert len(found) == 6
 
 
+def test_pairs_of_general_text_alone_and_pairs_that_are_not_there(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["data"]["parallel"] = {"general": {"path": "data/parallel/aws"}}
+    found = problems(raw, tmp_path)
+    assert len(found) == 1
+    assert found[0].startswith(
+        "data.parallel: must name both general and domain (the same folder, if there is only one) (found "
+    )
+    raw["data"]["parallel"] = {}
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+    assert problems(raw, tmp_path) == ["pretrain.ulmfit.tokenizer: unknown name 'parallel'; known: wordpiece"]
+
+
 def test_a_family_without_its_sections_is_named(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["families"] = ["ulmfit", "bert"]
     assert problems(raw, tmp_path) == [
         f"run.families ({section}): unknown name 'bert'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
+    ]
+
+
+def test_names_of_blocks_are_names_of_folders(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["pretrain"]["ulmfit/large"] = raw["pretrain"]["ulmfit"]
+    (problem,) = problems(raw, tmp_path)
+    assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
+
+
+def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["evaluate"]["ensembles"] = {
+        "both": ["ulmfit", "ulmfit-backward"],
+        "ulmfit": ["ulmfit", "ulmfit"],
+        "one": ["ulmfit"],
+    }
+    assert problems(raw, tmp_path) == [
+        "evaluate.ensembles.one: List should have at least 2 items after validation, not 1 (found ['ulmfit'])",
+        "evaluate.ensembles: 'ulmfit' is the name of another system; choose one of its own",
+        "evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ulmfit",
     ]
 
 

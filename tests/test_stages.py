@@ -14,6 +14,7 @@ import yaml
 from components import stages
 from components.config import Params, Section, load_params
 from components.errors import ConfigError
+from components.importing.stage import source_digest
 from components.stages import STAGES, Stage, check_params, run_stage
 
 ROOT = Path(__file__).parents[1]
@@ -31,8 +32,12 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     stage = STAGES[name]
     module = importlib.import_module(stage.module)
     assert callable(getattr(module, stage.function))
-    items = stage.items(load_params(path))
-    assert items
+    params = load_params(path)
+    items = stage.items(params)
+    unused = [] if "adapted" in params.run.starts else ["adapt"]
+    if not params.data.parallel:
+        unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
+    assert items or name in unused
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
         assert isinstance(job, Section)
@@ -48,6 +53,56 @@ def test_each_corpus_goes_with_the_vocabulary_that_is_asked_for(raw: dict[str, A
     }
     assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
     assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+
+
+def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
+    for section in ("pretrain", "adapt", "finetune"):
+        raw[section]["ulmfit-backward"] = json.loads(json.dumps(raw[section]["ulmfit"]))
+    raw["pretrain"]["ulmfit-backward"] |= {"family": "ulmfit", "model": {"direction": "backward"}}
+    raw["run"]["families"] = ["ulmfit", "ulmfit-backward"]
+    params = Params.model_validate(raw)
+    for stage, folder in (("pretrain", "pretrained"), ("adapt", "adapted"), ("scratch", "scratch")):
+        items = STAGES[stage].items(params)
+        assert {item: arguments["family"] for item, arguments in items.items()} == {
+            "ulmfit": "ulmfit",
+            "ulmfit-backward": "ulmfit",
+        }
+        assert str(items["ulmfit-backward"]["output"]) == f"artifacts/encoder/ulmfit-backward/{folder}"
+    assert str(STAGES["adapt"].items(params)["ulmfit-backward"]["pretrained"]).endswith("ulmfit-backward/pretrained")
+    finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
+    assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
+    assert finetuned["family"] == "ulmfit-backward"
+
+
+def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
+    raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
+    params = Params.model_validate(raw)
+    domain = STAGES["tokenize-parallel"].items(params)["domain"]
+    assert str(domain["corpus"]) == "artifacts/corpus/domain-parallel"
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/domain-parallel"
+    assert str(STAGES["tokenizer-parallel"].items(params)["domain"]["corpus"]) == "artifacts/corpus/domain"
+    assert str(STAGES["pretrain"].items(params)["cove"]["tokens"]) == "artifacts/tokens/general-parallel"
+    adapt = STAGES["adapt"].items(params)
+    assert str(adapt["cove"]["general_corpus"]) == "artifacts/corpus/general-parallel"
+    assert str(adapt["ulmfit"]["general_corpus"]) == "artifacts/corpus/general"
+    raw["tokenizer"]["domain_vocabulary"] = "general"
+    domain = STAGES["tokenize-parallel"].items(Params.model_validate(raw))["domain"]
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
+
+
+def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = {corpus: {"path": "data/absent"} for corpus in ("general", "domain")}
+    raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.cove.tokenizer: word does not fit; it learns from pairs; set it to parallel" in message
+    assert "pretrain.ulmfit.tokenizer: parallel does not fit; it learns from text, not from pairs" in message
+    assert "data.parallel.domain.path: data/absent does not exist" in message
 
 
 def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -77,6 +132,22 @@ def test_unknown_stages_and_items_name_the_nearest(raw: dict[str, Any]) -> None:
         run_stage("report", params, item="ulmfit")
 
 
+def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any], tmp_path: Path) -> None:
+    for corpus in ("general", "domain"):
+        raw["data"][corpus]["path"] = str(tmp_path)
+    raw["data"]["tasks"]["aws-type"]["path"] = str(tmp_path)
+    raw["pretrain"]["backward"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfit", "model": {"direction": "down"}}
+    raw["pretrain"]["other"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfitt"}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    assert [line.strip() for line in str(caught.value).splitlines()] == [
+        "2 problem(s)",
+        "pretrain.backward: 1 problem(s)",
+        "model.direction: Input should be 'forward' or 'backward' (found 'down')",
+        "pretrain.other: unknown family 'ulmfitt'; did you mean 'ulmfit'?",
+    ]
+
+
 def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
     raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
@@ -87,3 +158,21 @@ def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str,
     assert "model.hiden: unknown key; did you mean 'hidden'?" in message
     assert "unknown task kind 'clasification'; did you mean 'classification'?" in message
     assert "data.general.path: data/absent does not exist; `headstart data` makes the built-in data" in message
+
+
+def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "vectors.txt"
+    source.write_text("king 1 2\nqueen 2 1\n")
+    digest = source_digest(source)
+    raw["pretrain"]["ulmfit"] |= {"source": str(source), "digest": "0" * 64}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.ulmfit: with a source its sizes are taken over; leave out preset and model" in message
+    assert f"pretrain.ulmfit.digest: {'0' * 64}, but {source} has {digest}" in message
+    raw["pretrain"]["ulmfit"]["source"] = str(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match=r"pretrain.ulmfit.source: .*nothing: does not exist"):
+        check_params(Params.model_validate(raw))
+    for stage in ("pretrain", "scratch"):
+        arguments = STAGES[stage].items(Params.model_validate(raw))["ulmfit"]
+        assert (arguments["source"], arguments["digest"]) == (str(tmp_path / "nothing"), "0" * 64)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from components.artifacts import writing
 from components.config import ClusterSettings, LanguageModelTraining, Section
-from components.ingestion.corpus import read_documents
-from components.models import family
+from components.ingestion import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.store import KIND as TOKENS
-from components.tokenization.store import LAYOUT, EncodedDocuments, TokenStore, write_shard
-from components.tokenization.tokenize import encode_documents
+from components.tokenization.store import LAYOUT, TokenStore, write_shard
+from components.tokenization.tokenize import encode_corpus
 from components.training.encoders import train_encoder, write_encoder
 from components.training.language_model import FINAL_PIECES, LanguageModelRun
 from components.training.perplexity import heldout_sampler, measure
 from components.training.world import World
 
-#: Documents that are encoded together.
-ENCODED_TOGETHER: Final = 256
 HELDOUT: Final = "heldout.arrow"
 
 
@@ -32,15 +27,18 @@ class AdaptJob(Section):
     """What adaptation reads and writes.
 
     Attributes:
+        name: of the block in `adapt`, for progress lines and checkpoints; the family's without it.
         pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
             both share keep their rows and the others start at the mean.
-        tokens, tokenizer: the domain's token shards and the tokenizer that made them.
-        general_tokens: token shards of the general corpus, made with the pretrained encoder's tokenizer.
+        tokens, tokenizer: the domain's token shards and the tokenizer that made them; for a family that learns to
+            translate, of the domain's pairs: text alone teaches no translation.
+        general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; its held-out documents show what is forgotten.
         output: encoder directory.
         cluster: where it runs; changes nothing in what is learned.
     """
 
+    name: str = ""
     family: str
     pretrained: Path
     tokens: Path
@@ -64,7 +62,7 @@ def adapt(job: AdaptJob) -> Path:
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
     run = LanguageModelRun(
-        name=f"adapt {job.family}",
+        name=f"adapt {job.name or job.family}",
         family=job.family,
         parent=job.pretrained.absolute(),
         tokens=job.tokens.absolute(),
@@ -73,44 +71,57 @@ def adapt(job: AdaptJob) -> Path:
         seed=job.seed,
     )
     trained = train_encoder(run, settings=job.cluster)
-    general = TokenStore(job.general_tokens, "heldout")
-    before = _general_perplexity(load_encoder(job.pretrained).model, general, job=job, prefix="general_before_")
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = load_tokenizer(job.tokenizer)
-        if general.tokenizer_fingerprint != tokenizer.fingerprint():
-            general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
-        after = _general_perplexity(trained.model, general, job=job, prefix="general_after_")
+    pretrained = load_encoder(job.pretrained)
+    numbers: dict[str, float] = {}
+    models = {
+        "before": (pretrained.model, pretrained.tokenizer),
+        "after": (trained.model, load_tokenizer(job.tokenizer)),
+    }
+    for when, (model, tokenizer) in models.items():
+        general = TokenStore(job.general_tokens, "heldout")
+        with tempfile.TemporaryDirectory() as folder:
+            # Another vocabulary: that of the domain, or that of a published model.
+            if general.tokenizer_fingerprint != tokenizer.fingerprint():
+                general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
+            numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
     with writing(job.output, kind=KIND) as draft:
-        write_encoder(draft, trained, run=run, metrics=before | after)
+        write_encoder(draft, trained, run=run, metrics=numbers)
     trained.checkpoints.clear()
     return job.output
 
 
-def _general_perplexity(model: LanguageModel, store: TokenStore, *, job: AdaptJob, prefix: str) -> dict[str, float]:
+def _general_perplexity(
+    model: LanguageModel, store: TokenStore, *, job: AdaptJob, pieces: list[str], prefix: str
+) -> dict[str, float]:
     """Perplexity of the general held-out text; nothing if there is too little of it."""
     sampler = heldout_sampler(
-        family(job.family).sampler,
+        job.family,
         store,
+        config=model.config,
+        pieces=pieces,
         batch_size=job.training.batch_size,
         window=job.training.window,
-        vocabulary=model.config.vocabulary,
         workers=1,
     )
     if sampler is None:
         return {}
-    return measure(model, sampler, store, pieces=FINAL_PIECES, precision="float32", world=World()).named(prefix)
+    measured = measure(
+        model, sampler, store, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
+    )
+    return measured.named(prefix)
 
 
-def _encoded_again(corpus: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
-    """The held-out documents of a corpus in the pieces of another tokenizer."""
-
-    def encoded() -> Iterator[EncodedDocuments]:
-        documents = read_documents(corpus, "heldout")
-        while texts := list(islice(documents, ENCODED_TOGETHER)):
-            yield encode_documents(texts, tokenizer=tokenizer)
-
+def _encoded_again(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
+    """The held-out documents (or pairs) of a corpus in the pieces of another tokenizer."""
+    shards = corpus.shards(source, "heldout")
+    encoded = encode_corpus((row for shard in shards for row in corpus.read_rows(shard)), tokenizer=tokenizer)
     with writing(directory, kind=TOKENS) as draft:
-        write_shard(draft.path / HELDOUT, encoded(), vocab_size=tokenizer.vocab_size)
+        write_shard(
+            draft.path / HELDOUT,
+            encoded,
+            vocab_size=tokenizer.vocab_size,
+            pairs=any(map(corpus.holds_pairs, shards)),
+        )
         draft.facts |= {
             "tokenizer": tokenizer.fingerprint(),
             "vocabulary": tokenizer.vocab_size,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.config import EvaluateSettings
+from components.config import FROZEN, EvaluateSettings
 from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
@@ -162,9 +162,15 @@ def make_cells(runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings)
     return cells
 
 
-def comparisons(cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float) -> list[Comparison]:
-    """The pairs that matter, at every budget: starts of one family with each other, and the best fine-tuned system with
-    the best baseline. The better one (by mean) stands first."""
+def comparisons(
+    cells: Mapping[tuple[str, int], Cell],
+    systems: Systems,
+    *,
+    confidence: float,
+    ensembles: Mapping[str, Sequence[str]] | None = None,
+) -> list[Comparison]:
+    """The pairs that matter, at every budget: starts of one family with each other, an ensemble with its best member,
+    and the best fine-tuned system with the best baseline. The better one (by mean) stands first."""
     found = []
     for budget in _budgets(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
@@ -173,8 +179,12 @@ def comparisons(cells: Mapping[tuple[str, int], Cell], systems: Systems, *, conf
             (one, other)
             for place, one in enumerate(learned)
             for other in learned[place + 1 :]
-            if systems[one][0] == systems[other][0]
+            if systems[one][0] == systems[other][0] and _comparable(systems[one][1], systems[other][1])
         ]
+        for name in learned:
+            family, start = systems[name]
+            if members := [f"{member}-{start}" for member in (ensembles or {}).get(family, ())]:
+                pairs.append((name, _best(cells, members, budget)))
         fixed = [name for name in names if systems[name][0] == BASELINE]
         if learned and fixed:
             pairs.append((_best(cells, learned, budget), _best(cells, fixed, budget)))
@@ -216,7 +226,7 @@ def family_benefits(
     found: dict[str, dict[str, dict[str, dict[str, Benefit]]]] = {}
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
-        if family != BASELINE and start != SCRATCH and scratch in systems:
+        if family != BASELINE and start != SCRATCH and not start.endswith(FROZEN) and scratch in systems:
             found.setdefault(family, {})[start] = {
                 "training": compare(by_training(system), by_training(scratch), confidence=confidence),
                 "labels": compare(by_labels(system), by_labels(scratch), confidence=confidence),
@@ -237,7 +247,7 @@ def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) ->
     rivals = [_best(cells, fixed, budgets[-1])] if fixed else []
     found: dict[str, dict[str, Any]] = {}
     for system, (family, start) in systems.items():
-        if family == BASELINE or start == SCRATCH:
+        if family == BASELINE or start == SCRATCH or start.endswith(FROZEN):
             continue
         own_rivals = [name for name in [f"{family}-{SCRATCH}", *rivals] if name in systems]
         entries = []
@@ -265,11 +275,16 @@ def training_curve(runs: Sequence[Run]) -> list[dict[str, float]]:
 
 
 def statements(
-    cells: Mapping[tuple[str, int], Cell], systems: Systems, compared: Sequence[Comparison]
+    cells: Mapping[tuple[str, int], Cell],
+    systems: Systems,
+    compared: Sequence[Comparison],
+    *,
+    ensembles: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Sentences about who wins, each computed from a comparison. `kind` is what they are about: `transfer` (a start of
-    a family against scratch), `adaptation` (adapted against pretrained), `baseline` (the best of both worlds). `holds`
-    says whether the first-named kind of system wins clearly: transferred, adapted, fine-tuned."""
+    a family against scratch), `adaptation` (adapted against pretrained), `tuning` (all weights against the head alone),
+    `ensemble` (against its best member), `baseline` (the best of both worlds). `holds` says whether the first-named
+    kind of system wins clearly."""
     found = []
     for comparison in compared:
         starts = {systems[name][1]: name for name in (comparison.better, comparison.worse)}
@@ -277,9 +292,17 @@ def statements(
         if BASELINE in families:
             kind = "baseline"
             hoped = next(name for name in (comparison.better, comparison.worse) if systems[name][0] != BASELINE)
+        elif len(families) > 1:
+            kind = "ensemble"
+            hoped = next(
+                name for name in (comparison.better, comparison.worse) if systems[name][0] in (ensembles or {})
+            )
         elif SCRATCH in starts:
             kind = "transfer"
             hoped = next(name for start, name in starts.items() if start != SCRATCH)
+        elif any(start.endswith(FROZEN) for start in starts):
+            kind = "tuning"
+            hoped = next(name for start, name in starts.items() if not start.endswith(FROZEN))
         else:
             kind = "adaptation"
             hoped = starts["adapted"]
@@ -293,6 +316,12 @@ def statements(
             }
         )
     return found
+
+
+def _comparable(one: str, other: str) -> bool:
+    """A frozen encoder stands beside the same encoder fine-tuned, beside nothing else."""
+    frozen = {start for start in (one, other) if start.endswith(FROZEN)}
+    return not frozen or f"{one}{FROZEN}" == other or f"{other}{FROZEN}" == one
 
 
 def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> str:

@@ -45,6 +45,14 @@ class TestSplit:
     digests: dict[str, str]
 
 
+@dataclass(frozen=True)
+class DevSplit:
+    """One system on dev: labels (N,) by number, and (budget, seed) -> (N, C) probabilities."""
+
+    labels: NDArray[np.int64]
+    probabilities: dict[tuple[int, int], NDArray[np.float32]]
+
+
 def read_test(examples: Path) -> TestSplit:
     """The test split of a task as the stage `examples` wrote it.
 
@@ -75,21 +83,45 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         (record["system"], record["budget"], record["seed"]): record
         for record in json.loads((directory / "runs.json").read_text(encoding="utf-8"))
     }
+    _, found = _predictions(directory, "test")
+    for (system, budget, seed), record in records.items():
+        probabilities = found.get((system, budget, seed))
+        if probabilities is None or len(probabilities) != len(test.labels):
+            count = 0 if probabilities is None else len(probabilities)
+            raise ArtifactError(
+                f"{directory}: {system}, budget {budget}, seed {seed} has {count} predictions for "
+                f"{len(test.labels)} test rows; fine-tune again"
+            )
+        yield Run(system, record["family"], record["start"], budget, seed, record, probabilities)
+
+
+def read_dev(directory: Path) -> dict[str, DevSplit]:
+    """What the systems of one output directory of `finetune` said of dev."""
+    labels, found = _predictions(directory, "dev")
+    return {
+        system: DevSplit(
+            labels, {(budget, seed): values for (name, budget, seed), values in found.items() if name == system}
+        )
+        for system, _, _ in found
+    }
+
+
+def _predictions(
+    directory: Path, split: str
+) -> tuple[NDArray[np.int64], dict[tuple[str, int, int], NDArray[np.float32]]]:
+    """True labels (N,) of a split's rows, and (system, budget, seed) -> (N, C) probabilities."""
     table = pq.read_table(
         directory / "runs.parquet",
-        columns=["system", "budget", "seed", "row", "probabilities"],
-        filters=[("split", "=", "test")],
+        columns=["system", "budget", "seed", "label", "probabilities"],
+        filters=[("split", "=", split)],
     )
-    keys = np.rec.fromarrays([table.column(name).to_numpy(zero_copy_only=False) for name in ("budget", "seed")])
-    systems = np.asarray(table.column("system").to_pylist())
     values = table.column("probabilities").combine_chunks()
     flat = (values.values if isinstance(values, pa.ListArray) else values.flatten()).to_numpy()
     probabilities = flat.reshape(len(table), -1)
-    for (system, budget, seed), record in records.items():
-        found = probabilities[(systems == system) & (keys.f0 == budget) & (keys.f1 == seed)]
-        if len(found) != len(test.labels):
-            raise ArtifactError(
-                f"{directory}: {system}, budget {budget}, seed {seed} has {len(found)} predictions for "
-                f"{len(test.labels)} test rows; fine-tune again"
-            )
-        yield Run(system, record["family"], record["start"], budget, seed, record, found)
+    runs = pa.table({name: table.column(name) for name in ("system", "budget", "seed")}).to_pylist()
+    places: dict[tuple[str, int, int], list[int]] = {}
+    for place, run in enumerate(runs):
+        places.setdefault((run["system"], run["budget"], run["seed"]), []).append(place)
+    labels = table.column("label").to_numpy().astype(np.int64)
+    first = next(iter(places.values()), [])
+    return labels[first], {run: probabilities[rows] for run, rows in places.items()}

@@ -45,7 +45,8 @@ from components.evaluation.compare import (
     statements,
     training_curve,
 )
-from components.evaluation.results import BASELINES, Run, TestSplit, read_runs, read_test
+from components.evaluation.ensembles import ensemble_runs
+from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, read_runs, read_test
 
 KIND = "evaluation"
 SCHEMA = 1
@@ -79,6 +80,9 @@ def evaluate(job: EvaluateJob) -> Path:
     runs = [run for name in names for run in read_runs(job.finetuned / name, test=test)]
     if not runs:
         raise ArtifactError(f"{job.finetuned}: holds no runs; fine-tune again")
+    if job.settings.ensembles:
+        dev = {system: split for name in names[1:] for system, split in read_dev(job.finetuned / name).items()}
+        runs += ensemble_runs(list(runs), job.settings.ensembles, dev=dev)
     cells = make_cells(runs, test, job.settings)
     content = _content(task, test, runs, cells, job)
     with writing(job.output, kind=KIND) as draft:
@@ -96,9 +100,11 @@ def _content(
     task: str, test: TestSplit, runs: list[Run], cells: dict[tuple[str, int], Cell], job: EvaluateJob
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
-    compared = comparisons(cells, systems, confidence=job.settings.confidence)
+    ensembles = job.settings.ensembles
+    compared = comparisons(cells, systems, confidence=job.settings.confidence, ensembles=ensembles)
     efficiency = label_efficiency(cells, systems)
-    benefits = family_benefits(runs, cells, systems, confidence=job.settings.confidence)
+    trained = {system: found for system, found in systems.items() if found[0] not in ensembles}
+    benefits = family_benefits(runs, cells, trained, confidence=job.settings.confidence)
     return {
         "schema": SCHEMA,
         "task": task,
@@ -130,7 +136,7 @@ def _content(
             for family, starts in benefits.items()
         },
         "label_efficiency": efficiency,
-        "statements": statements(cells, systems, compared),
+        "statements": statements(cells, systems, compared, ensembles=ensembles),
     }
 
 

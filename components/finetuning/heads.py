@@ -71,7 +71,8 @@ class Features(nn.Module):
         summary: `LanguageModel.summary`.
 
     Raises:
-        ConfigError: the choice adds up layers of different widths.
+        ConfigError: the choice adds up layers of different widths, or wants layers above the embedding of a model
+            that has none (word vectors).
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class Features(nn.Module):
         self.layers = layers
         self.pooling = pooling
         self._summary = summary
+        if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
+            raise ConfigError(f"layers: {layers!r} needs layers above the embedding, and there are none; choose last")
         added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(layers, ())
         if len(set(added)) > 1:
             raise ConfigError(

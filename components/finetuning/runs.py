@@ -38,6 +38,8 @@ from components.training.world import World
 
 #: Prefix of the best weights so far in a checkpoint, beside the training state's own names.
 BEST = "best."
+#: Prefix of the probabilities that the head alone gives, on the frozen encoder.
+ALONE = "frozen."
 #: Splits whose features a process keeps for its next runs.
 KEPT_FEATURES = 6
 _FEATURES: dict[tuple[str, str], Tensor] = {}
@@ -83,6 +85,7 @@ def build(spec: RunSpec) -> tuple[Classifier, Tokenizer]:
         torch.manual_seed(counter_seed(spec.seed, "encoder"))
         sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
         encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
+        encoder.bind(loaded.tokenizer)
     encoder.set_dropout(spec.settings.dropout)
     torch.manual_seed(counter_seed(spec.seed, "head"))
     task = find_task(facts.kind)
@@ -139,7 +142,8 @@ def execute(spec: RunSpec) -> dict[str, Any]:
         "seconds": round(run.record["seconds"] + time.perf_counter() - began, 3),
     }
     weights = {f"model.{name}": value.cpu() for name, value in cloned_state(classifier).items()}
-    store.save(run.steps + 1, predicted | weights, {"done": True, "record": record})
+    frozen = {f"{ALONE}{name}": found for name, found in run.frozen.items()}
+    store.save(run.steps + 1, predicted | frozen | weights, {"done": True, "record": record})
     return record
 
 
@@ -165,6 +169,7 @@ class _Run:
         self.steps = max(spec.settings.min_steps, math.ceil(spec.settings.epochs * self.epoch))
         self.state = self._fresh_state()
         self.best: dict[str, Tensor] = {}
+        self.frozen: dict[str, Tensor] = {}
         self.record: dict[str, Any] = {
             "budget": spec.budget,
             "seed": spec.seed,
@@ -205,16 +210,19 @@ class _Run:
                 self.classifier.penalty = probe.penalty / len(rows)
         self.classifier.eval()
         with torch.inference_mode():
-            found = self.classifier.head(dev).softmax(1).numpy()
+            found = self.classifier.head(dev).softmax(1)
+            if settings.frozen:
+                self.frozen = {"dev": found, "test": self.classifier.head(self._features("test")).softmax(1)}
         self.classifier.head.to(device())
         # An average of the weights begins at the head that was just learned.
         self.state = self._fresh_state()
-        self._score(found)
+        self._score(found.numpy())
 
     def resume(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Go on from a checkpoint of `finetune`."""
         self.best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
-        kept = {name: value for name, value in tensors.items() if not name.startswith(BEST)}
+        self.frozen = {name.removeprefix(ALONE): value for name, value in tensors.items() if name.startswith(ALONE)}
+        kept = {name: value for name, value in tensors.items() if not name.startswith((BEST, ALONE))}
         self.state.restore(kept, numbers["state"], world=World(device=device()))
         self.record = dict(numbers["record"])
         self.classifier.penalty = float(numbers["penalty"])
@@ -313,6 +321,7 @@ class _Run:
 
     def _checkpoint(self, store: CheckpointStore, world: World) -> None:
         tensors = self.state.tensors(world) | {f"{BEST}{name}": value.cpu() for name, value in self.best.items()}
+        tensors |= {f"{ALONE}{name}": value for name, value in self.frozen.items()}
         store.save(
             self.state.step,
             tensors,

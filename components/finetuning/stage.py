@@ -17,15 +17,16 @@ import torch
 import components
 from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
-from components.config import ClusterSettings, FinetuneSettings, Section, Start
+from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section, Start
 from components.finetuning.classifier import save_classifier
 from components.finetuning.examples import TaskFacts, read_facts, read_labels, read_split
 from components.finetuning.model import Classifier
 from components.finetuning.results import KIND, RunResult, summary, write_results
-from components.finetuning.runs import RunSpec, build, device, encode, execute, finished
+from components.finetuning.runs import ALONE, RunSpec, build, device, encode, execute, finished
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks.checks import draw
 from components.models.encoder import KIND as ENCODER
+from components.models.encoder import family_of
 from components.progress import Progress
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose
@@ -35,6 +36,7 @@ class FinetuneJob(Section):
     """What the stage is told.
 
     Attributes:
+        family: name of the block in `pretrain` that the encoder comes from.
         examples: output directory of the stage `examples`.
         encoder: encoder directory of this start.
         settings: `finetune.<family>`.
@@ -98,7 +100,7 @@ def finetune(job: FinetuneJob) -> Path:
         save_classifier(
             draft.path / "classifier",
             classifier=classifier,
-            family=job.family,
+            family=family_of(job.encoder),
             settings=settings,
             kind=facts.kind,
             labels=facts.labels,
@@ -135,6 +137,7 @@ def _for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings
             "epochs": scratch.epochs or settings.epochs,
             "discriminative": scratch.discriminative,
             "unfreeze_epochs": scratch.unfreeze_epochs,
+            "frozen": False,
         }
     )
 
@@ -212,13 +215,13 @@ def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
     for spec in sorted(specs, key=lambda spec: (spec.budget < 0, spec.budget, spec.seed)):
         stored = CheckpointStore(spec.storage, key=spec.key).latest()
         assert stored is not None
-        yield RunResult(
-            job.system,
-            job.family,
-            job.start,
-            stored.numbers["record"],
-            {name: stored.tensors[name].numpy() for name in ("dev", "test")},
-        )
+        record = stored.numbers["record"]
+        tuned = {name: stored.tensors[name].numpy() for name in ("dev", "test")}
+        yield RunResult(job.system, job.family, job.start, record, tuned)
+        if f"{ALONE}test" in stored.tensors:
+            alone = {name: stored.tensors[f"{ALONE}{name}"].numpy() for name in ("dev", "test")}
+            first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
+            yield RunResult(f"{job.system}{FROZEN}", job.family, f"{job.start}{FROZEN}", first, alone)
 
 
 def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
@@ -227,7 +230,7 @@ def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
     scores = {
         record["seed"]: max(point["macro_f1"] for point in record["curve"])
         for record in records
-        if record["budget"] == largest
+        if record["budget"] == largest and not record["start"].endswith(FROZEN)
     }
     return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
 

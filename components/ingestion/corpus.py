@@ -2,6 +2,8 @@
 
 `train-<digest>.parquet` and `heldout-<digest>.parquet` hold columns id, text, source (the raw file); `keys-<digest>`
 hold the keys by which later documents are compared with these. The manifest names the shards of each split in order.
+
+A corpus of pairs has a fourth column, target: what `text` is in the other language.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ KIND = "corpus"
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("source", pa.string())])
+PAIR_SCHEMA = SCHEMA.append(pa.field("target", pa.string()))
 _BATCH_ROWS = 4_096
 
 
@@ -53,6 +56,29 @@ def read_shard(shard: Path) -> Iterator[str]:
         yield from batch.column(0).to_pylist()
 
 
+def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
+    """The rows of one shard: (text,), or (text, target) where it holds pairs.
+
+    Raises:
+        ArtifactError: the shard is damaged.
+    """
+    columns = ["text", "target"] if holds_pairs(shard) else ["text"]
+    for batch in read_batches(shard, columns):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def holds_pairs(shard: Path) -> bool:
+    """Whether the rows of a shard have a target.
+
+    Raises:
+        ArtifactError: the shard is damaged.
+    """
+    try:
+        return "target" in pq.read_schema(shard).names
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(shard, error) from error
+
+
 def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Columns of a Parquet file of the corpus, some rows at a time.
 
@@ -63,7 +89,11 @@ def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise ArtifactError(f"{path}: damaged ({str(error).splitlines()[0]}); run the stage again") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ArtifactError:
+    return ArtifactError(f"{path}: damaged ({str(error).splitlines()[0]}); run the stage again")
 
 
 class ShardWriter:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.config import CorpusSource, TaskSource, nearest
+from components.config import CorpusSource, ParallelSource, TaskSource, nearest
 from components.errors import DataError
 from components.ingestion.lines import LINE_BYTES, Reading, lines, too_long
 
@@ -277,10 +277,25 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
     Raises:
         DataError: whatever the reader finds wrong, with file and line.
     """
-    columns = [source.text] if source.id is None else [source.text, source.id]
     identified = source.id is not None and reader_for(path) is not read_text
-    for number, values in reader_for(path)(path, columns, True, reading):
-        yield number, values[0] or "", values[1] if identified else None
+    for number, (text, *rest) in _values(path, [source.text], source.id, reading):
+        yield number, text or "", rest[0] if identified else None
+
+
+def read_pairs(path: Path, source: ParallelSource, reading: Reading) -> Iterator[tuple[int, str, str, str | None]]:
+    """(line, source, target, id) of every pair of one raw file; a null text is empty, an id that is not named is null.
+
+    Raises:
+        DataError: the file is plain text; whatever the reader finds wrong, with file and line.
+    """
+    if reader_for(path) is read_text:
+        raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")
+    for number, (text, target, *rest) in _values(path, [source.source, source.target], source.id, reading):
+        yield number, text or "", target or "", rest[0] if rest else None
+
+
+def _values(path: Path, columns: list[str], row_id: str | None, reading: Reading) -> Iterator[Row]:
+    return reader_for(path)(path, columns if row_id is None else [*columns, row_id], True, reading)
 
 
 def read_labelled(path: Path, source: TaskSource) -> Iterator[LabelledRow]:

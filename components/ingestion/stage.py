@@ -1,4 +1,4 @@
-"""The ingest stage: raw files of one corpus -> clean, distinct documents.
+"""The ingest stage: raw files of one corpus -> clean, distinct documents, or pairs of them.
 
 Two passes, so that memory does not depend on the size of the corpus: the first reads, cleans and writes each document
 and its keys to temporary files; then duplicates are found among the keys; the second writes the documents that stay.
@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.artifacts import Draft, digest_file, write_atomic, writing
-from components.config import CorpusSource, IngestSettings, Section
+from components.config import CorpusSource, IngestSettings, ParallelSource, Section
 from components.errors import DataError
 from components.ingestion.cleaning import clean
-from components.ingestion.corpus import KIND, SCHEMA, SPLITS, ShardWriter, previous, read_batches
+from components.ingestion.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
 from components.ingestion.lines import Reading
-from components.ingestion.readers import raw_files, read_texts
+from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.progress import Progress
 
 #: Raised when the same raw text and settings give other documents: older corpora are then written anew.
@@ -37,10 +37,13 @@ REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
 
 
 class IngestJob(Section):
-    """One corpus: where its raw text lies, how it is cleaned, where the shards go."""
+    """One corpus: where its raw text lies, how it is cleaned, where the shards go.
+
+    A pair counts as one document: it is compared with others, and falls into a split, by its two texts together.
+    """
 
     name: str
-    source: CorpusSource
+    source: CorpusSource | ParallelSource
     settings: IngestSettings
     output: Path
 
@@ -84,7 +87,7 @@ def ingest(job: IngestJob) -> Path:
     recipe = {
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
-        "columns": [job.source.text, job.source.id],
+        "columns": [*_columns(job.source), job.source.id],
     }
     before = previous(job.output)
     reason = _reason_to_rewrite(before, recipe, digests)
@@ -103,6 +106,11 @@ def ingest(job: IngestJob) -> Path:
         }
         print(f"ingest {job.name}: {_summary(draft.facts['counts'])}")
     return job.output
+
+
+def _columns(source: CorpusSource | ParallelSource) -> list[str]:
+    """The columns of a raw file that hold text."""
+    return [source.text] if isinstance(source, CorpusSource) else [source.source, source.target]
 
 
 def _summary(counts: dict[str, Any]) -> str:
@@ -143,6 +151,7 @@ class _Run:
         self.key_schema = pa.schema([("exact", pa.binary(16))])
         if near:
             self.key_schema = self.key_schema.append(pa.field("sketch", pa.binary(2 * near.permutations)))
+        self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
         self.work = draft.path / ".work"
 
     def add(self, files: dict[str, Path]) -> None:
@@ -180,39 +189,41 @@ class _Run:
         settings, counts, reading = self.job.settings, self.counts, Reading()
         total = sum(path.stat().st_size for path in files.values())
         ids: list[str] = []
-        texts: list[str] = []
+        documents: list[list[str]] = []
         sources: list[str] = []
         size = 0
         with (
             pa.OSFile(str(self.work / "documents"), "wb") as sink,
-            pa.ipc.new_stream(sink, SCHEMA) as writer,
+            pa.ipc.new_stream(sink, self.schema) as writer,
             Progress(f"ingest {self.job.name}", total=total / 1e6, unit="MB") as bar,
         ):
 
             def flush() -> None:
                 nonlocal size
-                if texts:
-                    keys.add(exact_keys(texts), self.shingles.sketches(texts) if self.shingles else None)
-                    writer.write_batch(pa.record_batch([ids, texts, sources], schema=SCHEMA))
-                for column in (ids, texts, sources):
+                if documents:
+                    wholes = ["\n".join(texts) for texts in documents]
+                    keys.add(exact_keys(wholes), self.shingles.sketches(wholes) if self.shingles else None)
+                    texts, *targets = zip(*documents, strict=True)
+                    writer.write_batch(pa.record_batch([ids, texts, sources, *targets], schema=self.schema))
+                for column in (ids, documents, sources):
                     column.clear()
                 size = 0
 
             for name, path in files.items():
                 done = reading.consumed
-                for number, raw, row_id in read_texts(path, self.job.source, reading):
+                for number, raw, row_id in self._raw_documents(path, reading):
                     counts.documents += 1
-                    text = clean(raw, strip_markup=settings.strip_markup)
-                    if not text:
+                    document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
+                    if not all(document):
                         counts.dropped["empty"] += 1
-                    elif len(text) < settings.min_characters:
+                    elif len(document[0]) < settings.min_characters:
                         counts.dropped["too_short"] += 1
                     else:
                         ids.append(row_id or f"{name}:{number}")
-                        texts.append(text)
+                        documents.append(document)
                         sources.append(name)
-                        size += len(text)
-                        if size >= _BATCH_CHARACTERS or len(texts) == _BATCH_ROWS:
+                        size += sum(map(len, document))
+                        if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
                             flush()
                     if reading.consumed != done:
                         bar.advance((reading.consumed - done) / 1e6, documents=counts.documents)
@@ -222,6 +233,16 @@ class _Run:
         counts.raw_bytes += reading.text_bytes
         counts.bad_bytes += reading.bad_bytes
         counts.bad_lines += reading.bad_lines
+
+    def _raw_documents(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[str], str | None]]:
+        """(line, text or text and target, id) of every document of a raw file."""
+        source = self.job.source
+        if isinstance(source, CorpusSource):
+            for number, text, row_id in read_texts(path, source, reading):
+                yield number, [text], row_id
+        else:
+            for number, text, target, row_id in read_pairs(path, source, reading):
+                yield number, [text, target], row_id
 
     def _find_duplicates(self, keys: KeyFiles, old: int) -> Flags:
         """Whether each document is dropped, as a twin of an earlier one (kept or itself dropped)."""
@@ -239,7 +260,7 @@ class _Run:
     def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
         """Second pass: the documents that stay, to the shards of their split, and their keys."""
         limit = self.job.settings.shard_megabytes * 1_000_000
-        writers = {split: ShardWriter(self.draft.path, split, schema=SCHEMA, limit=limit) for split in SPLITS}
+        writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
         key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
         heldout = self._heldout(keys, dropped, old)
         position = old
@@ -252,7 +273,8 @@ class _Run:
                 writers[split].write(chosen)
                 self.counts.kept += chosen.num_rows
                 self.counts.heldout += chosen.num_rows if split == "heldout" else 0
-                self.counts.characters += pc.sum(pc.utf8_length(chosen.column(1))).as_py() or 0
+                for column in chosen.columns[1:2] + chosen.columns[3:]:
+                    self.counts.characters += pc.sum(pc.utf8_length(column)).as_py() or 0
             packed = [_pack(keys.exact(rows)[stays])]
             if self.permutations:
                 packed.append(_pack(keys.sketches(rows)[stays]))

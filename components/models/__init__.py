@@ -6,7 +6,21 @@ from typing import Any
 
 from components.config import nearest
 from components.errors import ConfigError
-from components.models import bert, flair, ulmfit
+from components.models import (
+    albert,
+    bert,
+    cove,
+    elmo,
+    fasttext,
+    flair,
+    glove,
+    gpt,
+    roberta,
+    transformer_xl,
+    ulmfit,
+    word2vec,
+    xlnet,
+)
 from components.models.base import ModelFamily
 
 __all__ = ["FAMILIES", "family"]
@@ -18,6 +32,16 @@ FAMILIES: dict[str, ModelFamily[Any]] = {
         ulmfit.FAMILY,
         bert.FAMILY,
         flair.FAMILY,
+        elmo.FAMILY,
+        gpt.FAMILY,
+        roberta.FAMILY,
+        albert.FAMILY,
+        word2vec.FAMILY,
+        glove.FAMILY,
+        fasttext.FAMILY,
+        cove.FAMILY,
+        transformer_xl.FAMILY,
+        xlnet.FAMILY,
     )
 }
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from components.errors import ConfigError
 from components.models.layers.dropout import Noise
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 Batch = dict[str, Tensor]
 Carry = tuple[Tensor, ...]
+
+#: What a family learns: the next piece, disguised pieces, pieces in a drawn order, a vector a piece, a translation.
+Objective = Literal["causal", "masked", "permuted", "static", "translation"]
 
 
 class ModelConfig(BaseModel):
@@ -64,6 +71,9 @@ class LanguageModel(nn.Module, ABC):
 
         Returns:
             L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.
+
+        Raises:
+            ConfigError: T is more than `max_tokens`.
         """
 
     @abstractmethod
@@ -74,7 +84,8 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """The encoder's parameters from the embeddings (first) to the last layer, for discriminative rates and
-        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group."""
+        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group; layers that share their
+        weights are one group together, so there may be fewer groups than layers."""
 
     @abstractmethod
     def remap_vocabulary(self, rows: Tensor) -> None:
@@ -88,6 +99,25 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def special_tokens(self, pieces: list[int]) -> list[int]:
         """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        """Told which pieces the rows stand for: after building, loading and every change of vocabulary. Families that
+        look into a piece (its characters, its n-grams) derive their tables here; the others have no use for it."""
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        """Logits of the language-model objective.
+
+        Args:
+            tokens: (B, T) int64 without padding; they go on where `carry` ended.
+            carry: what an earlier call returned; dimension 0 is the batch row.
+
+        Returns:
+            (B, T, V): at each position, of the piece after it (causal), or of the piece at it (masked); and the carry.
+
+        Raises:
+            ConfigError: the family predicts no pieces.
+        """
+        raise ConfigError(f"{type(self).__name__} predicts no pieces: it can neither generate nor fill in")
 
     def piece_embedding(self) -> nn.Parameter | None:
         """The table (V, D) of the pieces' embeddings, if it may start from word vectors; None for characters."""
@@ -115,6 +145,7 @@ class ModelFamily(Generic[ConfigT]):
     Attributes:
         config: the family's config class.
         build: config -> model with fresh weights drawn from torch's global generator.
+        objective: what pretraining learns.
         sampler: name of the batch sampler in `components.training.samplers.SAMPLERS`.
         tokenizers: kinds of tokenizer that fit, the default one first.
         presets: published sizes, as keyword arguments of `config` without `vocabulary`.
@@ -123,6 +154,7 @@ class ModelFamily(Generic[ConfigT]):
     name: str
     config: type[ConfigT]
     build: Callable[[ConfigT], LanguageModel]
+    objective: Objective
     sampler: str
     tokenizers: tuple[str, ...]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -133,15 +133,9 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
     """
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
-    try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-        family, sizes, fingerprint = config["family"], config["model"], config["tokenizer_fingerprint"]
-        settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
-        vocabulary = sizes["vocabulary"]
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{directory}: no encoder here ({CONFIG} is missing)") from error
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{directory / CONFIG}: damaged ({error!r}); run the stage again") from error
+    family, sizes, fingerprint = _read_config(directory)
+    settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
+    vocabulary = sizes["vocabulary"]
     tokenizer = load_tokenizer(directory / TOKENIZER)
     if tokenizer.fingerprint() != fingerprint:
         raise ArtifactError(
@@ -158,7 +152,30 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
         raise ArtifactError(f"{directory / CONFIG}: {error}") from error
     model.to_empty(device="cpu")
     load_weights(directory / WEIGHTS, model)
+    model.bind(tokenizer)
     return Encoder(family, model.eval(), tokenizer, manifest)
+
+
+def family_of(directory: Path) -> str:
+    """The family of the encoder in `directory`, without reading its weights.
+
+    Raises:
+        ArtifactError: there is no encoder, or its config is damaged.
+    """
+    return _read_config(Path(directory))[0]
+
+
+def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
+    """Family, sizes and the tokenizer's fingerprint."""
+    try:
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        family, sizes, fingerprint = config["family"], dict(config["model"]), config["tokenizer_fingerprint"]
+        sizes["vocabulary"]
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{directory}: no encoder here ({CONFIG} is missing)") from error
+    except (json.JSONDecodeError, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{directory / CONFIG}: damaged ({error!r}); run the stage again") from error
+    return family, sizes, fingerprint
 
 
 def save_weights(path: Path, model: torch.nn.Module) -> None:

@@ -16,8 +16,10 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
@@ -108,24 +110,16 @@ class FLAIR(LanguageModel):
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
-        # Each row is turned round within its own length: the backward model starts at the text's true end, and
-        # padding stays behind it. Turning round twice gives the first order again.
-        steps_T = torch.arange(tokens.shape[1], device=tokens.device)
-        turned_BT = (lengths.unsqueeze(1) - 1 - steps_T) % tokens.shape[1]
+        turned_BT = turned(lengths, tokens.shape[1])
         forward, _ = self.forwards(tokens.t(), ())
         backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), ())
-        joined = []
-        for ahead_TBD, back_TBD in zip(forward, backward, strict=True):
-            index_BTD = turned_BT.unsqueeze(-1).expand(-1, -1, back_TBD.shape[-1])
-            joined.append(torch.cat([ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1).gather(1, index_BTD)], -1))
-        return joined
+        return [
+            joined(ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1), turned_BT)
+            for ahead_TBD, back_TBD in zip(forward, backward, strict=True)
+        ]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        # Between the special pieces at both ends: the forward state after the last character of the text, the
-        # backward state after the first.
-        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
-        rows = torch.arange(len(hidden), device=hidden.device)
-        return torch.cat([ahead_BTH[rows, lengths - 2], back_BTH[rows, torch.ones_like(lengths)]], dim=-1)
+        return both_ends(hidden, lengths)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         directions = (self.forwards, self.backwards)
@@ -148,6 +142,10 @@ class FLAIR(LanguageModel):
             for direction in (self.forwards, self.backwards):
                 direction.bias.copy_(log_frequencies)
 
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        outputs, carry = self.forwards(tokens.t(), carry)
+        return F.linear(outputs[-1].transpose(0, 1).float(), self.forwards.output, self.forwards.bias), carry
+
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # END stands at both ends of every document in the stream, whichever way it is read.
         return [END, *pieces, END]
@@ -157,6 +155,7 @@ FAMILY = ModelFamily(
     name="flair",
     config=FLAIRConfig,
     build=FLAIR,
+    objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("char",),
     presets={

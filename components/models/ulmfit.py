@@ -5,20 +5,24 @@ Language Model Fine-tuning for Text Classification):
 
     e_t = E[w_t]              h_t^l = LSTM_l(h_t^{l-1}, h_{t-1}^l)              p(w_{t+1}) = softmax(E h_t^L + b)
 
-with dropout at five places: whole words of E, the input, the hidden-to-hidden weights, between layers, the output.
+with dropout at five places: whole words of E, the input, the hidden-to-hidden weights, between layers, the output. A
+backward model is the same over the text read from its end; the two make an ensemble.
 
 Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, N = T B, V vocabulary, L layers.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from components.errors import ConfigError
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
@@ -34,6 +38,7 @@ class AWDLSTMConfig(ModelConfig):
     """Sizes and regularisation; the dropouts' names are those of the paper's code in words.
 
     Attributes:
+        direction: which way the model reads; a backward one learns to say what stands before.
         embedding: width of the embedding, and of the last layer (the softmax is tied).
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
@@ -46,6 +51,7 @@ class AWDLSTMConfig(ModelConfig):
         slowness: TAR, weight of the mean square of the output's change from step to step (beta).
     """
 
+    direction: Literal["forward", "backward"] = "forward"
     embedding: Size = 256
     hidden: Size = 512
     layers: Size = 2
@@ -59,7 +65,8 @@ class AWDLSTMConfig(ModelConfig):
 
 
 class AWDLSTM(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T), its carry is each layer's h and c (B, H)."""
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in the order in which the model reads, its
+    carry is each layer's h and c (B, H)."""
 
     config: AWDLSTMConfig
 
@@ -81,6 +88,11 @@ class AWDLSTM(LanguageModel):
         # bias (the unigram log frequencies), so the top layer does not saturate before it has learned anything.
         nn.init.normal_(self.embedding, std=0.1)
 
+    @property
+    def backward(self) -> bool:
+        """Whether the model reads texts from their end."""
+        return self.config.direction == "backward"
+
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         outputs, carry = self._run(batch["tokens"].t(), carry)
         raw_TBD, dropped_TBD = outputs[-1], self.drop_output(outputs[-1])
@@ -96,13 +108,17 @@ class AWDLSTM(LanguageModel):
         return Losses(loss, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carry)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
-        # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
-        outputs, _ = self._run(tokens.t(), ())
+        # Padding stands behind the last piece that is read: it need not be looked at.
+        turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
+        outputs, _ = self._run((tokens if turned_BT is None else tokens.gather(1, turned_BT)).t(), ())
         outputs[-1] = self.drop_output(outputs[-1])
-        return [output.transpose(0, 1) for output in outputs]
+        states = [output.transpose(0, 1) for output in outputs]
+        return states if turned_BT is None else [turn(state, turned_BT) for state in states]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        if self.backward:
+            return hidden[:, 0]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]
@@ -112,6 +128,12 @@ class AWDLSTM(LanguageModel):
         self.bias = remapped(self.bias, rows)
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        if self.backward:
+            raise ConfigError("direction: a backward model says what stands before a text; use the forward one")
+        outputs, carry = self._run(tokens.t(), carry)
+        return F.linear(self.drop_output(outputs[-1]).transpose(0, 1).float(), self.embedding, self.bias), carry
+
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
 
@@ -120,8 +142,8 @@ class AWDLSTM(LanguageModel):
             self.bias.copy_(log_frequencies)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows the END of another.
-        return [END, *pieces]
+        # In the stream every document follows the END of another, whichever way it is read.
+        return [*pieces, END] if self.backward else [END, *pieces]
 
     def _run(self, tokens_TB: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every layer (dropped but for the last), and the state after."""
@@ -141,10 +163,12 @@ FAMILY = ModelFamily(
     name="ulmfit",
     config=AWDLSTMConfig,
     build=AWDLSTM,
+    objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word"),
     presets={
-        # Howard and Ruder 2018, section 4.1: 400, three layers of 1150, with these dropouts times 0.4 downstream.
+        # Merity et al. 2017, section 5, for WikiText-2 (33 million parameters); the Penn Treebank (24 million) has
+        # dropout_input 0.4.
         "awd-lstm": {
             "embedding": 400,
             "hidden": 1150,
@@ -157,7 +181,21 @@ FAMILY = ModelFamily(
             "activation": 2.0,
             "slowness": 1.0,
         },
-        # fastai's defaults since 2018: 1152 is a multiple of 8, and milder dropouts for a large corpus.
+        # Howard and Ruder 2018, section 4.1: what was pretrained on WikiText-103.
+        "awd-lstm-wt103": {
+            "embedding": 400,
+            "hidden": 1150,
+            "layers": 3,
+            "dropout_embedding": 0.05,
+            "dropout_input": 0.4,
+            "dropout_weight": 0.5,
+            "dropout_hidden": 0.3,
+            "dropout_output": 0.4,
+            "activation": 2.0,
+            "slowness": 1.0,
+        },
+        # fastai's defaults since 2018, and its published weights of WikiText-103: 1152 is a multiple of 8, and the
+        # dropouts are milder, for a large corpus.
         "awd-lstm-1152": {
             "embedding": 400,
             "hidden": 1152,

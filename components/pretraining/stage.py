@@ -10,6 +10,9 @@ from pydantic import Field
 
 from components.artifacts import writing
 from components.config import ClusterSettings, LanguageModelTraining, Section
+from components.errors import ConfigError
+from components.importing.published import Imported
+from components.importing.stage import read_published, write_imported
 from components.models.encoder import KIND, build_model, save_encoder
 from components.tokenization import load_tokenizer
 from components.training.counters import counter_seed
@@ -21,16 +24,21 @@ class PretrainJob(Section):
     """What pretraining reads and writes.
 
     Attributes:
+        name: of the block in `pretrain`, for progress lines and checkpoints; the family's without it.
         family, preset, model: the model; `model` holds keys of the family's config class, over those of the preset.
         tokens: token shards of the general corpus.
         tokenizer: the tokenizer that made them.
+        source, digest: a published model that is taken over instead, and the SHA-256 that it must have.
         output: encoder directory.
         cluster: where it runs; changes nothing in what is learned.
     """
 
+    name: str = ""
     family: str
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
+    source: Path | None = None
+    digest: str | None = None
     tokens: Path
     tokenizer: Path
     output: Path
@@ -43,7 +51,7 @@ class ScratchJob(Section):
     """The random encoder that stands beside the trained ones: the same model for the same pieces.
 
     Attributes:
-        family, preset, model: as in `PretrainJob`.
+        family, preset, model, source, digest: as in `PretrainJob`.
         tokenizer: the tokenizer that downstream texts are encoded with.
         output: encoder directory with the fact `trained: false`.
     """
@@ -51,23 +59,29 @@ class ScratchJob(Section):
     family: str
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
+    source: Path | None = None
+    digest: str | None = None
     tokenizer: Path
     output: Path
     seed: int = 0
 
 
 def pretrain(job: PretrainJob) -> Path:
-    """Train a language model from random weights; returns the encoder directory.
+    """Train a language model from random weights, or take over a published one; returns the encoder directory.
 
     A run that was killed goes on from its last checkpoint.
 
     Raises:
-        ArtifactError: an input is incomplete or was made with another tokenizer.
+        ArtifactError: an input is incomplete or was made with another tokenizer; the source is not what was named.
         ConfigError: sizes of the model that do not exist.
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
+    if job.source is not None:
+        imported = _published(job, job.source)
+        write_imported(imported, source=job.source, output=job.output)
+        return job.output
     run = LanguageModelRun(
-        name=f"pretrain {job.family}",
+        name=f"pretrain {job.name or job.family}",
         family=job.family,
         preset=job.preset,
         model=job.model,
@@ -93,12 +107,15 @@ def scratch(job: ScratchJob) -> Path:
         ConfigError: sizes of the model that do not exist.
     """
     tokenizer = load_tokenizer(job.tokenizer)
+    settings = job.model
+    if job.source is not None:
+        settings = _published(job, job.source).model.config.model_dump(exclude={"vocabulary"})
     torch.manual_seed(counter_seed(job.seed, "weights"))
     model = build_model(
         job.family,
         vocabulary=tokenizer.vocab_size,
         preset=job.preset,
-        settings=job.model,
+        settings=settings,
         tokenizer=tokenizer.kind,
     )
     with writing(job.output, kind=KIND) as draft:
@@ -111,3 +128,19 @@ def scratch(job: ScratchJob) -> Path:
             "seed": job.seed,
         }
     return job.output
+
+
+def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
+    """The source, checked against what the job says of it.
+
+    Raises:
+        ConfigError: it is of another family, or its tokenizer of another kind than the domain's text will have.
+    """
+    imported = read_published(source, family=job.family, digest=job.digest)
+    kind = load_tokenizer(job.tokenizer).kind
+    if imported.tokenizer.kind != kind:
+        raise ConfigError(
+            f"{source}: its tokenizer is of the kind {imported.tokenizer.kind!r}; name that as the tokenizer of "
+            f"{job.family} instead of {kind!r}, so that the domain's text has the same kind of pieces"
+        )
+    return imported

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from components.config import FROZEN
 from components.errors import ArtifactError
 from components.registry.promotion import score_of
 
@@ -58,14 +59,16 @@ def read_runs(path: Path, *, split: str) -> Runs | None:
     Raises:
         ArtifactError: the file is missing, damaged or lacks a column.
     """
-    columns = ["budget", "seed", "label", "prediction", "slice"]
+    columns = ["start", "budget", "seed", "label", "prediction", "slice"]
     try:
         table = pq.read_table(path, columns=["split", *columns])
     except (OSError, ValueError, KeyError) as error:
         raise ArtifactError(f"{path}: cannot be read ({error}); run the stage finetune again") from error
     if missing := sorted(set(columns) - set(table.column_names)):
         raise ArtifactError(f"{path}: has no column {missing[0]!r}; run the stage finetune again")
-    table = table.filter(pc.equal(table["split"], split))
+    # The same encoder left frozen stands in the same file; what is registered is the fine-tuned one.
+    tuned = pc.invert(pc.ends_with(table["start"], FROZEN))
+    table = table.filter(pc.and_(pc.equal(table["split"], split), tuned))
     if table.num_rows == 0:
         return None
     budgets: set[Any] = set(table["budget"].to_pylist())

@@ -78,6 +78,19 @@ def lines(
         return _svg(figure)
 
 
+def points(places: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
+    """Named points (x, y), each with its name beside it."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _canvas(height=3.4)
+        for (name, (x, y)), colour in zip(places.items(), itertools.cycle(COLOURS), strict=False):
+            axes.scatter([x], [y], color=colour, s=36)
+            axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, 4), fontsize=9)
+        axes.margins(x=0.25, y=0.15)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        return _svg(figure)
+
+
 def bars(values: Mapping[str, float], *, x_label: str) -> str:
     """Horizontal bars with their value at the end, first entry on top."""
     with matplotlib.rc_context(STYLE):

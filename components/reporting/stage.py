@@ -10,6 +10,7 @@ import csv
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import jinja2
 import yaml
 
 from components.artifacts import read_manifest, writing
-from components.config import Section
+from components.config import Section, Start
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.figures import Line
+from components.studies import bakeoff
 
 KIND = "report"
 CORPORA = ("general", "domain")
@@ -40,8 +42,14 @@ class ReportJob(Section):
     out: Path
     families: list[str]
     tasks: list[str]
+    starts: list[Start]
     output: Path
     data: Path = Path("data.dvc")
+
+    @property
+    def trained(self) -> list[tuple[str, str]]:
+        """The starts whose language models were trained, and the stage that did it."""
+        return [(start, stage) for start, stage in TRAINED if start in self.starts]
 
 
 @dataclass
@@ -82,14 +90,16 @@ def report(job: ReportJob) -> Path:
     models = {
         (family, start): _json(job.out / "metrics" / stage / f"{family}.json")
         for family in job.families
-        for start, stage in TRAINED
+        for start, stage in job.trained
     }
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in CORPORA}
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
     data = _data_version(job.data)
+    side_by_side = _side_by_side(job)
     chapters = [
         *(_scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
+        *([_families(side_by_side)] if side_by_side else []),
         *(_details(task, evaluation) for task, evaluation in evaluations.items()),
         _data(corpora, vocabularies),
         _lineage(job, data),
@@ -98,6 +108,7 @@ def report(job: ReportJob) -> Path:
         "data": data,
         "evaluation": evaluations,
         "language_models": {f"{family}-{start}": found for (family, start), found in models.items()},
+        "families": [entry.as_dict() for entry in side_by_side],
         "corpora": corpora,
         "vocabularies": vocabularies,
     }
@@ -207,7 +218,7 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
         "Perplexity a word is measured on held-out text of the corpus that the model was trained on last; the last "
         "column is the general text before and after adaptation: what was forgotten."
     )
-    for start, stage in TRAINED:
+    for start, stage in job.trained:
         curves = {
             family: Line(*_columns(job.out / "curves" / stage / f"{family}.csv", "tokens", "loss"))
             for family in job.families
@@ -217,6 +228,26 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens a second"), "Throughput in training."))
     return chapter
+
+
+def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:
+    """The families, best first, where there is more than one to choose from."""
+    if len(job.families) < 2 or bakeoff.START not in job.starts:
+        return []
+    return bakeoff.entries(job.out, families=job.families, tasks=job.tasks)
+
+
+def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
+    """Quality against cost."""
+    columns, rows = bakeoff.table(found)
+    places = {entry.name: (entry.seconds + entry.tuning_seconds, entry.quality) for entry in found}
+    svg = figures.points(places, x_label="seconds of pretraining and of fine-tuning once", y_label="mean accuracy")
+    return Chapter(
+        "Families side by side",
+        text=["Accuracy on test of the pretrained encoders, by task and number of labels in all; best mean first."],
+        tables=[Table(columns, rows)],
+        figures=[Drawing(svg, "The better of frozen and fine-tuned, mean over tasks and labels, against its cost.")],
+    )
 
 
 def _details(task: str, evaluation: dict[str, Any]) -> Chapter:
@@ -281,20 +312,21 @@ def _lineage(job: ReportJob, data: str) -> Chapter:
             (f"{family}-{start}", f"{family} {start}", _digest(job.out / "encoder" / family / start))
             for family in job.families
         ]
-        for start, _ in TRAINED
+        for start, _ in job.trained
     ]
+    last = job.trained[-1][0] if job.trained else "scratch"
     classifiers = [
-        (f"{task}/{family}", f"{task}, {family}", _digest(job.out / "finetuned" / task / f"{family}-adapted"))
+        (f"{task}/{family}", f"{task}, {family}", _digest(job.out / "finetuned" / task / f"{family}-{last}"))
         for task in job.tasks
         for family in job.families
-        if (job.out / "finetuned" / task / f"{family}-adapted").is_dir()
     ]
     layers = [raw, corpora, *starts, *([classifiers] if classifiers else [])]
     edges = [("data", corpus) for corpus in CORPORA]
     for family in job.families:
-        edges += [("general", f"{family}-pretrained"), (f"{family}-pretrained", f"{family}-adapted")]
-        edges.append(("domain", f"{family}-adapted"))
-        edges += [(f"{family}-adapted", key) for key, _, _ in classifiers if key.endswith(f"/{family}")]
+        made = [f"{family}-{start}" for start, _ in job.trained]
+        edges += [("general", name) for name in made[:1]] + list(pairwise(made))
+        edges += [("domain", name) for name in made if name.endswith("-adapted")]
+        edges += [(made[-1], key) for key, _, _ in classifiers if made and key.endswith(f"/{family}")]
     caption = "Every box is a directory; below its name the start of the digest of its content."
     return Chapter("Lineage", figures=[Drawing(figures.lineage(layers, edges), caption)])
 

@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -27,7 +27,10 @@ FREQUENCIES: Final = "frequencies.npy"
 KINDS: Final[dict[str, str]] = {
     "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
     "word": "components.tokenization.word:WordTokenizer",
+    "bpe": "components.tokenization.bpe:BytePairTokenizer",
+    "unigram": "components.tokenization.unigram:UnigramTokenizer",
     "char": "components.tokenization.char:CharTokenizer",
+    "open_word": "components.tokenization.open_word:OpenWordTokenizer",
 }
 
 #: Their ids are part of the fingerprint. Never edit them: every stored tokenizer would count as changed.
@@ -64,6 +67,10 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     #: Whether the ids depend on the segmentation; where not, it only counts words.
     segmented: ClassVar[bool] = True
+    #: What segmentation puts between two words that had nothing between them.
+    separator: ClassVar[str] = " "
+    #: Whether white space belongs to the word after it, so that a text may be cut before white space, not behind it.
+    leads_with_space: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -83,6 +90,10 @@ class Tokenizer(ABC):
         """Number of pieces, the special ones included."""
         return len(self.pieces)
 
+    def spelling(self, id_: int) -> str:
+        """The piece that an id stands for."""
+        return self.pieces[id_]
+
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         """All ids of all texts in one flat array, without special pieces and without segmentation.
@@ -94,6 +105,14 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Text from ids; START, END and PAD are left out. What survives the round trip stands at each class."""
+
+    def continues(self, id_: int) -> bool:
+        """Whether a piece goes on with the word before it."""
+        return False
+
+    def surface(self, id_: int) -> str:
+        """The characters of text that an ordinary piece stands for, without marks and spaces around them."""
+        return self.pieces[id_]
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
@@ -108,9 +127,18 @@ class Tokenizer(ABC):
     def _read_vocabulary(cls, directory: Path) -> list[str]:
         """The pieces from the file that `_write_vocabulary` wrote."""
 
+    @classmethod
+    def _read_rules(cls, directory: Path) -> dict[str, Any]:
+        """Further keyword arguments of the class that stand in the vocabulary file (merges, scores)."""
+        return {}
+
+    def _rules(self) -> Any:
+        """What `_read_rules` reads, for the fingerprint; None where the pieces and the settings say it all."""
+        return None
+
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, int32, without special pieces (views of one array)."""
-        ids, offsets = self.encode_ragged([self.segmentation.spaced(text) for text in texts])
+        ids, offsets = self.encode_ragged([self.segmentation.spaced(text, self.separator) for text in texts])
         return [ids[start:end] for start, end in pairwise(offsets.tolist())]
 
     @abstractmethod
@@ -136,9 +164,16 @@ class Tokenizer(ABC):
         """
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())
-        for ids in self.encode_batch(PROBES):
-            digest.update(np.asarray(ids, dtype="<i4").tobytes() + b"|")
+        if (rules := self._rules()) is not None:
+            digest.update(json.dumps(rules, sort_keys=True).encode())
+        for probed in self._probed():
+            digest.update(probed + b"|")
         return digest.hexdigest()
+
+    def _probed(self) -> Iterator[bytes]:
+        """What becomes of each of the probe texts."""
+        for ids in self.encode_batch(PROBES):
+            yield np.asarray(ids, dtype="<i4").tobytes()
 
     def save(self, directory: Path) -> None:
         """Write config.json, the vocabulary file and, where there are counts, frequencies.npy into `directory`."""
@@ -156,6 +191,13 @@ class Tokenizer(ABC):
         write_atomic(directory / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
+def tokenizer_class(kind: str) -> type[Tokenizer]:
+    """The class of a kind in `KINDS`; its libraries are imported with it."""
+    module, _, name = KINDS[kind].partition(":")
+    cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
+    return cls
+
+
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Read what `Tokenizer.save` wrote and prove that it still gives the same ids.
 
@@ -168,12 +210,12 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
         if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
-        module, _, name = KINDS[kind].partition(":")
-        cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
+        cls = tokenizer_class(kind)
         frequencies = None
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)
         segmentation = Segmentation(settings.pop("segmenter"))
+        settings |= cls._read_rules(directory)
         tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
     except FileNotFoundError as error:
         raise ArtifactError(f"{error.filename}: does not exist; {directory} is no tokenizer directory") from error

@@ -26,7 +26,7 @@ from tokenizers.models import Model
 from components.artifacts import write_atomic
 from components.errors import ArtifactError
 from components.tokenization.base import Ids, Tokenizer, well_formed
-from components.tokenization.distinct import DistinctWordEncoder
+from components.tokenization.distinct import DistinctWordEncoder, count_distinct
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, PAD, START
 
@@ -100,19 +100,15 @@ class BertWordsTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         words: list[str] = []
         for id_ in ids:
-            piece = self.pieces[id_]
+            piece = self.spelling(id_)
             if id_ in _HIDDEN:
                 continue
-            if words and self._continues(id_):
-                words[-1] += piece.removeprefix("##")
+            if words and self.continues(id_):
+                words[-1] += self.surface(id_)
             else:
                 words.append(piece)
         scripts = [] if self.segmentation.name == "none" else [segmenter.script for segmenter in SEGMENTERS.values()]
         return join_words(words, scripts=scripts)
-
-    def _continues(self, id_: int) -> bool:
-        """Whether a piece goes on with the word before it."""
-        return False
 
     def _settings(self) -> dict[str, Any]:
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
@@ -141,14 +137,11 @@ def backend(model: Model, *, lowercase: bool, strip_accents: bool) -> Backend:
 
 def count_words(texts: Sequence[str], cutter: Backend) -> Counter[str]:
     """How often each word of `texts` comes, words cut by the normaliser and the pre-tokenizer of `cutter`."""
-    number: dict[str, int] = {}
 
-    def numbers(parts: list[str]) -> list[list[int]]:
-        cut = (cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part)) for part in parts)
-        return [[number.setdefault(word, len(number)) for word, _ in words] for words in cut]
+    def cut(part: str) -> list[str]:
+        return [word for word, _ in cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part))]
 
-    ids, _ = DistinctWordEncoder(numbers, lowercase=cutter.normalizer.lowercase).encode(texts)
-    return Counter(dict(zip(number, np.bincount(ids, minlength=len(number)).tolist(), strict=True)))
+    return count_distinct(texts, cut, lowercase=cutter.normalizer.lowercase)
 
 
 def marks_are_letters(texts: Iterable[str]) -> bool:

@@ -1,17 +1,19 @@
 """Exact encoding at a multiple of the usual speed: every distinct word is encoded once.
 
-BERT's normaliser and pre-tokenizer look at one character at a time, apart from combining marks, and never join what
-stands on the two sides of ASCII white space or ASCII punctuation. So cutting a text at those characters first and
-encoding the parts by themselves gives exactly the ids of the whole. The parts are few: the cut is a table look-up over
-bytes, the distinct parts are found by Arrow's dictionary encoding, only new ones go to the `tokenizers` library, and
-the ids of the text are gathered from the ids of its parts.
+Every kind of tokenizer has places in a text across which it never joins anything. BERT's normaliser and pre-tokenizer,
+for one, look at one character at a time, apart from combining marks, and never join what stands on the two sides of
+ASCII white space or ASCII punctuation. So cutting a text at such places first and encoding the parts by themselves
+gives exactly the ids of the whole. The parts are few: the cut is a table look-up over bytes, the distinct parts are
+found by Arrow's dictionary encoding, only new ones go to the `tokenizers` library, and the ids of the text are gathered
+from the ids of its parts.
 """
 
 from __future__ import annotations
 
 import string
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -32,22 +34,63 @@ LONGEST_REMEMBERED: Final = 256
 _WHITE: Final = " \t\n\r"
 _SPACE: Final = 1
 _PUNCTUATION: Final = 2
-_CLASS = np.zeros(256, dtype=np.uint8)
-_CLASS[[ord(character) for character in _WHITE]] = _SPACE
+_ONLY_SPACES = np.zeros(256, dtype=np.uint8)
+_ONLY_SPACES[[ord(character) for character in _WHITE]] = _SPACE
+_CLASS = _ONLY_SPACES.copy()
 _CLASS[[ord(character) for character in string.punctuation]] = _PUNCTUATION
+
+Bytes = NDArray[np.uint8]
+#: (bytes of texts, where each text ends) -> positions at which a part begins: that of every text, and further ones.
+Cut = Callable[[Bytes, NDArray[np.int32]], NDArray[np.int64]]
+
+
+def cut_bert_words(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Cut before words and punctuation marks; white space belongs to what it follows."""
+    return _cut(_CLASS[data], ends)
+
+
+def cut_at_spaces(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Cut where ASCII white space ends; it belongs to what it follows."""
+    return _cut(_ONLY_SPACES[data], ends)
+
+
+def _cut(kind: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    start = kind == _PUNCTUATION
+    ordinary = kind == 0
+    start[1:] |= ordinary[1:] & ~ordinary[:-1]
+    return starts_of_texts_too(start, ends)
+
+
+def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The positions where `start` is true or a text begins, ascending."""
+    start[0] = True
+    inner = ends[:-1]
+    start[inner[inner < len(start)]] = True
+    return np.flatnonzero(start)
 
 
 class DistinctWordEncoder:
     """Encodes many texts through `encode_words`, which sees each distinct word once.
 
     Args:
-        encode_words: words -> ids of each; must be free of context across ASCII white space and punctuation.
+        encode_words: words -> ids of each; must be free of context across the cuts.
         lowercase: `encode_words` makes no difference between the cases of ASCII letters.
+        cut: where texts are cut into words.
+        stripped: ASCII white space around a word changes nothing.
     """
 
-    def __init__(self, encode_words: Callable[[list[str]], list[list[int]]], *, lowercase: bool) -> None:
+    def __init__(
+        self,
+        encode_words: Callable[[list[str]], list[list[int]]],
+        *,
+        lowercase: bool = False,
+        cut: Cut = cut_bert_words,
+        stripped: bool = True,
+    ) -> None:
         self._encode_words = encode_words
         self._lowercase = lowercase
+        self._cut = cut
+        self._stripped = stripped
         self._lock = threading.Lock()
         self._forget()
 
@@ -78,7 +121,7 @@ class DistinctWordEncoder:
         ends = np.frombuffer(text_offsets, dtype=np.int32)[1 : len(texts) + 1]
         if len(ends) == 0 or ends[-1] == 0:
             return np.empty(0, dtype=np.int32), np.zeros(len(texts), dtype=np.int64)
-        starts = _word_starts(np.frombuffer(data, dtype=np.uint8, count=int(ends[-1])), ends)
+        starts = self._cut(np.frombuffer(data, dtype=np.uint8, count=int(ends[-1])), ends)
         boundaries = np.append(starts, ends[-1]).astype(np.int32)
         words = pa.StringArray.from_buffers(len(starts), pa.py_buffer(boundaries), data).dictionary_encode()
         with self._lock:
@@ -102,7 +145,7 @@ class DistinctWordEncoder:
         rows = [known.get(word, -1) for word in words]
         unseen = [index for index, row in enumerate(rows) if row < 0]
         if unseen:
-            # White space around a word and, where nothing else depends on it, its case make no other word.
+            # White space around a word and its case make no other word, where nothing depends on them.
             plain = [self._plain(words[index]) for index in unseen]
             added = self._add([word for word in dict.fromkeys(plain) if word not in known])
             for index, word in zip(unseen, plain, strict=True):
@@ -129,20 +172,26 @@ class DistinctWordEncoder:
             self._bytes += len(word)
 
     def _plain(self, word: str) -> str:
-        word = word.strip(_WHITE)
+        word = word.strip(_WHITE) if self._stripped else word
         return word.lower() if self._lowercase and word.isascii() else word
 
 
-def _word_starts(data: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Byte positions at which a word, a punctuation mark or a text begins; white space belongs to what it follows."""
-    kind = _CLASS[data]
-    start = kind == _PUNCTUATION
-    ordinary = kind == 0
-    start[1:] |= ordinary[1:] & ~ordinary[:-1]
-    start[0] = True
-    inner = ends[:-1]
-    start[inner[inner < len(data)]] = True
-    return np.flatnonzero(start)
+def count_distinct(
+    texts: Sequence[str],
+    cut_words: Callable[[str], Iterable[str]],
+    *,
+    lowercase: bool = False,
+    cut: Cut = cut_bert_words,
+    stripped: bool = True,
+) -> Counter[str]:
+    """How often each word of `texts` comes; `cut_words` gives the words of a part, the rest is as for the encoder."""
+    number: dict[str, int] = {}
+
+    def numbers(parts: list[str]) -> list[list[int]]:
+        return [[number.setdefault(word, len(number)) for word in cut_words(part)] for part in parts]
+
+    ids, _ = DistinctWordEncoder(numbers, lowercase=lowercase, cut=cut, stripped=stripped).encode(texts)
+    return Counter(dict(zip(number, np.bincount(ids, minlength=len(number)).tolist(), strict=True)))
 
 
 def chunks(texts: Sequence[str]) -> list[Sequence[str]]:

@@ -43,17 +43,16 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
     """`vocabulary_report` on words that are counted already."""
     words = list(counts)
     times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
-    ids, offsets = tokenizer.encode_ragged(words)
+    # In running text a space stands before most words.
+    ids, offsets = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
     pieces = times * np.diff(offsets)
     before = np.concatenate(([0], np.cumsum(ids == UNK)))
     unknown = times * (before[offsets[1:]] - before[offsets[:-1]])
     characters = times * np.fromiter(map(len, words), dtype=np.int64, count=len(words))
 
-    ordinary = tokenizer.pieces[FIRST_ORDINARY:]
-    continuing = [piece for piece in ordinary if len(piece) > 2 and piece.startswith("##")]
-    if tokenizer.kind != "wordpiece":
-        continuing = []
-    bare = [piece.removeprefix("##") if continuing else piece for piece in ordinary]
+    ordinary = range(FIRST_ORDINARY, tokenizer.vocab_size)
+    continuing = sum(map(tokenizer.continues, ordinary))
+    bare = [tokenizer.surface(id_) for id_ in ordinary]
     of_vocabulary = Counter(map(script_of, bare))
 
     members: dict[str, list[int]] = defaultdict(list)
@@ -72,7 +71,7 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
         "kind": tokenizer.kind,
         "vocabulary": tokenizer.vocab_size,
         "alphabet": len(set("".join(bare))),
-        "non_initial_share": _ratio(len(continuing), len(ordinary)),
+        "non_initial_share": _ratio(continuing, len(ordinary)),
         "words": int(times.sum()),
         "pieces_per_word": _ratio(pieces.sum(), times.sum()),
         "characters_per_piece": _ratio(characters.sum(), pieces.sum()),

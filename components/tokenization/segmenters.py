@@ -95,17 +95,17 @@ class Segmentation:
             return SEGMENTERS[self.name]
         return next((segmenter for segmenter in SEGMENTERS.values() if segmenter.share(text) >= AUTO_SHARE), None)
 
-    def spaced(self, text: str) -> str:
-        """`text` with a space between every two words that had none."""
-        return self.spaced_with_insertions(text)[0]
+    def spaced(self, text: str, separator: str = " ") -> str:
+        """`text` with a space (or another character) between every two words that had none."""
+        return self.spaced_with_insertions(text, separator)[0]
 
-    def spaced_with_insertions(self, text: str) -> tuple[str, list[int]]:
+    def spaced_with_insertions(self, text: str, separator: str = " ") -> tuple[str, list[int]]:
         """The spaced text, and the positions in it (ascending) of the spaces that were inserted."""
         segmenter = self.choose(text)
-        return (text, []) if segmenter is None else insert_spaces(text, segmenter)
+        return (text, []) if segmenter is None else insert_spaces(text, segmenter, separator)
 
 
-def insert_spaces(text: str, segmenter: Segmenter) -> tuple[str, list[int]]:
+def insert_spaces(text: str, segmenter: Segmenter, separator: str = " ") -> tuple[str, list[int]]:
     """`text` cut by one segmenter, as `Segmentation.spaced_with_insertions` returns it."""
     parts: list[str] = []
     inserted: list[int] = []
@@ -116,4 +116,4 @@ def insert_spaces(text: str, segmenter: Segmenter) -> tuple[str, list[int]]:
             inserted.append(cut + len(inserted))
             before = cut
     parts.append(text[before:])
-    return " ".join(parts), inserted
+    return separator.join(parts), inserted

@@ -3,6 +3,9 @@
 A record batch holds whole documents in the order of the corpus. Columns: `tokens` large_list<uint16 or uint32> (the
 document's ids, ending with END), `sentences` large_list<uint32> (the position in the document at which each of its
 sentences starts), `words` and `chars` uint32 (of the raw text, for perplexity per word and bits per character).
+
+Shards of pairs have a fifth column, `targets` large_list (the ids of the translation, ending with END); `words` and
+`chars` are then the translation's, for that is what is predicted.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +33,11 @@ Stored = NDArray[np.uint16] | NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Counts:
-    """What one shard holds; `unknown` counts the UNK among the tokens, END belongs to the tokens."""
+    """What one shard holds; `unknown` counts the UNK among the tokens and targets, END belongs to both."""
 
     documents: int = 0
     tokens: int = 0
+    targets: int = 0
     words: int = 0
     chars: int = 0
     unknown: int = 0
@@ -52,7 +56,8 @@ class EncodedDocuments:
         offsets: (documents + 1,) int64, where each document starts in `ids`.
         sentences: (S,) start of each sentence within its document.
         sentence_offsets: (documents + 1,) int64, where each document's sentences start in `sentences`.
-        words, chars: (documents,) counts of the raw text.
+        words, chars: (documents,) counts of the raw text, of the targets' where there are some.
+        targets, target_offsets: the other half of each pair, as `ids` and `offsets`; None where documents stand alone.
     """
 
     ids: NDArray[np.int32]
@@ -61,6 +66,8 @@ class EncodedDocuments:
     sentence_offsets: NDArray[np.int64]
     words: Sequence[int]
     chars: Sequence[int]
+    targets: NDArray[np.int32] | None = None
+    target_offsets: NDArray[np.int64] | None = None
 
 
 def id_type(vocab_size: int) -> pa.DataType:
@@ -68,8 +75,12 @@ def id_type(vocab_size: int) -> pa.DataType:
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
-def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: int) -> Counts:
-    """Write one Arrow IPC file, a record batch for each of `batches`; returns what it holds."""
+def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: int, pairs: bool = False) -> Counts:
+    """Write one Arrow IPC file, a record batch for each of `batches`; returns what it holds.
+
+    Args:
+        pairs: whether the batches have targets.
+    """
     ids_type = id_type(vocab_size)
     schema = pa.schema(
         [
@@ -77,26 +88,38 @@ def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: 
             ("sentences", pa.large_list(pa.uint32())),
             ("words", pa.uint32()),
             ("chars", pa.uint32()),
+            *([("targets", pa.large_list(ids_type))] if pairs else []),
         ]
     )
     counts = Counts()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
+            targets = np.empty(0, dtype=np.int32)
             columns = [
-                pa.LargeListArray.from_arrays(batch.offsets, pa.array(batch.ids.astype(ids_type.to_pandas_dtype()))),
+                _lists(batch.ids, batch.offsets, ids_type),
                 pa.LargeListArray.from_arrays(batch.sentence_offsets, pa.array(batch.sentences.astype(np.uint32))),
                 pa.array(batch.words, type=pa.uint32()),
                 pa.array(batch.chars, type=pa.uint32()),
             ]
+            if pairs:
+                assert batch.targets is not None
+                assert batch.target_offsets is not None
+                targets = batch.targets
+                columns.append(_lists(targets, batch.target_offsets, ids_type))
             writer.write_batch(pa.record_batch(columns, schema=schema))
             counts += Counts(
                 documents=len(batch.words),
                 tokens=len(batch.ids),
+                targets=len(targets),
                 words=int(np.sum(batch.words, dtype=np.int64)),
                 chars=int(np.sum(batch.chars, dtype=np.int64)),
-                unknown=int(np.count_nonzero(batch.ids == UNK)),
+                unknown=int(np.count_nonzero(batch.ids == UNK) + np.count_nonzero(targets == UNK)),
             )
     return counts
+
+
+def _lists(ids: NDArray[np.int32], offsets: NDArray[np.int64], ids_type: pa.DataType) -> pa.Array:
+    return pa.LargeListArray.from_arrays(offsets, pa.array(ids.astype(ids_type.to_pandas_dtype())))
 
 
 class TokenStore:
@@ -107,6 +130,7 @@ class TokenStore:
 
     Attributes:
         documents, tokens, words, chars: totals of the split.
+        predicted: tokens that a model of this text predicts: all, or those of the targets where it holds pairs.
         dtype: of the stored ids, uint16 or uint32.
         offsets: (documents + 1,) int64, where each document starts in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.
@@ -132,6 +156,7 @@ class TokenStore:
         self.dtype = np.dtype(id_type(self.vocab_size).to_pandas_dtype())
         self._tokens: list[Stored] = []
         self._sentences: list[tuple[NDArray[np.int64], NDArray[np.uint32]]] = []
+        self._targets: list[tuple[NDArray[np.int64], Stored]] = []
         offsets: list[NDArray[np.int64]] = [np.zeros(1, dtype=np.int64)]
         words: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
         chars: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
@@ -139,20 +164,15 @@ class TokenStore:
         for name in manifest.facts["shards"][split]:
             path = directory / name
             for batch in _record_batches(path):
-                # `.values` and `.offsets` are views of the map: a batch is never sliced here.
-                tokens = batch.column("tokens")
-                values = tokens.values.to_numpy(zero_copy_only=True)
+                # Views of the map: a batch is never sliced here.
+                begins, values = _views(batch.column("tokens"))
                 if values.dtype != self.dtype:
                     raise ArtifactError(f"{path}: holds {values.dtype} ids, its manifest says {self.dtype}")
-                sentences = batch.column("sentences")
                 self._tokens.append(values)
-                self._sentences.append(
-                    (
-                        sentences.offsets.to_numpy(zero_copy_only=True),
-                        sentences.values.to_numpy(zero_copy_only=True),
-                    )
-                )
-                offsets.append(tokens.offsets.to_numpy(zero_copy_only=True)[1:] + total)
+                self._sentences.append(_views(batch.column("sentences")))
+                if "targets" in batch.schema.names:
+                    self._targets.append(_views(batch.column("targets")))
+                offsets.append(begins[1:] + total)
                 words.append(batch.column("words").to_numpy(zero_copy_only=True))
                 chars.append(batch.column("chars").to_numpy(zero_copy_only=True))
                 total += len(values)
@@ -163,6 +183,7 @@ class TokenStore:
         self.tokens = total
         self.words = int(self.words_per_document.sum(dtype=np.int64))
         self.chars = int(self.chars_per_document.sum(dtype=np.int64))
+        self.predicted = sum(len(values) for _, values in self._targets) if self._targets else total
         # Where each record batch begins, in tokens and in documents.
         self._first_token = np.cumsum([0, *map(len, self._tokens)], dtype=np.int64)
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
@@ -203,10 +224,36 @@ class TokenStore:
         inside = index - int(self._first_document[part])
         return starts[offsets[inside] : offsets[inside + 1]]
 
+    def pair_lengths(self) -> NDArray[np.int64]:
+        """(documents, 2) ids of each document and of its target, END included.
+
+        Raises:
+            DataError: the documents have no targets.
+        """
+        if len(self._targets) < len(self._tokens):
+            raise DataError(
+                f"{self.directory}: holds no pairs; a family that learns to translate needs data.parallel and "
+                "tokenizer: parallel"
+            )
+        targets = [np.diff(begins) for begins, _ in self._targets]
+        return np.stack([np.diff(self.offsets), np.concatenate([np.empty(0, dtype=np.int64), *targets])], axis=1)
+
+    def target(self, index: int) -> Stored:
+        """The ids of a document's target, ending with END: a view of the map, in the stored type."""
+        part = self._part(index)
+        begins, values = self._targets[part]
+        inside = index - int(self._first_document[part])
+        return values[begins[inside] : begins[inside + 1]]
+
     def _part(self, index: int) -> int:
         if not 0 <= index < self.documents:
             raise IndexError(f"document {index} of {self.documents}")
         return int(np.searchsorted(self._first_document, index, side="right")) - 1
+
+
+def _views(lists: pa.Array) -> tuple[NDArray[np.int64], Any]:
+    """Offsets and values of a column of lists, as views of the map."""
+    return lists.offsets.to_numpy(zero_copy_only=True), lists.values.to_numpy(zero_copy_only=True)
 
 
 def _record_batches(path: Path) -> list[pa.RecordBatch]:

@@ -1,4 +1,5 @@
-"""The stage `tokenize`: a corpus as memory-mapped token ids, one Arrow shard for each Parquet shard.
+"""The stage `tokenize`: a corpus (of documents or of pairs) as memory-mapped token ids, one Arrow shard for each
+Parquet shard.
 
 Shards are append-only: what an earlier run made from a Parquet shard that is still the same stays as it is, so after
 new text arrives only the new shards are tokenized. Another tokenizer makes all of them anew.
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,10 @@ from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments
 
 #: Characters of text that are encoded together; one record batch each.
 BATCH_CHARACTERS: Final = 2 << 20
+#: The characters with Unicode's property White_Space.
+WHITE_SPACE: Final = (
+    "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + ("\u2028\u2029\u202f\u205f\u3000")
+)
 #: Below this many bytes of text, starting worker processes costs more than they save.
 PARALLEL_BYTES: Final = 64 << 20
 
@@ -84,6 +89,31 @@ def tokenize(job: TokenizeJob) -> Path:
     return job.output
 
 
+def encode_corpus(rows: Iterable[tuple[str, ...]], *, tokenizer: Tokenizer) -> Iterator[EncodedDocuments]:
+    """Encode the rows of a corpus, documents (text,) or pairs (text, target), some at a time."""
+    texts: list[tuple[str, ...]] = []
+    size = 0
+    for row in rows:
+        texts.append(row)
+        size += sum(map(len, row))
+        if size >= BATCH_CHARACTERS:
+            yield _encode_rows(texts, tokenizer=tokenizer)
+            texts, size = [], 0
+    if texts:
+        yield _encode_rows(texts, tokenizer=tokenizer)
+
+
+def _encode_rows(rows: list[tuple[str, ...]], *, tokenizer: Tokenizer) -> EncodedDocuments:
+    texts, *targets = map(list, zip(*rows, strict=True))
+    encoded = encode_documents(texts, tokenizer=tokenizer)
+    for column in targets:
+        other = encode_documents(column, tokenizer=tokenizer)
+        encoded = replace(
+            encoded, targets=other.ids, target_offsets=other.offsets, words=other.words, chars=other.chars
+        )
+    return encoded
+
+
 def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocuments:
     """Encode whole documents sentence by sentence, which gives the same ids as encoding them whole."""
     sentences: list[str] = []
@@ -93,10 +123,15 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
         segmenter = tokenizer.segmentation.choose(text)
         starts = sentence_starts(text, thai=segmenter is SEGMENTERS["thai"])
         parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        spaced = parts if segmenter is None else [insert_spaces(part, segmenter)[0] for part in parts]
-        words.append(sum(len(part.split()) for part in spaced))
+        if tokenizer.leads_with_space:
+            parts = _spaces_first(parts)
+        cut = [
+            (part, []) if segmenter is None else insert_spaces(part, segmenter, tokenizer.separator) for part in parts
+        ]
+        # Every insertion makes two words of one.
+        words.append(sum(len(part.split()) for part in parts) + sum(len(inserted) for _, inserted in cut))
         per_document.append(len(parts))
-        sentences.extend(spaced if tokenizer.segmented else parts)
+        sentences.extend([spaced for spaced, _ in cut] if tokenizer.segmented else parts)
     ids, offsets = tokenizer.encode_ragged(sentences)
     return join_sentences(
         ids,
@@ -105,6 +140,13 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
         words=words,
         chars=[len(text) for text in texts],
     )
+
+
+def _spaces_first(parts: list[str]) -> list[str]:
+    """The parts of a text with the white space at the end of each moved to the beginning of the next."""
+    ends = [part.rstrip(WHITE_SPACE) for part in parts[:-1]]
+    spaces = [part[len(end) :] for part, end in zip(parts, ends, strict=False)]
+    return [space + end for space, end in zip(["", *spaces], [*ends, *parts[-1:]], strict=True)]
 
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
@@ -172,32 +214,21 @@ def _work(path: Path, into: Path) -> Counts:
 
 def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[int], object]) -> Counts:
     def batches() -> Iterator[EncodedDocuments]:
-        for texts in _text_batches(path):
-            yield encode_documents(texts, tokenizer=tokenizer)
-            advance(len(texts))
+        for encoded in encode_corpus(corpus.read_rows(path), tokenizer=tokenizer):
+            yield encoded
+            advance(len(encoded.words))
 
-    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size)
-
-
-def _text_batches(path: Path) -> Iterator[list[str]]:
-    """Documents of one Parquet shard in lists of about BATCH_CHARACTERS characters."""
-    texts: list[str] = []
-    size = 0
-    for text in corpus.read_shard(path):
-        texts.append(text)
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
+    return write_shard(into, batches(), vocab_size=tokenizer.vocab_size, pairs=corpus.holds_pairs(path))
 
 
 def _metrics(shards: list[Counts]) -> dict[str, float]:
     """Totals and rates of a split."""
     total = sum(shards, Counts())
-    return asdict(total) | {
+    counts = asdict(total)
+    if not total.targets:
+        del counts["targets"]
+    return counts | {
         "shards": len(shards),
-        "tokens_per_word": total.tokens / max(1, total.words),
-        "unknown_rate": total.unknown / max(1, total.tokens),
+        "tokens_per_word": (total.targets or total.tokens) / max(1, total.words),
+        "unknown_rate": total.unknown / max(1, total.tokens + total.targets),
     }

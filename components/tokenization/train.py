@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import Section, TokenizerSettings
+from components.config import PublishedVocabulary, Section, TokenizerKind, TokenizerSettings
 from components.errors import DataError
+from components.importing.vocabularies import published_tokenizer
 from components.ingestion import corpus
-from components.tokenization.base import Tokenizer
+from components.tokenization.base import Tokenizer, tokenizer_class
+from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
 from components.tokenization.measure import measure
+from components.tokenization.open_word import train_open_word
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END
+from components.tokenization.unigram import train_unigram
 from components.tokenization.word import train_word
 from components.tokenization.wordpiece import train_wordpiece
 
@@ -33,33 +37,51 @@ class TokenizerJob(Section):
 
     Attributes:
         corpus: directory of the ingest stage; its train split is read.
+        pairs: another, of pairs, whose two sides are read as well; the counts of the pieces are then those of the
+            targets, which is what a translator's output layer starts at.
         output: directory of the tokenizer.
     """
 
     corpus: Path
+    pairs: Path | None = None
     output: Path
-    kind: Literal["wordpiece", "word", "char"]
+    kind: TokenizerKind
     settings: TokenizerSettings
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`; returns `job.output`.
+    """Learn the vocabulary of `job.kind` from `job.corpus`, or take a published one; returns `job.output`.
 
     Raises:
-        ArtifactError: the corpus is incomplete or damaged.
+        ArtifactError: the corpus is incomplete or damaged; a published vocabulary that is not what was named.
         DataError: the corpus is empty or gives fewer pieces than the settings ask for.
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     texts = list(sample(job.corpus, megabytes=job.settings.sample_megabytes))
     if not texts:
         raise DataError(f"{job.corpus}: the train split holds no documents; give ingest more text")
+    targets: list[str] = []
+    if job.pairs is not None:
+        pairs = list(sample_rows(job.pairs, megabytes=job.settings.sample_megabytes))
+        texts += [side for pair in pairs for side in pair]
+        targets = [target for _, target in pairs]
     segmentation = settle(job.settings.segmenter, texts)
-    spaced = [segmentation.spaced(text) for text in texts]
-    # A character vocabulary knows nothing of the spaces that segmentation inserts.
-    tokenizer = fit(
-        texts if job.kind == "char" else spaced, kind=job.kind, settings=job.settings, segmentation=segmentation
-    )
-    report = report_on_words(tokenizer, count_words(spaced))
+    cls = tokenizer_class(job.kind)
+
+    def cut(texts: list[str]) -> list[str]:
+        # A character vocabulary knows nothing of what segmentation inserts.
+        return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
+
+    published = getattr(job.settings, job.kind, None)
+    if isinstance(published, PublishedVocabulary) and published.source is not None:
+        tokenizer = published_tokenizer(Path(published.source), kind=job.kind, digest=published.digest)
+        segmentation = tokenizer.segmentation
+        count_pieces(tokenizer, cut(texts))
+    else:
+        tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
+    if targets:
+        count_pieces(tokenizer, cut(targets))
+    report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
     metrics = {name: value for name, value in report.items() if isinstance(value, int | float)} | {
         "sample_documents": len(texts),
         "sample_characters": sum(map(len, texts)),
@@ -91,19 +113,36 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
         tokenizer = train_char(texts, settings=settings.char, segmentation=segmentation)
     elif kind == "word":
         tokenizer = train_word(texts, settings=settings.word, segmentation=segmentation)
+    elif kind == "open_word":
+        tokenizer = train_open_word(texts, settings=settings.word, segmentation=segmentation)
+    elif kind == "bpe":
+        tokenizer = train_bpe(texts, settings=settings.bpe, segmentation=segmentation)
+    elif kind == "unigram":
+        tokenizer = train_unigram(texts, settings=settings.unigram, segmentation=segmentation)
     else:
         tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
+    count_pieces(tokenizer, texts)
+    return tokenizer
+
+
+def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Let a tokenizer carry how often each piece stands in `texts`, END once in each."""
     ids, _ = tokenizer.encode_ragged(texts)
     tokenizer.frequencies = np.bincount(ids, minlength=tokenizer.vocab_size).astype(np.int64)
     tokenizer.frequencies[END] = len(texts)
-    return tokenizer
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
     """Documents of the train split, about `megabytes` of text at most, spread evenly over it; always the same ones."""
-    size = sum(measure(shard).text_bytes for shard in corpus.shards(directory, "train"))
-    share = min(1.0, megabytes * 1e6 / max(1, size))
-    for number, text in enumerate(corpus.read_documents(directory, split="train")):
+    for text, *_ in sample_rows(directory, megabytes=megabytes):
+        yield text
+
+
+def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
+    """What `sample` takes, with the target where the corpus holds pairs."""
+    shards = corpus.shards(directory, "train")
+    share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
+    for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
         # Document n is taken when n * share passes a whole number: evenly, without a random choice.
         if int((number + 1) * share) > int(number * share):
-            yield text
+            yield row

@@ -34,8 +34,11 @@ class WordPieceTokenizer(BertWordsTokenizer):
             vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD, continuing_subword_prefix="##"
         )
 
-    def _continues(self, id_: int) -> bool:
-        return self.pieces[id_].startswith("##")
+    def continues(self, id_: int) -> bool:
+        return self.pieces[id_].startswith("##") and len(self.pieces[id_]) > 2
+
+    def surface(self, id_: int) -> str:
+        return self.pieces[id_][2:] if self.continues(id_) else self.pieces[id_]
 
 
 def train_wordpiece(
@@ -54,11 +57,13 @@ def train_wordpiece(
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = count_words(texts, cutter)
-    alphabet, continuing = _alphabet(words, limit=max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE)))
+    alphabet, continuing = frequent_characters(
+        words, limit=max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
+    )
     learner = Backend(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     learner.train_from_iterator(
-        _repeated(words),
+        repeated(words),
         trainers.WordPieceTrainer(
             vocab_size=settings.vocabulary,
             min_frequency=settings.min_frequency,
@@ -77,14 +82,14 @@ def train_wordpiece(
     )
 
 
-def _repeated(words: Counter[str]) -> Iterator[str]:
+def repeated(words: Counter[str]) -> Iterator[str]:
     """Texts in which each word stands as often as it was counted, at most REPEATS times in one text."""
     for word, count in words.items():
         for start in range(0, count, REPEATS):
             yield " ".join([word] * min(REPEATS, count - start))
 
 
-def _alphabet(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
+def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
     """The `limit` most frequent characters, sorted, and those of them that stand inside or at the end of a word."""
     counts: Counter[str] = Counter()
     inside: set[str] = set()
@@ -96,7 +101,7 @@ def _alphabet(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]
     return alphabet, [character for character in alphabet if character in inside]
 
 
-def check_size(given: int, *, asked: int, key: str) -> None:
+def check_size(given: int, *, asked: int, key: str, remedy: str = "lower min_frequency, or ") -> None:
     """Refuse a vocabulary of another size than was asked for.
 
     Raises:
@@ -104,8 +109,8 @@ def check_size(given: int, *, asked: int, key: str) -> None:
     """
     if given < asked:
         raise DataError(
-            f"{key}: {asked} pieces are more than the corpus can give ({given}); set it to {given} or less, lower "
-            "min_frequency, or add text"
+            f"{key}: {asked} pieces are more than the corpus can give ({given}); set it to {given} or less, {remedy}"
+            "add text"
         )
     if given > asked:
         raise DataError(

@@ -14,7 +14,7 @@ import torch
 from components import cluster, models, training
 from components.artifacts import Draft, read_manifest
 from components.config import ClusterSettings
-from components.errors import ArtifactError, TrainingError
+from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import load_encoder, save_encoder
 from components.progress import Progress
@@ -29,6 +29,8 @@ from components.training.world import World
 
 #: Settings that change nothing in what is learned.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
+#: Columns of curve.csv.
+CURVE = ("step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm")
 
 
 @dataclass(frozen=True)
@@ -53,28 +55,32 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
     Raises:
         ArtifactError: an input is incomplete, or the tokens were not made with this tokenizer.
-        ConfigError: sizes of the model that do not exist.
+        ConfigError: sizes of the model that do not exist, or a window longer than its positions.
         TrainingError: training cannot go on.
     """
     _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
-    per_step = run.training.batch_size * run.training.window
-    steps = checkpoints.steps()
-    done = steps[-1] * per_step if steps else 0
-    with Progress(run.name, total=run.steps * per_step, unit="tok", done=done) as bar:
-        reached = float(done)
+    counted, unit = ("tokens", "tok") if run.training.tokens else ("seconds", "s")
+    total = run.steps * run.step_tokens if run.steps else run.training.seconds
+    stored = checkpoints.latest() if checkpoints.steps() else None
+    done = float(stored.numbers["progressed"][counted]) if stored else 0.0
+    with Progress(run.name, total=total, unit=unit, done=done, rate=counted == "tokens") as bar:
+        reached = done
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
             # After a worker was lost, some steps are done again: the line waits until they are.
-            advance = max(0.0, min(numbers["tokens"], run.steps * per_step) - reached)
+            advance = max(0.0, numbers[counted] - reached)
             reached += advance
-            bar.advance(advance, **{name: f"{value:.3f}" for name, value in numbers.items() if name != "tokens"})
+            shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
+            if counted == "seconds" and numbers["seconds"]:
+                shown["tok/s"] = f"{numbers['tokens'] / numbers['seconds']:,.0f}"
+            bar.advance(advance, **shown)
 
         cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
     checkpoint = checkpoints.latest()
-    if checkpoint is None or checkpoint.step < run.steps:
+    if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
     model = start_model(run)
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
@@ -92,7 +98,7 @@ def write_encoder(
     progressed = trained.progressed
     numbers: dict[str, Any] = {
         "tokens": progressed.tokens,
-        "steps": run.steps,
+        "steps": progressed.steps,
         "seconds": round(progressed.seconds, 2),
         "tokens_per_second": round(progressed.tokens / max(progressed.seconds, 1e-9), 1),
         "workers": progressed.workers,
@@ -105,9 +111,8 @@ def write_encoder(
         **(metrics or {}),
     }
     write_json(draft.path / "metrics.json", numbers)
-    columns = ["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="")
+        writer = csv.DictWriter(file, CURVE, restval="")
         writer.writeheader()
         writer.writerows(progressed.curve)
     draft.facts |= {
@@ -142,9 +147,18 @@ def _check(run: LanguageModelRun) -> None:
     if run.parent is None:
         # Says what is wrong with the sizes without making the weights.
         with torch.device("meta"):
-            start_model(run)
-    elif (found := load_encoder(run.parent).family) != run.family:
-        raise ArtifactError(f"{run.parent}: holds {found!r}; run the pretrain stage of {run.family} first")
+            model = start_model(run)
+    else:
+        parent = load_encoder(run.parent)
+        if parent.family != run.family:
+            raise ArtifactError(f"{run.parent}: holds {parent.family!r}; run the pretrain stage of {run.family} first")
+        model = parent.model
+    window, positions = run.training.window, model.max_tokens
+    if positions is not None and window > positions:
+        raise ConfigError(
+            f"{run.name}: training.window {window} is longer than the model's {positions} positions; lower it, or "
+            "pretrain a model with more (model.positions)"
+        )
 
 
 def _key(run: LanguageModelRun) -> str:

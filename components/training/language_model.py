@@ -17,7 +17,6 @@ from pydantic import Field
 
 from components.config import LanguageModelTraining, Section
 from components.errors import TrainingError
-from components.models import family
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.tokenization import load_tokenizer, overlap
@@ -28,8 +27,8 @@ from components.training.groups import decayed
 from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.perplexity import heldout_sampler, measure
-from components.training.precision import choose
-from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.precision import Precision, choose
+from components.training.samplers import WindowSampler, sampler_for
 from components.training.vectors import cooccurrence_vectors, start_embeddings
 from components.training.world import Worker, World
 
@@ -38,6 +37,10 @@ CURVE_POINTS = 20
 CURVE_PIECES = 4096
 #: Pieces over which perplexity is measured before and after.
 FINAL_PIECES = 32_768
+#: A budget in seconds: steps are timed for at most this share of it and this many, after some that warm up.
+MEASURED_SHARE = 0.03
+MEASURED_STEPS = 200
+WARM_UP_STEPS = 3
 #: Steps between two exchanges on whether a checkpoint is due, where several workers must agree.
 AGREE_EVERY = 10
 
@@ -66,15 +69,21 @@ class LanguageModelRun(Section):
     key: str = ""
 
     @property
-    def steps(self) -> int:
-        """Steps that take in the token budget."""
-        return max(1, round(self.training.tokens / (self.training.batch_size * self.training.window)))
+    def step_tokens(self) -> int:
+        """Input tokens of a step, on average."""
+        return self.training.batch_size * self.training.window
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that take in the token budget; None where the budget is time."""
+        return None if self.training.tokens is None else max(1, round(self.training.tokens / self.step_tokens))
 
 
 @dataclass
 class Progressed:
-    """What a run has to show so far; stored in every checkpoint."""
+    """What a run has to show so far; stored in every checkpoint. `steps` is how many it will take."""
 
+    steps: int = 0
     seconds: float = 0.0
     tokens: int = 0
     workers: int = 1
@@ -90,16 +99,18 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     world = worker.world
     model = start_model(run).to(world.device)
     settings = run.training
-    sampler_name = family(run.family).sampler
-    sampler = SAMPLERS[sampler_name](
+    pieces = load_tokenizer(run.tokenizer).pieces
+    sampler = sampler_for(
+        run.family,
         TokenStore(run.tokens, "train"),
+        config=model.config,
+        pieces=pieces,
         batch_size=settings.batch_size,
         window=settings.window,
         seed=run.seed,
-        vocabulary=model.config.vocabulary,
         jitter=settings.window_jitter,
     )
-    heldout = _Heldout(run, model, sampler_name, world)
+    heldout = _Heldout(run, model, pieces, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
     checkpoint = checkpoints.latest()
     if checkpoint is None:
@@ -108,8 +119,9 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
         precision = world.share(choose(model, batch, settings.precision, world.device))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
-        progressed = Progressed(before=heldout.measure(state, pieces=FINAL_PIECES))
-        # Holds the choice of precision, so that whatever comes next, every attempt computes alike.
+        steps = run.steps or world.share(_steps_in_time(run, sampler, precision, world))
+        progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
+        # Holds what a clock decided (precision, steps), so that whatever comes next, every attempt computes alike.
         _save(checkpoints, state, progressed, world)
     else:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
@@ -128,7 +140,7 @@ def _train(
     progressed: Progressed,
     worker: Worker,
 ) -> None:
-    world, total = worker.world, run.steps
+    world, total = worker.world, progressed.steps
     saved = clock = time.perf_counter()
     for report in train(state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world):
         now = time.perf_counter()
@@ -139,29 +151,52 @@ def _train(
             _add_point(progressed, report, heldout.measure(state, pieces=CURVE_PIECES))
             if state.average is not None and state.average.begins is None:
                 measured = [point["heldout"] for point in progressed.curve if "heldout" in point]
-                state.average.begins = report.step if non_monotone(measured) else None
+                if non_monotone(measured):
+                    state.average.begin(report.step)
         if last:
             progressed.after = heldout.measure(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
             _save(checkpoints, state, progressed, world)
             saved = time.perf_counter()
         shown = {"loss": progressed.losses[-1]} if progressed.losses else {}
-        worker.publish({"tokens": float(progressed.tokens), **shown})
+        worker.publish({"tokens": float(progressed.tokens), "seconds": progressed.seconds, **shown})
         clock = time.perf_counter()
+
+
+def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
+    """Steps that fit into the budget of seconds, by the median time of some steps of a model of its own."""
+    settings = run.training
+    assert settings.seconds is not None
+    model = start_model(run).to(world.device)
+    state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
+    times: list[float] = []
+    clock = began = time.perf_counter()
+    for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):
+        if world.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        times.append(now - clock)
+        clock = now
+        # Workers exchange gradients in every step, so all of them must take the same number.
+        if world.share(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
+            break
+    return max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times))))
 
 
 class _Heldout:
     """Held-out text of a run, ready to be measured at any time."""
 
-    def __init__(self, run: LanguageModelRun, model: LanguageModel, sampler: str, world: World) -> None:
+    def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
+        self.family = run.family
         self.store = TokenStore(run.tokens, "heldout")
         self.world = world
         self.sampler = heldout_sampler(
-            sampler,
+            run.family,
             self.store,
+            config=model.config,
+            pieces=pieces,
             batch_size=run.training.batch_size,
             window=run.training.window,
-            vocabulary=model.config.vocabulary,
             workers=world.size,
         )
 
@@ -173,7 +208,15 @@ class _Heldout:
         assert isinstance(model, LanguageModel)
         if state.average is not None:
             state.average.swap()
-        measured = measure(model, self.sampler, self.store, pieces=pieces, precision=state.precision, world=self.world)
+        measured = measure(
+            model,
+            self.sampler,
+            self.store,
+            family=self.family,
+            pieces=pieces,
+            precision=state.precision,
+            world=self.world,
+        )
         if state.average is not None:
             state.average.swap()
         return measured.named("")
@@ -245,11 +288,13 @@ def start_model(run: LanguageModelRun) -> LanguageModel:
             settings=run.model,
             tokenizer=tokenizer.kind,
         )
+        model.bind(tokenizer)
         model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
         return model
     encoder = load_encoder(run.parent)
     if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
         encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
+        encoder.model.bind(tokenizer)
         # New pieces have no frequency yet, and shared ones that of the other corpus.
         encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     return encoder.model

@@ -15,7 +15,10 @@ EMA_DECAY = 0.999
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
-    """AdamW (one fused kernel over all parameters) or SGD; `asgd` is SGD whose weights are averaged beside it."""
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, one fused kernel over all parameters each.
+
+    `asgd` is SGD whose weights are averaged beside it. The decay is decoupled in AdamW, an L2 penalty in the others.
+    """
     options = [
         {
             "params": list(group.parameters),
@@ -25,6 +28,8 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
     ]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)
 
 
@@ -32,9 +37,9 @@ class WeightAverage:
     """A running average of the weights, kept beside them.
 
     `ema`: average += (1 - d) * (weights - average), with d = min(0.999, (1 + t) / (10 + t)) so that the first steps do
-    not weigh for ever. `asgd`: the plain mean of the weights since `begins` (Polyak and Juditsky 1992); while `begins`
-    is None nothing is averaged and the weights themselves stand for the average (the non-monotone trigger of NT-ASGD,
-    Merity et al. 2018, sets it).
+    not weigh for ever. `asgd`: the plain mean of the weights after the steps beyond `begins` (Polyak and Juditsky
+    1992); while `begins` is None nothing is averaged and the weights themselves stand for the average (the
+    non-monotone trigger of NT-ASGD, Merity et al. 2018, sets it).
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
@@ -43,6 +48,11 @@ class WeightAverage:
         self.begins = begins
         self.count = 0
         self.tensors = [parameter.detach().clone() for parameter in self.parameters]
+
+    def begin(self, step: int) -> None:
+        """Average from the weights as they are after `step` steps, those included (algorithm 1: T = k)."""
+        self.begins = step - 1
+        self.update(step)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -69,11 +79,12 @@ class WeightAverage:
 
 
 def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
-    """Whether the last held-out loss is worse than the best of those more than `patience` checks ago.
+    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n.
 
-    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1; n = 5).
+    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1), with n = `patience`; the paper's is 5 too.
     """
-    return len(losses) > patience and losses[-1] > min(losses[:-patience])
+    *earlier, last = losses or [0.0]
+    return len(earlier) > patience and last > min(earlier[:-patience])
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
 
 from components.errors import DataError
-from components.models.base import Carry, LanguageModel
+from components.models import family as family_named
+from components.models.base import Carry, LanguageModel, ModelConfig
 from components.tokenization.store import TokenStore
 from components.training.precision import Precision, computing
-from components.training.samplers import SAMPLERS, WindowSampler
+from components.training.samplers import WindowSampler, sampler_for
 from components.training.world import World
 
 #: The held-out batches do not depend on the run's seed: all runs are measured on the same ones.
@@ -23,40 +25,56 @@ class Perplexity:
     """What was measured on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model).
+        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model; of a piece of
+            the translation, for a translator, whose words and characters count below); for a static family, whose loss
+            is no likelihood of the text, the mean of its objective and all there is to say.
+        pieces: how many were predicted.
         perplexity: e^loss.
         perplexity_per_word: e^(loss * pieces / words), comparable across tokenizers. For a masked model it is built
             the same way from masked pieces, and comparable only with other masked models.
         bits_per_character: loss * pieces / characters / ln 2.
-        pieces: how many were predicted.
     """
 
     loss: float
-    perplexity: float
-    perplexity_per_word: float
-    bits_per_character: float
     pieces: int
+    perplexity: float | None = None
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
 
     def named(self, prefix: str) -> dict[str, float]:
-        """The numbers as entries of a metrics file, each name beginning with `prefix`."""
-        return {f"{prefix}{name}": value for name, value in asdict(self).items()}
+        """What there is, as entries of a metrics file, each name beginning with `prefix`."""
+        return {f"{prefix}{name}": value for name, value in asdict(self).items() if value is not None}
 
 
 def heldout_sampler(
-    name: str, store: TokenStore, *, batch_size: int, window: int, vocabulary: int, workers: int
+    family: str,
+    store: TokenStore,
+    *,
+    config: ModelConfig,
+    pieces: Sequence[str],
+    batch_size: int,
+    window: int,
+    workers: int,
 ) -> WindowSampler | None:
     """Batches of held-out text in windows of constant length; None if there is too little text to measure anything."""
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:
-        return SAMPLERS[name](store, batch_size=rows, window=window, seed=SEED, vocabulary=vocabulary)
+        return sampler_for(family, store, config=config, pieces=pieces, batch_size=rows, window=window, seed=SEED)
     except DataError:
         return None
 
 
 @torch.no_grad()
 def measure(
-    model: LanguageModel, sampler: WindowSampler, store: TokenStore, *, pieces: int, precision: Precision, world: World
+    model: LanguageModel,
+    sampler: WindowSampler,
+    store: TokenStore,
+    *,
+    family: str,
+    pieces: int,
+    precision: Precision,
+    world: World,
 ) -> Perplexity:
     """Predict about `pieces` held-out pieces (all, if there are fewer), the same ones every time.
 
@@ -64,6 +82,7 @@ def measure(
 
     Args:
         store: what `sampler` draws from; its counts turn the loss a piece into one a word and a character.
+        family: the model's; what it learns decides what its loss means.
     """
     model.eval()
     wanted = min(pieces, store.tokens)
@@ -80,12 +99,14 @@ def measure(
         step += 1
     total_nats, predicted = world.total(sums).tolist()
     loss = total_nats / max(1.0, predicted)
+    if family_named(family).objective == "static":
+        return Perplexity(loss=loss, pieces=int(predicted))
     return Perplexity(
         loss=loss,
-        perplexity=_exp(loss),
-        perplexity_per_word=_exp(loss * store.tokens / max(1, store.words)),
-        bits_per_character=loss * store.tokens / max(1, store.chars) / math.log(2),
         pieces=int(predicted),
+        perplexity=_exp(loss),
+        perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
+        bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
     )
 
 

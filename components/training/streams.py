@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -24,14 +26,14 @@ class StreamSampler(WindowSampler):
     equal length. Row b of every batch goes on in lane b where the row of the step before ended, and the next epoch
     goes on where the lane ended. Batch: `tokens` (B, T) and `targets` (B, T), the pieces one further on.
 
+    A model whose config says `direction: backward` gets the stream read from its end.
+
     T varies as in AWD-LSTM: around `window`, seldom around half of it, with the rate scaled by T / `window`. Lengths
     are drawn in pairs, `window` + d and `window` - d, so step 2k begins at 2k * `window` of its lane.
     """
 
-    def __init__(
-        self, store: Tokens, *, batch_size: int, window: int, seed: int, vocabulary: int, jitter: float = 0
-    ) -> None:
-        super().__init__(store, batch_size=batch_size, window=window, seed=seed, vocabulary=vocabulary, jitter=jitter)
+    def __init__(self, store: Tokens, *, batch_size: int, **options: Any) -> None:
+        super().__init__(store, batch_size=batch_size, **options)
         self.lane = store.tokens // batch_size
         self._orders: dict[int, tuple[Ids, Ids]] = {}
         self._buffers: dict[tuple[int, bool], tuple[int, Ids]] = {}
@@ -55,7 +57,8 @@ class StreamSampler(WindowSampler):
         return self.position(step)[1] / self.window
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        tokens, targets = self._windows(step, rank, world, backward=False)
+        backward = getattr(self.config, "direction", "forward") == "backward"
+        tokens, targets = self._windows(step, rank, world, backward=backward)
         return {"tokens": tokens, "targets": targets}
 
     def _windows(self, step: int, rank: int, world: int, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,6 +110,13 @@ class StreamSampler(WindowSampler):
             self._orders = {kept: value for kept, value in self._orders.items() if kept == epoch - 1}
             self._orders[epoch] = order, ends
         return self._orders[epoch]
+
+
+class PackedSampler(StreamSampler):
+    """`StreamSampler` in windows of one length, for models that carry nothing over and know only so many positions."""
+
+    def __init__(self, store: Tokens, *, jitter: float = 0, **options: Any) -> None:
+        super().__init__(store, **options)
 
 
 class BidirectionalStreamSampler(StreamSampler):

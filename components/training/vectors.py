@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.tokenization.special import FIRST_ORDINARY
+from components.training.cooccurrence import STRETCH, count_pairs
 from components.training.windows import Tokens
 
-#: Weight of a pair by its distance, as word2vec's shrinking window gives on average.
-DISTANCES: Final = {1: 1.0, 2: 0.8, 3: 0.6, 4: 0.4, 5: 0.2}
+#: Weight of a pair at distance 1, 2 ..., as word2vec's shrinking window gives on average.
+WEIGHTS: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
 #: Pieces that are counted, in stretches spread evenly over the text.
 MOST_PIECES: Final = 8_000_000
-STRETCH: Final = 65_536
 OVERSAMPLING: Final = 20
 ITERATIONS: Final = 4
 #: Ridge penalty of the map between two sets of vectors.
@@ -97,19 +97,15 @@ def _counts(store: Tokens, vocabulary: int) -> Tensor:
     stretches = max(1, min(store.tokens, MOST_PIECES) // STRETCH)
     length = min(STRETCH, store.tokens)
     starts = np.linspace(0, store.tokens - length, stretches).astype(np.int64)
-    text = np.stack([store.span(int(start), length) for start in starts])
-    places, weights = [], []
-    for distance, weight in DISTANCES.items():
-        if distance >= length:
-            break
-        pairs = (text[:, :-distance] * vocabulary + text[:, distance:]).ravel()
-        distinct, times = np.unique(pairs, return_counts=True)
-        left, right = np.divmod(distinct, vocabulary)
-        places += [np.stack([left, right]), np.stack([right, left])]
-        weights += [times * weight] * 2
+    keys, counts = count_pairs(
+        ((store.span(int(start), length), length) for start in starts), vocabulary=vocabulary, weights=WEIGHTS
+    )
+    low, high = torch.from_numpy(np.stack(np.divmod(keys, vocabulary)))
+    values = torch.from_numpy(counts.astype(np.float32))
+    # Both ways round; the two of a piece beside itself fall on one place and are added up.
     return torch.sparse_coo_tensor(
-        torch.from_numpy(np.concatenate(places, axis=1)),
-        torch.from_numpy(np.concatenate(weights).astype(np.float32)),
+        torch.stack([torch.cat([low, high]), torch.cat([high, low])]),
+        torch.cat([values, values]),
         (vocabulary, vocabulary),
         check_invariants=False,
     ).coalesce()

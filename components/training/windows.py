@@ -7,13 +7,14 @@ each worker is given its share of the rows. Nothing is kept between calls but re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.errors import DataError, TrainingError
-from components.models.base import Batch
+from components.models.base import Batch, ModelConfig
 
 Ids = NDArray[np.int64]
 
@@ -65,13 +66,24 @@ class WindowSampler(Sampler):
         seed: decides order, windows and masks.
         vocabulary: number of pieces, for random replacements.
         jitter: standard deviation of the window's length.
+        config: the model's, for samplers of families that set what is drawn (negatives, masks) there.
+        pieces: id -> piece, for samplers that look into pieces (whole words).
 
     Raises:
         DataError: the store holds fewer tokens than one batch needs rows.
     """
 
     def __init__(
-        self, store: Tokens, *, batch_size: int, window: int, seed: int, vocabulary: int, jitter: float = 0
+        self,
+        store: Tokens,
+        *,
+        batch_size: int,
+        window: int,
+        seed: int,
+        vocabulary: int,
+        jitter: float = 0,
+        config: ModelConfig | None = None,
+        pieces: Sequence[str] = (),
     ) -> None:
         if store.tokens < 2 * batch_size:
             raise DataError(
@@ -80,6 +92,7 @@ class WindowSampler(Sampler):
             )
         self.store, self.batch_size, self.window, self.seed = store, batch_size, window, seed
         self.vocabulary, self.jitter = vocabulary, jitter
+        self.config, self.pieces = config, pieces
 
     def _rows(self, rank: int, world: int) -> range:
         if self.batch_size % world:

@@ -10,7 +10,7 @@ import torch
 
 from components.adaptation.stage import adapt
 from components.artifacts import read_manifest
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import pretrain
@@ -53,6 +53,12 @@ def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[s
     torch.testing.assert_close(weights(job.output)["bias"], frequencies)
 
 
+def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "gpt", pretrained["gpt"], tmp_path, training=lm_settings(window=17))
+    with pytest.raises(ConfigError, match=r"training.window 17 is longer than the model's 16 positions; lower it, or"):
+        adapt(job)
+
+
 def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
@@ -63,6 +69,23 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     # The general text: before, what pretraining measured itself; after, more, for much is forgotten.
     assert metrics["general_before_perplexity_per_word"] == pytest.approx(told["perplexity_per_word"], rel=1e-4)
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
+
+
+def test_a_translator_goes_on_with_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
+    longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
+    pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
+    told = json.loads((pretrained / "metrics.json").read_text())
+    # A target has seven words and END; of these the perplexity is said, not of the source's pieces.
+    held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
+    assert held["targets"] == held["documents"] * 8 < held["tokens"]
+    assert told["perplexity_per_word"] == pytest.approx(told["perplexity"] ** (8 / 7))
+    job = adapt_job(inputs, "cove", pretrained, tmp_path, training=longer)
+    assert job.general_corpus.name == "general-parallel"
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["perplexity"] < metrics["before_perplexity"]
+    assert metrics["general_before_perplexity"] == pytest.approx(told["perplexity"], rel=1e-4)
+    # The general pairs in the domain's vocabulary: their words are hardly known there.
+    assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
 
 
 def test_the_general_vocabulary_may_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
@@ -84,3 +107,25 @@ def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path],
 def test_an_encoder_that_is_not_there(inputs: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
         adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))
+
+
+def test_a_published_model_goes_on_with_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    """Its vocabulary is that of neither corpus: what the general text loses is measured in its own pieces."""
+    from components.exporting.stage import export_encoder
+    from components.importing.stage import import_encoder
+
+    domain = pretrain_job(
+        inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",
+        tokenizer=inputs / "tokenizer" / "domain-wordpiece",
+    )  # fmt: skip
+    export_encoder(pretrain(domain), output=tmp_path / "published")
+    import_encoder(tmp_path / "published", output=tmp_path / "imported")
+    imported = load_encoder(tmp_path / "imported")
+    assert imported.tokenizer.frequencies is None
+    job = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "adapted")
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert {"general_before_perplexity_per_word", "general_after_perplexity_per_word"} <= metrics.keys()
+    assert load_encoder(job.output).trained
+    # Text cut by the imported vocabulary itself, which has no counts: nothing is re-mapped, the bias stays.
+    kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
+    torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -241,3 +242,20 @@ def test_predictions_that_are_missing_are_refused(job: EvaluateJob, task: Path) 
         draft.facts["examples"] = facts.digests
     with pytest.raises(ArtifactError, match="ulmfit-adapted, budget 2, seed 0 has 299 predictions for 300 test rows"):
         evaluate(job)
+
+
+def test_a_frozen_encoder_is_compared_with_its_tuned_twin_alone(
+    job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ACCURACY, "ulmfit-adapted-frozen", (0.6, 0.7))
+    monkeypatch.setitem(FAMILY, "ulmfit-adapted-frozen", ("ulmfit", "adapted-frozen"))
+    shutil.rmtree(job.finetuned / "ulmfit-adapted")
+    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted", "ulmfit-adapted-frozen"])
+    found = json.loads((evaluate(job) / "evaluation.json").read_text())
+    tuning = [entry for entry in found["statements"] if "frozen" in entry["text"]]
+    assert [(entry["kind"], entry["budget"], entry["holds"]) for entry in tuning] == [
+        ("tuning", 2, True),
+        ("tuning", 8, True),
+    ]
+    assert tuning[1]["text"].startswith("At 8 labels a class, ulmfit-adapted beats ulmfit-adapted-frozen")
+    assert set(found["benefits"]["ulmfit"]) == set(found["label_efficiency"]["ulmfit"]) == {"adapted"}

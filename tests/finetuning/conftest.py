@@ -12,10 +12,14 @@ import torch
 from components.artifacts import writing
 from components.config import ClusterSettings, FinetuneSettings, TaskSource, Training
 from components.finetuning.examples import ExamplesJob, examples
+from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
+from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
@@ -24,6 +28,16 @@ SIZES = {
     "ulmfit": {"embedding": 8, "hidden": 12, "layers": 2, "dropout_hidden": 0.1, "dropout_weight": 0.1},
     "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
     "flair": {"embedding": 6, "hidden": 8},
+    "transformer-xl": {"width": 16, "layers": 2, "heads": 2},
+    "xlnet": {"width": 16, "layers": 2, "heads": 2},
+    "elmo": {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6},
+    "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 24, "band": 4},
+    "roberta": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
+    "albert": {"width": 16, "embedding": 8, "layers": 2, "heads": 2, "positions": 24},
+    "word2vec": {"width": 8},
+    "glove": {"width": 8},
+    "fasttext": {"width": 8, "buckets": 50},
+    "cove": {"embedding": 6, "hidden": 4},
 }
 
 
@@ -67,13 +81,20 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
         none = Segmentation("none")
         words = [word for group in WORDS.values() for word in group] + FILLER
         digits = [str(digit) for digit in range(10)] + [f"##{digit}" for digit in range(10)]
-        tokenizer = (
-            CharTokenizer([*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none)
-            if family == "flair"
-            else WordPieceTokenizer(
+        tokenizer: Tokenizer
+        kind = FAMILIES[family].tokenizers[0]
+        if kind == "char":
+            tokenizer = CharTokenizer(
+                [*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none
+            )
+        elif kind in ("word", "open_word"):
+            # No digits: the numbers at the end of the texts are words that it has not seen.
+            cls = WordTokenizer if kind == "word" else OpenWordTokenizer
+            tokenizer = cls([*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True)
+        else:
+            tokenizer = WordPieceTokenizer(
                 [*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True
             )
-        )
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
         torch.manual_seed(1)

@@ -79,6 +79,18 @@ def test_layers_of_different_widths_cannot_be_added() -> None:
     features("all", widths=(256, 512, 256))
 
 
+@pytest.mark.parametrize("layers", ["last", "first", "mix", "all"])
+def test_word_vectors_are_their_only_layer(layers: str) -> None:
+    hidden = [torch.full((1, 3, 1), 2.0)]
+    assert features(layers, widths=(1,))(hidden, torch.tensor([3]))[0].tolist() == [2.0]
+
+
+@pytest.mark.parametrize("layers", ["second_to_last", "sum", "sum_last_four", "concat_last_four"])
+def test_word_vectors_have_no_layers_above(layers: str) -> None:
+    with pytest.raises(ConfigError, match=f"^layers: '{layers}' needs layers above the embedding, and there are none"):
+        features(layers, widths=(4,))
+
+
 def test_scalar_mix_is_elmos_formula() -> None:
     mix = ScalarMix(2)
     with torch.no_grad():

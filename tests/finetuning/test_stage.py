@@ -100,6 +100,16 @@ def test_every_family_learns_a_task_and_writes_all_of_it(family: str, method: st
     np.testing.assert_allclose(served, np.asarray(chosen), atol=1e-4)
 
 
+def test_a_backward_model_under_a_name_of_its_own(make_job, make_encoder, in_process, monkeypatch) -> None:
+    monkeypatch.setitem(SIZES["ulmfit"], "direction", "backward")
+    encoder = make_encoder("ulmfit")
+    job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
+    output = finetune(job)
+    assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-backward-adapted"}
+    served = load_classifier(output / "classifier").model.encoder
+    assert served.config.direction == "backward"  # type: ignore[attr-defined]
+
+
 def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_path: Path) -> None:
     whole = source.model_copy(update={"budgets": ["all"], "seeds": [0]})
     job = make_job(epochs=20, evaluations=5, unfreeze_epochs=0.5, discriminative=1.0, dropout=0.0)
@@ -282,3 +292,22 @@ def test_another_tokenizer_under_an_encoder_is_refused(make_job, in_process) -> 
     with pytest.raises(ArtifactError, match="tokenizer"):
         finetune(job)
     assert not job.output.exists()
+
+
+def test_the_frozen_encoder_is_scored_beside_the_tuned_one(make_job, in_process) -> None:
+    both = pq.read_table(finetune(make_job(name="both", frozen=True)) / "runs.parquet").to_pylist()
+    alone = pq.read_table(finetune(make_job(name="alone", method="features")) / "runs.parquet").to_pylist()
+    tuned = pq.read_table(finetune(make_job(name="tuned")) / "runs.parquet").to_pylist()
+    assert {row["system"]: row["start"] for row in both} == {
+        "ulmfit-adapted": "adapted",
+        "ulmfit-adapted-frozen": "adapted-frozen",
+    }
+    frozen = [row for row in both if row["start"] == "adapted-frozen"]
+    names = {"system": "ulmfit-adapted", "start": "adapted"}
+    assert [row | names for row in frozen] == alone
+    assert [row for row in both if row["start"] == "adapted"] == tuned
+
+
+def test_random_weights_are_never_scored_frozen(make_job, in_process) -> None:
+    output = finetune(make_job(trained=False, frozen=True))
+    assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import MANIFEST, digest_tree, read_manifest
-from components.config import CorpusSource, IngestSettings, NearDuplicates
+from components.config import CorpusSource, IngestSettings, NearDuplicates, ParallelSource
 from components.errors import ArtifactError, DataError
 from components.ingestion import dedup, stage
-from components.ingestion.corpus import read_documents, shards
+from components.ingestion.corpus import holds_pairs, read_documents, read_rows, shards
 from components.ingestion.stage import IngestJob, ingest
 
 
@@ -267,3 +267,57 @@ def test_thresholds_other_than_the_default(tmp_path: Path) -> None:
     for threshold, count in ((0.5, 2), (0.95, 3)):
         ingest(job(tmp_path, heldout=0, near_duplicates=NearDuplicates(threshold=threshold, permutations=128)))
         assert metrics(tmp_path)["kept"] == count
+
+
+def write_pairs(path: Path, pairs: list[tuple[str | None, str | None]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = ({"from": source, "to": target, "key": f"{path.stem}-{n}"} for n, (source, target) in enumerate(pairs))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def pair_job(folder: Path, **settings: Any) -> IngestJob:
+    source = ParallelSource(path=str(folder / "raw"), source="from", target="to", id="key")
+    return IngestJob(name="pairs", source=source, settings=IngestSettings(**settings), output=folder / "corpus")
+
+
+def test_pairs_count_as_one_document_each(tmp_path: Path) -> None:
+    first, second = sentence(1), sentence(2)
+    pairs = [(first, "one"), (f"<b>{second}</b>", "two "), (first, "one"), (first, "other"), (second, ""), (None, "x")]
+    write_pairs(tmp_path / "raw" / "a.jsonl", [*pairs, (sentence(3), "one")])
+    output = ingest(pair_job(tmp_path, heldout=0, near_duplicates=None))
+    (shard,) = shards(output)
+    assert holds_pairs(shard)
+    assert pq.read_table(shard).to_pylist() == [
+        {"id": "a-0", "text": first, "source": "a.jsonl", "target": "one"},
+        {"id": "a-1", "text": second, "source": "a.jsonl", "target": "two"},
+        {"id": "a-3", "text": first, "source": "a.jsonl", "target": "other"},
+        {"id": "a-6", "text": sentence(3), "source": "a.jsonl", "target": "one"},
+    ]
+    assert list(read_rows(shard)) == [(first, "one"), (second, "two"), (first, "other"), (sentence(3), "one")]
+    found = metrics(tmp_path)
+    assert (found["dropped_exact_duplicate"], found["dropped_empty"], found["kept"]) == (1, 2, 4)
+    assert found["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
+
+
+def test_pairs_that_are_much_alike_and_new_files(tmp_path: Path) -> None:
+    text = sentence(1, count=100)
+    write_pairs(tmp_path / "raw" / "m.jsonl", [(text, "one"), (text, "another"), (sentence(2), "two")])
+    output = ingest(pair_job(tmp_path, heldout=0))
+    assert [row[1] for shard in shards(output) for row in read_rows(shard)] == ["one", "two"]
+    (old,) = shards(output)
+    write_pairs(tmp_path / "raw" / "a.jsonl", [(text, "third"), (sentence(4), "four")])
+    ingest(pair_job(tmp_path, heldout=0))
+    assert [row[1] for shard in shards(output) for row in read_rows(shard)] == ["one", "two", "four"]
+    assert shards(output)[0] == old
+    assert read_manifest(output, verify=True).facts["rewritten"] is None
+
+
+def test_a_text_file_has_no_pairs(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "raw" / "a.jsonl", [(sentence(1), "one"), (sentence(2), "two")])
+    (tmp_path / "raw" / "b.txt").write_text("some text\n")
+    with pytest.raises(DataError, match=r"b\.txt: a text file has no pairs; use jsonl, csv, tsv or parquet"):
+        ingest(pair_job(tmp_path))
+    (tmp_path / "raw" / "b.txt").unlink()
+    source = ParallelSource(path=str(tmp_path / "raw"), source="form", target="to")
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'form'; did you mean 'from'\?"):
+        ingest(pair_job(tmp_path).model_copy(update={"source": source}))

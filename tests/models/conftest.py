@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,21 @@ from numpy.typing import NDArray
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
-from components.tokenization import Tokenizer
+from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
-from components.training.samplers import SAMPLERS
+from components.training.samplers import sampler_for
 
 VOCABULARY = 24
 WINDOW = 16
+#: The special pieces and a, b, c ...
+PIECES = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY))]
 ROWS = 8
 
 BatchOf = Callable[..., Batch]
@@ -46,6 +52,16 @@ class TinyStore:
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return np.arange(0, self.offsets[1] - 1, 5)
 
+    def document(self, index: int) -> NDArray[np.int64]:
+        return self.stream[self.offsets[index] : self.offsets[index + 1]]
+
+    def target(self, index: int) -> NDArray[np.int64]:
+        """The translation of a document: its first pieces, some more in some documents than in others."""
+        return np.append(self.document(index)[: 3 + index % 4], END)
+
+    def pair_lengths(self) -> NDArray[np.int64]:
+        return np.array([[len(self.document(n)), len(self.target(n))] for n in range(self.documents)])
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
@@ -59,8 +75,10 @@ def batch_of() -> BatchOf:
     store = TinyStore()
 
     def batch(family: str, step: int = 0) -> Batch:
-        sampler = SAMPLERS[FAMILIES[family].sampler]
-        return sampler(store, batch_size=ROWS, window=WINDOW, seed=0, vocabulary=VOCABULARY).batch(step)
+        config = FAMILIES[family].config(vocabulary=VOCABULARY)
+        return sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0).batch(
+            step
+        )
 
     return batch
 
@@ -72,8 +90,20 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def model(name: str) -> LanguageModel:
-    return build_model(name, vocabulary=VOCABULARY)
+def build(name: str, tokenizer_directory: Callable[..., Path]) -> Callable[..., LanguageModel]:
+    """`build(dropout=0.3)`: the family's model with these settings, told its pieces."""
+
+    def fresh(**settings: Any) -> LanguageModel:
+        model = build_model(name, vocabulary=VOCABULARY, settings=settings)
+        model.bind(load_tokenizer(tokenizer_directory(FAMILIES[name].tokenizers[0])))
+        return model
+
+    return fresh
+
+
+@pytest.fixture
+def model(build: Callable[..., LanguageModel]) -> LanguageModel:
+    return build()
 
 
 @pytest.fixture
@@ -89,14 +119,23 @@ def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
     """`tokenizer_directory("char", surplus=0)`: a saved tokenizer with VOCABULARY (and `surplus`) pieces."""
 
     def save(kind: str, *, surplus: int = 0) -> Path:
-        letters = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY + surplus)]
-        pieces = [*SPECIAL_PIECES, *letters]
+        pieces = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY + surplus))]
         plain = Segmentation("none")
         tokenizer: Tokenizer
         if kind == "char":
             tokenizer = CharTokenizer(pieces, segmentation=plain)
+        elif kind == "bpe":
+            tokenizer = BytePairTokenizer(pieces, merges=[], segmentation=plain)
+        elif kind == "unigram":
+            tokenizer = UnigramTokenizer(
+                pieces,
+                scores=[-1.0] * len(pieces),
+                segmentation=plain,
+                normalizer=normalization(lowercase=True),
+                pre_tokenizer=WORDS,
+            )
         else:
-            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
             tokenizer = cls(pieces, segmentation=plain, lowercase=True, strip_accents=True)
         directory = tmp_path / f"{kind}-{surplus}"
         tokenizer.save(directory)

@@ -1,64 +1,35 @@
-"""Weights carried over to other implementations."""
+"""Weights carried over to `transformers`, and models with weights that tell something."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import transformers
+from torch import nn
 
-from components.models.bert import BERT
+from components.models.base import LanguageModel
+from components.models.encoder import build_model
+from components.models.huggingface import CONVERTERS
 
 
-def copy_to_transformers(model: BERT) -> transformers.BertForPreTraining:
-    """`transformers`' BERT with the weights of ours."""
-    config = model.config
-    peer = transformers.BertForPreTraining(
-        transformers.BertConfig(
-            vocab_size=config.vocabulary,
-            hidden_size=config.width,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.head_count,
-            intermediate_size=4 * config.width,
-            max_position_embeddings=config.positions,
-            hidden_dropout_prob=config.dropout,
-            attention_probs_dropout_prob=config.dropout_attention,
-            hidden_act="gelu",
-        )
-    )
-    own = model.state_dict()
-    names = {
-        "token": "bert.embeddings.word_embeddings.weight",
-        "position": "bert.embeddings.position_embeddings.weight",
-        "segment": "bert.embeddings.token_type_embeddings.weight",
-        "embedding_norm": "bert.embeddings.LayerNorm",
-        "transform": "cls.predictions.transform.dense",
-        "transform_norm": "cls.predictions.transform.LayerNorm",
-        "bias": "cls.predictions.bias",
-        "pooler": "bert.pooler.dense",
-        "next_sentence": "cls.seq_relationship",
-        "attention.output": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "expand": "intermediate.dense",
-        "contract": "output.dense",
-        "norm": "output.LayerNorm",
-    }
-    moved = {}
-    for name, value in own.items():
-        prefix, rest = "", name
-        if name.startswith("blocks."):
-            _, layer, rest = name.split(".", 2)
-            prefix = f"bert.encoder.layer.{layer}."
-        stem, _, kind = rest.rpartition(".")
-        if stem == "attention.query_key_value":
-            for part, chunk in zip(("query", "key", "value"), value.chunk(3), strict=True):
-                moved[f"{prefix}attention.self.{part}.{kind}"] = chunk
-        elif rest in names:
-            moved[names[rest]] = value
-        else:
-            moved[f"{prefix}{names[stem]}.{kind}"] = value
-    # The output layer is tied to the table; its bias stands twice.
-    moved["cls.predictions.decoder.weight"] = moved["bert.embeddings.word_embeddings.weight"]
-    moved["cls.predictions.decoder.bias"] = moved["cls.predictions.bias"]
-    missing, surplus = peer.load_state_dict(moved, strict=False)
+def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:
+    """A model in evaluation mode with large random weights: deviation 0.02 would leave every layer close to the
+    identity, and nothing could be told from it."""
+    model = build_model(family, vocabulary=vocabulary, settings=settings)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def peer_of(model: LanguageModel) -> Any:
+    """The `transformers` model of the config and the tensors that ours is exported as, in evaluation mode."""
+    config, tensors = CONVERTERS[type(model).__name__.lower()].to_huggingface(model)
+    kind = getattr(transformers, config["architectures"][0])
+    peer = kind(transformers.AutoConfig.for_model(**config))
+    missing, surplus = peer.load_state_dict(tensors, strict=False)
+    # The output layer is tied to the table of the embeddings, and its bias stands twice.
+    assert all(name.split(".")[-2] in ("decoder", "lm_head", "lm_loss") for name in missing)
     assert not surplus
-    assert all(name.endswith("position_ids") for name in missing)
-    return peer.to(torch.float32)
+    peer.tie_weights()
+    return peer.to(torch.float32).eval()

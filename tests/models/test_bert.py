@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from components.models.bert import BERT
 from components.models.encoder import build_model
 from components.models.layers.attention import SelfAttention
-from tests.models.peers import copy_to_transformers
+from tests.models.peers import peer_of
 
 VOCABULARY = 40
 
@@ -27,13 +27,14 @@ def model() -> BERT:
 
 @pytest.fixture
 def peer(model: BERT) -> transformers.BertForPreTraining:
-    return copy_to_transformers(model).eval()
+    return peer_of(model)
 
 
 @pytest.fixture
 def batch() -> dict[str, Tensor]:
     return {
-        "tokens": torch.randint(0, VOCABULARY, (3, 10)),
+        # Without piece 0: the peer gives padding no gradient.
+        "tokens": torch.randint(1, VOCABULARY, (3, 10)),
         "segments": (torch.arange(10) > 4).long().expand(3, -1),
         "positions": torch.tensor([[1, 4], [2, 9], [3, 5]]),
         "targets": torch.randint(0, VOCABULARY, (3, 2)),

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.errors import ConfigError
 from components.models.encoder import build_model
+from components.models.layers.dropout import keep_mask
 from components.models.ulmfit import AWDLSTM
+from components.tokenization.special import END
 
 VOCABULARY = 30
 
@@ -71,15 +74,60 @@ def test_summary_is_the_last_real_state() -> None:
     assert small().summary(hidden, torch.tensor([4, 2])).tolist() == [[9, 10, 11], [15, 16, 17]]
 
 
-@pytest.mark.parametrize("place", ["embedding", "input", "weight", "hidden", "output"])
-def test_each_of_the_five_dropouts_acts(place: str, batch: dict[str, torch.Tensor]) -> None:
-    model = small(**{f"dropout_{place}": 0.5})
-    still = model.eval().losses(batch).loss
-    noisy = model.train().losses(batch).loss
-    assert not torch.equal(still, noisy)
-    assert sum(module.rate > 0 for module in model.modules() if hasattr(module, "rate")) == (
-        3 if place == "weight" else 1
-    )
+def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
+    """The loss from the papers' equations, step by step. Masks are drawn in the order in which the model draws them,
+    each with the shape that the papers give it: one a word of the vocabulary, one a row (for all its steps), one a
+    hidden-to-hidden matrix (for the whole window)."""
+    config = model.config
+    rows, steps = batch["tokens"].shape
+
+    def mask(shape: tuple[int, ...], rate: float) -> Tensor:
+        return keep_mask(shape, rate, torch.ones(())) if rate else torch.ones(shape)
+
+    words_V1 = mask((config.vocabulary, 1), config.dropout_embedding)
+    into_BD = mask((rows, config.embedding), config.dropout_input)
+    x = [(model.embedding * words_V1)[batch["tokens"][:, t]] * into_BD for t in range(steps)]
+    for index, lstm in enumerate(model.lstms):
+        recurrent = lstm.weight_hh * mask(tuple(lstm.weight_hh.shape), config.dropout_weight)
+        h = c = torch.zeros(rows, lstm.hidden)
+        outputs = []
+        for t in range(steps):
+            i, f, g, o = (x[t] @ lstm.weight_ih.T + h @ recurrent.T + lstm.bias).chunk(4, dim=1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        top = index + 1 == len(model.lstms)
+        between_BH = torch.ones(1) if top else mask((rows, lstm.hidden), config.dropout_hidden)
+        x = [h * between_BH for h in outputs]
+    out_BD = mask((rows, config.embedding), config.dropout_output)
+    nats = torch.zeros(())
+    for t in range(steps):
+        log_probabilities = ((x[t] * out_BD) @ model.embedding.T + model.bias).log_softmax(dim=1)
+        nats = nats - log_probabilities.gather(1, batch["targets"][:, t : t + 1]).sum()
+    loss = nats / (rows * steps)
+    # AR on what the softmax sees, TAR on the output before its dropout (Merity et al. 2017b, equations 2 and 3).
+    loss = loss + config.activation * torch.stack([h * out_BD for h in x]).square().mean()
+    return loss + config.slowness * torch.stack([x[t + 1] - x[t] for t in range(steps - 1)]).square().mean()
+
+
+PLACES = ["embedding", "input", "weight", "hidden", "output"]
+
+
+@pytest.mark.parametrize("places", [[], *([place] for place in PLACES), PLACES], ids="-".join)
+def test_loss_and_gradients_are_those_of_the_equations(places: list[str], batch: dict[str, Tensor]) -> None:
+    model = small(activation=2.0, slowness=3.0, **{f"dropout_{place}": 0.5 for place in places}).train()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    without = small(activation=2.0, slowness=3.0).train()
+    without.load_state_dict(model.state_dict())
+    torch.manual_seed(5)
+    loss = model.losses(batch).loss
+    torch.manual_seed(5)
+    expected = by_hand(model, batch)
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, list(model.parameters())), atol=1e-5, rtol=1e-5)
+    assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(places)
 
 
 def test_penalties(batch: dict[str, torch.Tensor]) -> None:
@@ -104,10 +152,46 @@ def test_start_of_training_is_calm() -> None:
     assert float(loss.detach()) == pytest.approx(torch.tensor(2000.0).log().item(), abs=0.05)
 
 
-def test_size_of_the_paper() -> None:
-    # Merity et al. 2018: 33,278 words of WikiText-2; published as 33 million parameters (their count of the biases is
-    # twice ours: two biases a gate, of which one is enough).
+@pytest.mark.parametrize(
+    ("preset", "words", "millions"),
+    [
+        # Merity et al. 2017, tables 1 and 2: 24 and 33 million.
+        ("awd-lstm", 10_000, 24),
+        ("awd-lstm", 33_278, 33),
+        # WikiText-103 with the 60,000 words of Howard and Ruder 2018.
+        ("awd-lstm-wt103", 60_000, 44),
+    ],
+)
+def test_sizes_of_the_papers(preset: str, words: int, millions: int) -> None:
     with torch.device("meta"):
-        model = build_model("ulmfit", vocabulary=33278, preset="awd-lstm")
-    lstm = sum(4 * width * (inputs + width + 1) for inputs, width in [(400, 1150), (1150, 1150), (1150, 400)])
-    assert sum(parameter.numel() for parameter in model.parameters()) == 33278 * 401 + lstm == 33_545_278
+        model = build_model("ulmfit", vocabulary=words, preset=preset)
+        layers = [nn.LSTM(inputs, outputs) for inputs, outputs in [(400, 1150), (1150, 1150), (1150, 400)]]
+    # torch carries two biases a gate, of which one is enough.
+    second = sum(layer.bias_hh_l0.numel() for layer in layers)
+    lstms = sum(parameter.numel() for layer in layers for parameter in layer.parameters()) - second
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    assert counted == words * 400 + words + lstms
+    assert counted // 10**6 == millions
+
+
+def test_a_backward_model_is_a_forward_one_over_the_turned_text() -> None:
+    forward, backward = small().eval(), small(direction="backward").eval()
+    backward.load_state_dict(forward.state_dict())
+    tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
+    states = backward.hidden_states(tokens, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        turned = forward.hidden_states(tokens[row : row + 1, :length].flip(1), torch.tensor([length]))
+        for layer, expected in zip(states, turned, strict=True):
+            torch.testing.assert_close(layer[row, :length], expected[0].flip(0))
+        torch.testing.assert_close(backward.summary(states[-1], lengths)[row], turned[-1][0, -1])
+    assert (forward.special_tokens([7, 8]), backward.special_tokens([7, 8])) == ([END, 7, 8], [7, 8, END])
+
+
+def test_a_backward_model_does_not_predict() -> None:
+    with pytest.raises(ConfigError, match="direction: a backward model says what stands before a text; use the forw"):
+        small(direction="backward").predict(torch.tensor([[7]]))
+
+
+def test_a_direction_that_does_not_exist() -> None:
+    with pytest.raises(ConfigError, match=r"model.direction: .*'forward' or 'backward'.* \(found 'sideways'\)"):
+        small(direction="sideways")

@@ -5,19 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings
+from components.config import ClusterSettings, LanguageModelTraining
 from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import ScratchJob, pretrain, scratch
 from components.tokenization import load_tokenizer
-from components.training import checkpoint, encoders
+from components.training import checkpoint, encoders, language_model
+from components.training.checkpoint import CheckpointStore
+from components.training.language_model import LanguageModelRun, work
+from components.training.loop import StepReport
+from components.training.world import Worker
 from tests.training.helpers import TINY, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -41,6 +48,16 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
         key: told[1][key] for key in told[1].keys() - timed
     }
     assert not any((tmp_path / "killed" / "checkpoints").iterdir())
+
+
+def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) -> None:
+    kind, model = TINY["transformer-xl"]
+    assert kind == "wordpiece"
+    changes = {"model": model | {"cutoffs": [20, 45], "divide": 2}, "training": LONG}
+    unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
+    job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
+    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
 
 
 def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
@@ -74,6 +91,32 @@ def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
 
 
+@pytest.mark.parametrize("family", [name for name, member in FAMILIES.items() if member.objective == "static"])
+def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: str) -> None:
+    settings = lm_settings(tokens=4 * 8 * 150, rate=0.05, optimizer="adagrad", clip=0)
+    output = pretrain(pretrain_job(inputs, family, tmp_path, training=settings))
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert metrics["loss"] < metrics["before_loss"]
+    assert not [name for name in metrics if "perplexity" in name or "bits" in name]
+    with (output / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
+def test_a_backward_model_learns_another_order(inputs: Path, tmp_path: Path) -> None:
+    settings = lm_settings(tokens=4 * 8 * 20)
+    sizes = TINY["ulmfit"][1]
+    forward = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "forward", training=settings))
+    job = pretrain_job(inputs, "ulmfit", tmp_path / "backward", training=settings, name="ulmfit-backward")
+    backward = pretrain(job.model_copy(update={"model": sizes | {"direction": "backward"}}))
+    assert not same_bits(weights(forward), weights(backward))
+    told = [json.loads((output / "metrics.json").read_text()) for output in (forward, backward)]
+    # Drawn from the same seed, they start alike, and are measured each in its own order.
+    assert told[0]["before_loss"] == pytest.approx(told[1]["before_loss"], abs=0.1)
+    assert told[0]["before_loss"] != told[1]["before_loss"]
+    assert read_manifest(backward).facts["family"] == "ulmfit"
+
+
 def test_the_seed_decides_and_the_same_seed_repeats(inputs: Path, tmp_path: Path) -> None:
     one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
     other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))
@@ -100,6 +143,24 @@ def test_the_average_is_what_is_written(inputs: Path, tmp_path: Path, average: s
     metrics = json.loads((averaged / "metrics.json").read_text())
     # Averaging changes what is kept, not how it is learned.
     assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
+
+
+def test_nt_asgd_averages_from_the_trigger_on(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"tokens": 4 * 8 * 20, "rate": 1.0, "clip": 0.25}
+    plain = pretrain(
+        pretrain_job(inputs, "ulmfit", tmp_path / "sgd", training=lm_settings(**settings, optimizer="sgd"))
+    )
+    averaging = lm_settings(**settings, optimizer="asgd")
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: False)
+    never = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "never", training=averaging))
+    assert same_bits(weights(never), weights(plain)), "until it is set off it is SGD"
+    checks: list[int] = []
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: checks.append(len(losses)) or len(losses) == 8)
+    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "averaged", training=averaging))
+    assert checks == list(range(1, 9)), "asked after every check until it begins"
+    assert not same_bits(weights(averaged), weights(plain))
+    told = [json.loads((output / "metrics.json").read_text()) for output in (plain, averaged)]
+    assert told[0]["training_loss"] == told[1]["training_loss"]
 
 
 def test_another_tokenizer_config_or_corpus_begins_anew(
@@ -155,6 +216,15 @@ def test_a_model_size_that_does_not_exist(inputs: Path, tmp_path: Path) -> None:
         pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model={"hiden": 3}))
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "gpt"])
+def test_a_window_longer_than_the_positions(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=17))
+    message = r"training.window 17 is longer than the model's 16 positions; lower it, or pretrain a model with more"
+    with pytest.raises(ConfigError, match=message):
+        pretrain(job)
+    assert not job.output.exists()
+
+
 def test_more_workers_than_the_local_launcher_has(inputs: Path, tmp_path: Path) -> None:
     cluster = ClusterSettings(launcher="local", workers=2, storage=str(tmp_path))
     with pytest.raises(
@@ -205,3 +275,104 @@ def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, famil
     assert encoder.model.config.model_dump(include=set(model)) == model
     other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
     assert not same_bits(weights(job.output), weights(other))
+
+
+def timed(seconds: float) -> LanguageModelTraining:
+    return LanguageModelTraining.model_validate(
+        {**lm_settings().model_dump(), "tokens": None, "seconds": seconds, "rate": 0.01}
+    )
+
+
+def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
+    run = LanguageModelRun(
+        name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
+        training=job.training, storage=str(tmp_path / "checkpoints"), key="run",
+    )  # fmt: skip
+    told: list[float] = []
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
+    real = language_model.train
+
+    def breaks_off(*arguments: Any, **named: Any) -> Iterator[StepReport]:
+        for report in real(*arguments, **named):
+            yield report
+            if report.step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(language_model, "train", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        work(run, Worker())
+    # Another clock later on changes nothing: the steps are those of the first attempt.
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
+    monkeypatch.setattr(language_model, "train", real)
+    work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))
+    stored = CheckpointStore(run.storage, key=run.key).latest()
+    assert stored is not None and stored.step == 5
+    assert stored.numbers["progressed"]["steps"] == 5
+    assert len(told) < 5
+
+
+@pytest.mark.parametrize("family", ["bert", "fasttext"])
+def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=timed(0.2))
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    assert metrics["steps"] >= 1
+    assert metrics["tokens"] == metrics["steps"] * 4 * 8
+
+
+@pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
+def test_one_budget_is_wanted(budget: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
+        LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A BERT as Hugging Face's library saves it, over words of the inputs' text."""
+    from transformers import BertConfig, BertForPreTraining
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    (folder / "vocab.txt").write_text("\n".join([*words, *("##" + letter for letter in words[6:])]) + "\n")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertForPreTraining(BertConfig(vocab_size=len(words) + 26, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path: Path, published: Path) -> None:
+    from components.importing.stage import source_digest
+
+    digest = source_digest(published)
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest=digest, model={})
+    assert pretrain(job) == job.output
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained and encoder.family == "bert"
+    facts = read_manifest(job.output, kind="encoder").facts
+    assert (facts["source_digest"], facts["parent"]) == (digest, None)
+    with (job.output / "curve.csv").open() as file:
+        assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
+    # The report reads of it what it reads of a trained one.
+    told = json.loads((job.output / "metrics.json").read_text())
+    assert told["parameters"] > 1000
+    assert (told["tokens"], told["seconds"], told["tokens_per_second"], told["precision"]) == (0, 0.0, 0.0, "float32")
+    # From scratch: the same sizes for the domain's pieces.
+    random = ScratchJob(
+        family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"
+    )
+    drawn = load_encoder(scratch(random))
+    same = encoder.model.config.model_copy(update={"vocabulary": drawn.tokenizer.vocab_size})
+    assert (drawn.trained, drawn.model.config) == (False, same)
+
+
+def test_a_published_model_that_is_not_what_was_named(inputs: Path, tmp_path: Path, published: Path) -> None:
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
+    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
+        pretrain(job)
+    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'ulmfit'"):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
+    other = pretrain_job(inputs, "bert", tmp_path, source=published, tokenizer=inputs / "tokenizer" / "general-char")
+    with pytest.raises(ConfigError, match="its tokenizer is of the kind 'wordpiece'; .* instead of 'char'"):
+        pretrain(other)
+    assert not job.output.exists()

@@ -120,7 +120,14 @@ def job(tmp_path: Path) -> ReportJob:
         (draft.path / "content").write_text("classifier")
     data = tmp_path / "data.dvc"
     data.write_text("outs:\n- md5: 0123456789abcdef.dir\n  path: data\n")
-    return ReportJob(out=out, families=["ulmfit"], tasks=["demo"], output=out / "report", data=data)
+    return ReportJob(
+        out=out,
+        families=["ulmfit"],
+        tasks=["demo"],
+        starts=["scratch", "pretrained", "adapted"],
+        output=out / "report",
+        data=data,
+    )
 
 
 def test_the_page_needs_nothing_else_and_says_who_wins(job: ReportJob) -> None:

@@ -12,6 +12,7 @@ from components.artifacts import writing
 from components.ingestion import corpus
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
+from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
@@ -23,16 +24,27 @@ MakeTokenizer = Callable[..., Tokenizer]
 
 @pytest.fixture
 def write_corpus() -> WriteCorpus:
-    """`write_corpus(directory, train=[[texts of a shard], ...], heldout=[...])` writes what the ingest stage writes."""
+    """`write_corpus(directory, train=[[texts of a shard], ...], heldout=[...])` writes what the ingest stage writes.
 
-    def write(directory: Path, *, train: Sequence[Sequence[str]] = (), heldout: Sequence[Sequence[str]] = ()) -> Path:
+    A shard of (text, target) tuples is one of pairs.
+    """
+
+    def write(
+        directory: Path,
+        *,
+        train: Sequence[Sequence[str | tuple[str, str]]] = (),
+        heldout: Sequence[Sequence[str | tuple[str, str]]] = (),
+    ) -> Path:
         with writing(directory, kind=corpus.KIND) as draft:
             names = {}
             for split, shards in (("train", train), ("heldout", heldout)):
-                writer = corpus.ShardWriter(draft.path, split, schema=corpus.SCHEMA, limit=1 << 30)
-                for texts in shards:
-                    columns = [[str(row) for row in range(len(texts))], list(texts), ["a.txt"] * len(texts)]
-                    writer.write(pa.record_batch(columns, schema=corpus.SCHEMA))
+                pairs = any(isinstance(row, tuple) for texts in shards for row in texts)
+                schema = corpus.PAIR_SCHEMA if pairs else corpus.SCHEMA
+                writer = corpus.ShardWriter(draft.path, split, schema=schema, limit=1 << 30)
+                for rows in shards:
+                    texts, *targets = zip(*rows, strict=True) if pairs else (rows,)
+                    columns = [[str(row) for row in range(len(rows))], list(texts), ["a.txt"] * len(rows), *targets]
+                    writer.write(pa.record_batch(columns, schema=schema))
                     writer.close()
                 names[split] = writer.names
             draft.facts["shards"] = names
@@ -52,7 +64,7 @@ def make() -> MakeTokenizer:
         segmentation = Segmentation(segmenter)
         if kind == "char":
             return CharTokenizer(vocabulary, segmentation=segmentation)
-        cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer}[kind]
+        cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
         return cls(
             vocabulary,
             segmentation=segmentation,

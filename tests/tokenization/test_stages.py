@@ -231,3 +231,53 @@ def test_a_huge_line_without_a_break_is_one_unknown_word(make: MakeTokenizer) ->
     encoded = encode_documents(["a" * 300_000 + "\nab a " + " " * 300_000], tokenizer=tokenizer)
     assert encoded.ids.tolist() == [1, 1, 5, 3]
     assert np.diff(encoded.offsets).tolist() == [4]
+
+
+PAIRS = [("The bridge. The boat!", "boat bridge"), ("One word", "word"), ("unseen", "unseen boat")]
+
+
+def test_pairs_share_a_vocabulary_that_also_knows_the_corpus(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    text = write_corpus(tmp_path / "corpus", train=[["a river and a river", "the sea"]])
+    pairs = write_corpus(tmp_path / "pairs", train=[PAIRS[:2]], heldout=[PAIRS[2:]])
+    settings = TokenizerSettings.model_validate({"word": {"vocabulary": 15, "min_frequency": 1}})
+    job = TokenizerJob(corpus=text, pairs=pairs, output=tmp_path / "learned", kind="word", settings=settings)
+    tokenizer = load_tokenizer(train_tokenizer(job))
+    assert set(tokenizer.pieces[5:]) == {"a", "the", "river", "boat", "bridge", "word", "!", "and", ".", "one"}
+    # What the output layer starts at: how often each word stands in the targets.
+    assert tokenizer.frequencies is not None
+    counted = {piece: int(count) for piece, count in zip(tokenizer.pieces, tokenizer.frequencies, strict=True) if count}
+    assert counted == {"[SEP]": 2, "boat": 1, "bridge": 1, "word": 1}
+
+    store = TokenStore(tokenize(TokenizeJob(corpus=pairs, tokenizer=tmp_path / "learned", output=tmp_path / "tokens")))
+    word = tokenizer.pieces.index
+    assert store.target(0).tolist() == [word("boat"), word("bridge"), 3]
+    assert store.document(0).tolist() == [*map(word, ["the", "bridge", ".", "the", "boat", "!"]), 3]
+    assert store.sentence_starts(0).tolist() == [0, 3]
+    # Words and characters are those of the targets: they are what is predicted.
+    assert (store.words, store.chars) == (3, 15)
+    held = json.loads((tmp_path / "tokens" / "metrics.json").read_text())["heldout"]
+    assert (held["tokens"], held["targets"], held["unknown"]) == (2, 3, 2)
+    assert held["unknown_rate"] == pytest.approx(2 / 5)
+    assert held["tokens_per_word"] == pytest.approx(3 / 2)
+
+
+def test_a_published_vocabulary_is_taken_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    from components.importing.vocabularies import vocabulary_digest
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nname\n##s\n")
+    source = write_corpus(tmp_path / "corpus", train=[["The names", "the name"]])
+
+    def job(kind: str, digest: str | None) -> TokenizerJob:
+        settings = TokenizerSettings.model_validate({kind: {"source": str(folder), "digest": digest}})
+        return TokenizerJob(corpus=source, output=tmp_path / "tokenizer", kind=kind, settings=settings)
+
+    loaded = load_tokenizer(train_tokenizer(job("wordpiece", vocabulary_digest(folder))))
+    assert loaded.pieces[5:] == ["the", "name", "##s"]
+    assert loaded.frequencies is not None
+    assert loaded.frequencies.tolist() == [0, 0, 0, 2, 0, 2, 2, 1]
+    with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected None"):
+        train_tokenizer(job("wordpiece", None))
+    with pytest.raises(ArtifactError, match="its tokenizer is of the kind 'wordpiece', not 'bpe'"):
+        train_tokenizer(job("bpe", vocabulary_digest(folder)))

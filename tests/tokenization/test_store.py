@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,11 @@ def write_store(directory: Path, shards: dict[str, list[EncodedDocuments]], *, v
             "shards": {split: [name for name in shards if name.startswith(split)] for split in ("train", "heldout")},
         }
     return directory
+
+
+def with_targets(encoded: EncodedDocuments, *targets: list[int]) -> EncodedDocuments:
+    other = documents(*([target] for target in targets))
+    return replace(encoded, targets=other.ids, target_offsets=other.offsets)
 
 
 @pytest.fixture
@@ -164,3 +170,34 @@ def test_reading_copies_nothing(store: TokenStore) -> None:
     again = TokenStore(store.directory)
     again.document(0)
     assert pa.total_allocated_bytes() == before
+
+
+def test_pairs_are_read_side_by_side(tmp_path: Path) -> None:
+    first = with_targets(documents([[10, 11], [12]], [[13]], words=[2, 1], chars=[9, 4]), [20], [21, 22])
+    second = with_targets(documents([[14, 1]]), [])
+    with writing(tmp_path / "pairs", kind=KIND) as draft:
+        counts = write_shard(draft.path / "train-a.arrow", [first, second], vocab_size=100, pairs=True)
+        counts += write_shard(
+            draft.path / "train-b.arrow", [with_targets(documents([[15]]), [1])], vocab_size=100, pairs=True
+        )
+        draft.facts |= {
+            "layout": LAYOUT, "tokenizer": "f", "vocabulary": 100,
+            "shards": {"train": ["train-a.arrow", "train-b.arrow"], "heldout": []},
+        }  # fmt: skip
+    assert counts == Counts(documents=4, tokens=11, targets=8, words=5, chars=17, unknown=2)
+    store = TokenStore(tmp_path / "pairs")
+    assert store.pair_lengths().tolist() == [[4, 2], [2, 3], [3, 1], [2, 2]]
+    assert [store.target(index).tolist() for index in range(4)] == [[20, 3], [21, 22, 3], [3], [1, 3]]
+    assert [store.document(index).tolist() for index in range(4)] == [[10, 11, 12, 3], [13, 3], [14, 1, 3], [15, 3]]
+    assert (store.tokens, store.predicted) == (11, 8)
+    assert not store.target(0).flags.writeable
+    # An empty split of pairs has none, and says nothing of it before it is asked for pieces.
+    assert TokenStore(tmp_path / "pairs", "heldout").pair_lengths().shape == (0, 2)
+
+
+def test_documents_that_stand_alone_have_no_pairs(store: TokenStore) -> None:
+    assert store.predicted == store.tokens == 13
+    with pytest.raises(
+        DataError, match=r"tokens: holds no pairs; a family that learns to translate needs data\.parallel"
+    ):
+        store.pair_lengths()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +25,13 @@ from components.tokenization.train import fit
 MakeTokenizer = Callable[..., Tokenizer]
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
 SMALL = TokenizerSettings.model_validate(
-    {"wordpiece": {"vocabulary": 60}, "word": {"vocabulary": 16, "min_frequency": 3}, "char": {"min_frequency": 1}}
+    {
+        "wordpiece": {"vocabulary": 60},
+        "word": {"vocabulary": 16, "min_frequency": 3},
+        "char": {"min_frequency": 1},
+        "bpe": {"vocabulary": 290},
+        "unigram": {"vocabulary": 30},
+    }
 )
 
 
@@ -70,8 +79,7 @@ def test_learning_twice_gives_the_same_pieces(kind: str) -> None:
 def test_frequencies_count_the_sample(kind: str) -> None:
     tokenizer = fitted(kind)
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    for ids in tokenizer.encode_batch(TEXTS):
-        np.add.at(counts, ids, 1)
+    np.add.at(counts, tokenizer.encode_ragged(TEXTS)[0], 1)
     counts[END] = len(TEXTS)
     assert tokenizer.frequencies is not None
     assert tokenizer.frequencies.tolist() == counts.tolist()
@@ -104,6 +112,16 @@ def test_learned_pieces_wordpiece() -> None:
             "word",
             r"tokenizer.word.vocabulary: 12000 pieces are more than the corpus can give \(6\); set it to 6 or less",
         ),
+        (
+            "bpe",
+            r"tokenizer.bpe.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1 or less, "
+            "lower min_frequency, or add text",
+        ),
+        (
+            "unigram",
+            r"tokenizer.unigram.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1 or "
+            "less, or add text",
+        ),
     ],
 )
 def test_more_pieces_than_the_corpus_gives(kind: str, message: str) -> None:
@@ -111,10 +129,11 @@ def test_more_pieces_than_the_corpus_gives(kind: str, message: str) -> None:
         fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
 
 
-def test_the_size_that_the_message_names_works() -> None:
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_the_size_that_the_message_names_works(kind: str) -> None:
     def learn(vocabulary: int) -> Tokenizer:
-        settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": vocabulary}})
-        return fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+        settings = TokenizerSettings.model_validate({kind: {"vocabulary": vocabulary}})
+        return fit(TEXTS, kind=kind, settings=settings, segmentation=Segmentation("none"))
 
     with pytest.raises(DataError) as caught:
         learn(8000)
@@ -177,8 +196,8 @@ def test_changed_library_behaviour_is_refused(tmp_path: Path, monkeypatch: pytes
         ("config.json", b"{}", r"damaged tokenizer \(KeyError\('kind'\)\); run the tokenizer stage again"),
         (
             "config.json",
-            b'{"kind": "bpe", "settings": {}, "fingerprint": ""}',
-            "unknown kind of tokenizer 'bpe'; known: wordpiece",
+            b'{"kind": "phrases", "settings": {}, "fingerprint": ""}',
+            "unknown kind of tokenizer 'phrases'; known: wordpiece",
         ),
         ("vocabulary.json", None, "vocabulary.json: does not exist"),
         ("vocabulary.json", b'["a"]', r"a vocabulary begins with \[PAD\], \[UNK\]"),
@@ -229,3 +248,20 @@ def test_pieces_are_those_that_the_library_learns_from_the_texts() -> None:
     reference.train_from_iterator(words, trainer)
     learned = reference.get_vocab()
     assert tokenizer.pieces == sorted(learned, key=learned.__getitem__)
+
+
+def test_two_processes_learn_the_same(tmp_path: Path) -> None:
+    """The library's hash tables begin differently in every process; what is learned must not show it."""
+    program = (
+        "from tests.tokenization.test_tokenizer import fitted\n"
+        "print(*(fitted(kind).fingerprint() for kind in ('wordpiece', 'bpe', 'unigram')))"
+    )
+    here = Path(__file__).parents[2]
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=here, env=os.environ | {"PYTHONPATH": str(here)},
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for _ in range(2)
+    }  # fmt: skip
+    assert runs == {" ".join(fitted(kind).fingerprint() for kind in ("wordpiece", "bpe", "unigram")) + "\n"}

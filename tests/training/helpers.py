@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from components.adaptation.stage import AdaptJob
-from components.config import ClusterSettings, CorpusSource, IngestSettings, LanguageModelTraining, TokenizerSettings
+from components.config import ClusterSettings, CorpusSource, IngestSettings, LanguageModelTraining, ParallelSource
 from components.ingestion.stage import IngestJob, ingest
 from components.models.base import Batch, Carry, Losses
 from components.pretraining.stage import PretrainJob
@@ -33,6 +34,19 @@ TINY = {
     "ulmfit": ("wordpiece", {"embedding": 8, "hidden": 12, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1}),
     "bert": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16}),
     "flair": ("char", {"embedding": 6, "hidden": 8}),
+    "elmo": (
+        "open_word",
+        {"characters": 4, "filters": ((1, 3), (2, 4)), "cells": 8, "projection": 6, "dropout": 0.1},
+    ),
+    "gpt": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "positions": 16, "band": 4}),
+    "roberta": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16, "whole_words": True}),
+    "albert": ("wordpiece", {"width": 8, "embedding": 6, "layers": 2, "heads": 2, "positions": 16}),
+    "word2vec": ("word", {"width": 8, "context": 2, "noise_words": 4}),
+    "glove": ("word", {"width": 8, "context": 2}),
+    "fasttext": ("open_word", {"width": 8, "context": 2, "noise_words": 4, "buckets": 50}),
+    "cove": ("parallel", {"embedding": 6, "hidden": 4, "dropout": 0.1}),
+    "transformer-xl": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 12}),
+    "xlnet": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 5, "backward_rows": True}),
 }
 
 
@@ -52,6 +66,35 @@ class MemoryStore:
 
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return self.starts[document]
+
+
+class PairStore(MemoryStore):
+    """Pairs of a source and a target, given as pieces; END is put after each."""
+
+    def __init__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        super().__init__([[source] for source, _ in pairs])
+        self.targets = [np.array([*target, END], dtype=np.int64) for _, target in pairs]
+
+    def document(self, index: int) -> NDArray[np.int64]:
+        return self.stream[self.offsets[index] : self.offsets[index + 1]]
+
+    def target(self, index: int) -> NDArray[np.int64]:
+        return self.targets[index]
+
+    def pair_lengths(self) -> NDArray[np.int64]:
+        return np.stack([np.diff(self.offsets), [len(target) for target in self.targets]], axis=1)
+
+    @property
+    def starting(self) -> list[int]:
+        """The first piece of each source."""
+        return self.stream[self.offsets[:-1]].tolist()
+
+
+def numbered_pairs(pairs: int = 40) -> PairStore:
+    """Sources of 2 to 11 pieces, each another number; a target holds every other piece of its source."""
+    pieces = iter(range(5, 5 + 12 * pairs))
+    sources = [[next(pieces) for _ in range(2 + 7 * number % 10)] for number in range(pairs)]
+    return PairStore([(source, source[::2]) for source in sources])
 
 
 def numbered_store(documents: int = 20, sentences: int = 4, length: int = 5) -> MemoryStore:
@@ -120,26 +163,30 @@ def make_inputs(root: Path) -> Path:
         documents = [" ".join(sentences[at : at + 3]) for at in range(0, 600, 3)]
         for number, document in enumerate(documents):
             (raw / f"{number:03d}.txt").write_text(document + "\n", encoding="utf-8")
-        ingest(
-            IngestJob(
-                name=corpus,
-                source=CorpusSource(path=str(raw)),
-                settings=IngestSettings(near_duplicates=None, heldout=0.05),
-                output=root / "corpus" / corpus,
-            )
-        )
-        for kind in ("wordpiece", "char"):
-            tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
-            settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 70}})
-            train_tokenizer(
-                TokenizerJob(corpus=root / "corpus" / corpus, output=tokenizer, kind=kind, settings=settings)
-            )
-            tokenize(
-                TokenizeJob(
-                    corpus=root / "corpus" / corpus, tokenizer=tokenizer, output=root / "tokens" / f"{corpus}-{kind}"
-                )
-            )
+        # A pair is a sentence and its words from the last to the first.
+        (root / "raw" / f"{corpus}-parallel").mkdir()
+        turned = ({"source": text, "target": " ".join(text[:-1].split()[::-1])} for text in sentences)
+        (root / "raw" / f"{corpus}-parallel" / "pairs.jsonl").write_text("\n".join(map(json.dumps, turned)))
+        for name, source in (
+            (corpus, CorpusSource(path=str(raw))),
+            (f"{corpus}-parallel", ParallelSource(path=str(root / "raw" / f"{corpus}-parallel"))),
+        ):
+            settings = IngestSettings(near_duplicates=None, heldout=0.05)
+            ingest(IngestJob(name=name, source=source, settings=settings, output=root / "corpus" / name))
+        for kind in sorted({kind for kind, _ in TINY.values()}):
+            _make_tokens(root, corpus, kind)
     return root
+
+
+def _make_tokens(root: Path, corpus: str, kind: str) -> None:
+    """Tokenizer and token shards of one kind, as the stages and their `-parallel` twins make them."""
+    text, pairs = root / "corpus" / corpus, root / "corpus" / f"{corpus}-parallel"
+    tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
+    settings = {"wordpiece": {"vocabulary": 70}, "word": {"vocabulary": 15}}
+    job = {"kind": "word", "pairs": pairs} if kind == "parallel" else {"kind": kind}
+    train_tokenizer(TokenizerJob.model_validate({"corpus": text, "output": tokenizer, "settings": settings} | job))
+    source = pairs if kind == "parallel" else text
+    tokenize(TokenizeJob(corpus=source, tokenizer=tokenizer, output=root / "tokens" / f"{corpus}-{kind}"))
 
 
 def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -171,7 +218,7 @@ def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **chang
         "tokens": inputs / "tokens" / f"domain-{kind}",
         "tokenizer": inputs / "tokenizer" / f"domain-{kind}",
         "general_tokens": inputs / "tokens" / f"general-{kind}",
-        "general_corpus": inputs / "corpus" / "general",
+        "general_corpus": inputs / "corpus" / ("general-parallel" if kind == "parallel" else "general"),
         "output": output / "adapted",
         "training": lm_settings(),
         "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints")),

@@ -7,18 +7,22 @@ import pytest
 import torch
 
 from components.errors import DataError, TrainingError
+from components.models import FAMILIES
+from components.models.ulmfit import AWDLSTMConfig
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
-from components.training.pairs import SentencePairSampler
+from components.training.pairs import SentenceOrderSampler, SentencePairSampler
+from components.training.rows import FullSentencesSampler
 from components.training.samplers import SAMPLERS
-from components.training.streams import BidirectionalStreamSampler, StreamSampler
-from tests.training.helpers import MemoryStore, numbered_store
+from components.training.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
+from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
 
 EVERY = sorted(SAMPLERS)
 
 
 def sampler(name: str, **changes: object):  # type: ignore[no-untyped-def]
-    values = {"batch_size": 4, "window": 12, "seed": 1, "vocabulary": 500} | changes
-    return SAMPLERS[name](numbered_store(), **values)
+    config = next(family for family in FAMILIES.values() if family.sampler == name).config(vocabulary=500)
+    values = {"batch_size": 4, "window": 12, "seed": 1, "vocabulary": 500, "config": config} | changes
+    return SAMPLERS[name](numbered_pairs() if name == "translation" else numbered_store(), **values)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -28,7 +32,7 @@ def test_workers_share_the_global_batch(name: str, world: int) -> None:
         whole = sampler(name, jitter=3).batch(step)
         parts = [sampler(name, jitter=3).batch(step, rank, world) for rank in range(world)]
         for key, rows in whole.items():
-            assert rows.dtype == torch.int64
+            assert rows.dtype in (torch.int64, torch.float32)
             assert torch.equal(rows, torch.cat([part[key] for part in parts])), (key, step)
 
 
@@ -58,7 +62,7 @@ def test_too_little_text() -> None:
         StreamSampler(store, batch_size=4, window=8, seed=0, vocabulary=20)
     with pytest.raises(DataError, match="at least two documents; the corpus holds one"):
         SentencePairSampler(store, batch_size=1, window=8, seed=0, vocabulary=20)
-    with pytest.raises(DataError, match=r"training.window 4 leaves no room for two sentences; choose at least 5"):
+    with pytest.raises(DataError, match=r"training.window 4 leaves no room for two pieces of text; choose at least 5"):
         SentencePairSampler(numbered_store(), batch_size=1, window=4, seed=0, vocabulary=20)
 
 
@@ -116,6 +120,16 @@ def test_the_backward_stream_is_the_text_from_its_end() -> None:
     assert torch.equal(
         batch["tokens"], StreamSampler(store, batch_size=4, window=105, seed=3, vocabulary=500).batch(0)["tokens"]
     )
+
+
+def test_a_backward_model_gets_the_stream_from_its_end() -> None:
+    options = {"batch_size": 4, "window": 12, "seed": 3, "vocabulary": 500, "jitter": 3}
+    config = AWDLSTMConfig(vocabulary=500, direction="backward")
+    both = BidirectionalStreamSampler(numbered_store(), **options)
+    backward = StreamSampler(numbered_store(), config=config, **options)
+    for step in (0, 1, 5, 40):
+        assert torch.equal(backward.batch(step)["tokens"], both.batch(step)["backward_tokens"])
+        assert torch.equal(backward.batch(step)["targets"], both.batch(step)["backward_targets"])
 
 
 def unmask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -181,3 +195,113 @@ def test_short_documents_share_a_row() -> None:
     batch = SentencePairSampler(store, batch_size=2, window=16, seed=0, vocabulary=20).batch(5)
     assert batch["tokens"].shape == (2, 16)
     assert np.isin(unmask(batch).numpy(), [START, END, 7, 8, 9, 10]).all()
+
+
+def test_packed_windows_have_one_length() -> None:
+    packed = PackedSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500, jitter=3)
+    stream = StreamSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500)
+    for step in range(20):
+        assert packed.rate_scale(step) == 1
+        assert packed.tokens_before(step) == 48 * step
+        assert all(torch.equal(rows, stream.batch(step)[key]) for key, rows in packed.batch(step).items())
+
+
+def test_full_sentences_go_on_across_documents() -> None:
+    store = numbered_store(documents=60)
+    full = FullSentencesSampler(store, batch_size=8, window=32, seed=0, vocabulary=2000)
+    seen: set[int] = set()
+    for step in range(10):
+        batch = full.batch(step)
+        assert sorted(batch) == ["positions", "targets", "tokens"]
+        for row in unmask(batch).tolist():
+            assert (row[0], row[-1]) == (START, END)
+            # Sentences have 5 pieces, documents 20, and pieces count from 5: END stands behind every twentieth.
+            assert row[1] % 5 == 0
+            text = [piece for piece in row[1:-1] if piece != END]
+            assert text == list(range(row[1], row[1] + len(text))) or 1204 in text
+            assert [piece % 20 for piece, after in zip(row[1:-1], row[2:-1], strict=False) if after == END] in (
+                [4],
+                [4, 4],
+            )
+            seen |= set(text)
+    assert len(seen) > 1000
+
+
+def test_a_text_that_comes_again_is_masked_anew() -> None:
+    full = FullSentencesSampler(numbered_store(), batch_size=1, window=22, seed=0, vocabulary=500)
+    rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for step in range(40 * full.slots):
+        batch = full.batch(step)
+        rows.setdefault(tuple(unmask(batch)[0].tolist()), set()).add(tuple(batch["positions"][0].tolist()))
+    again = [masks for masks in rows.values() if len(masks) > 1]
+    assert len(again) > len(rows) / 2
+
+
+def test_whole_words_reach_the_sampler() -> None:
+    from components.models.roberta import RoBERTaConfig
+
+    # Every second piece goes on with the word of the piece before it.
+    pieces = [f"##{piece}" if piece >= FIRST_ORDINARY and piece % 2 == 0 else str(piece) for piece in range(500)]
+    config = RoBERTaConfig(vocabulary=500, whole_words=True)
+    options = {"batch_size": 8, "window": 40, "seed": 0, "vocabulary": 500, "config": config, "pieces": pieces}
+    split = 0
+    for step in range(10):
+        batch = FullSentencesSampler(numbered_store(), **options).batch(step)  # type: ignore[arg-type]
+        for row, positions in zip(unmask(batch).tolist(), batch["positions"].tolist(), strict=True):
+            split += sum(
+                row[place] % 2 == 0 and place - 1 not in positions for place in positions if row[place - 1] > 4
+            )
+    assert split == 0
+
+
+def test_parts_of_a_text_in_both_orders() -> None:
+    store = numbered_store(documents=60)
+    orders = SentenceOrderSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
+    counts = {0: 0, 1: 0}
+    ends: dict[str, list[int]] = {"earlier": [], "later": []}
+    for step in range(40):
+        batch = orders.batch(step)
+        for row, segments, label in zip(
+            unmask(batch), batch["segments"], batch["sentence_order"].tolist(), strict=True
+        ):
+            cut = int((segments == 0).sum())
+            first, second = row[1 : cut - 1].tolist(), row[cut:-1].tolist()
+            assert len(row) == 24
+            assert segments.tolist() == [0] * cut + [1] * (24 - cut)
+            assert (row[0], row[cut - 1], row[-1]) == (START, END, END)
+            earlier, later = (second, first) if label else (first, second)
+            # Both begin with a sentence, and the later one with the sentence after the one that the earlier ends in.
+            assert earlier[0] % 5 == later[0] % 5 == 0
+            assert later[0] == earlier[-1] // 5 * 5 + 5
+            assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
+            counts[label] += 1
+            ends["earlier"].append(earlier[-1] % 5)
+            ends["later"].extend([later[-1] % 5] if later[-1] >= FIRST_ORDINARY else [])
+    assert 0.45 < counts[0] / 1280 < 0.55
+    # Neither part tells by its end which one it is: both end anywhere in a sentence.
+    for places in ends.values():
+        assert all(0.12 < places.count(place) / len(places) < 0.28 for place in range(5))
+
+
+def test_the_order_of_parts_does_not_show_in_their_lengths() -> None:
+    store = numbered_store(documents=10, sentences=60)
+    orders = SentenceOrderSampler(store, batch_size=64, window=32, seed=0, vocabulary=4000)
+    lengths = []
+    for step in range(20):
+        batch = orders.batch(step)
+        later = batch["segments"].sum(1) - 1
+        first = 29 - later
+        lengths += torch.where(batch["sentence_order"] == 1, later, first).tolist()
+    # A share of 1/8 of the row is left to either part, and every length between is as likely as any other.
+    counts = np.bincount(lengths, minlength=30)
+    assert not counts[:3].any() and not counts[27:].any()
+    assert counts[3:27].min() > 0.6 * counts[3:27].mean()
+    assert np.mean(lengths) == pytest.approx(14.5, abs=0.4)
+
+
+def test_a_sentence_longer_than_the_row_is_cut_in_two() -> None:
+    store = MemoryStore([[list(range(5, 105))]])
+    batch = SentenceOrderSampler(store, batch_size=1, window=13, seed=0, vocabulary=200).batch(0)
+    first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()
+    earlier, later = (second, first) if batch["sentence_order"][0] else (first, second)
+    assert [*earlier, *later] == list(range(5, 15))

@@ -1,15 +1,15 @@
 """The built-in data: text that the locked dependencies already carry.
 
-`build` extracts a general corpus (docstrings of the installed packages), a domain corpus and labelled tasks (the
-service models of botocore). The same lock gives the same bytes on every machine: sources are listed by name, files
-are read in sorted order, nothing depends on paths, time or hash seeds.
+`build` extracts a general corpus (docstrings of the installed packages), a domain corpus, labelled tasks and pairs of
+texts (the service models of botocore). The same lock gives the same bytes on every machine: sources are listed by
+name, files are read in sorted order, nothing depends on paths, time or hash seeds.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from components.ingestion.builtin import aws, docstrings, tasks
+from components.ingestion.builtin import aws, docstrings, pairs, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.textkey import text_key
@@ -20,15 +20,15 @@ FILE_MEGABYTES = 6
 
 
 def build(directory: Path) -> dict[str, int]:
-    """Write general/, domain/aws/, tasks/aws-type/ and tasks/aws-service/ under `directory`; return row counts.
+    """Write general/, domain/aws/, parallel/aws/, tasks/aws-type/ and tasks/aws-service/; return row counts.
 
-    What stands in a dev or test split of a task is left out of the domain corpus.
+    What stands in a dev or test split of a task is left out of the domain corpus and of the pairs.
 
     Raises:
         DataError: a package of the fixed list is not installed, or the files cannot be written.
     """
     counts: dict[str, int] = {}
-    with Progress("data: domain and tasks", total=5, unit="part") as bar:
+    with Progress("data: domain and tasks", total=6, unit="part") as bar:
         services = aws.read_services()
         bar.advance()
         types = tasks.parameter_types(services)
@@ -45,6 +45,9 @@ def build(directory: Path) -> dict[str, int]:
         bar.advance()
         texts = aws.corpus(documents, without=held, left_out=left_out)
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
+        bar.advance()
+        translated = pairs.operations(services, without=held, left_out=left_out)
+        counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)
     return counts

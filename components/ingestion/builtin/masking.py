@@ -37,7 +37,8 @@ _METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPre
 # The maker's name before a masked one, and words that a masked name was joined to.
 _MAKER = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
 _JOINED = re.compile(rf"(?<=[A-Za-z0-9])(?={MASK})|(?<={MASK})(?=[A-Za-z0-9])")
-_WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
+# Words of a name in capitals and small letters: DBInstance2 -> DB, Instance2.
+WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 # Names from this length on are taken out of the middle of a word too (`sagemakergeospatial`).
 _DISTINCTIVE = 8
 
@@ -71,7 +72,7 @@ def maskers(services: Iterable[Service]) -> list[Masker]:
 
 
 def _masker(name: str) -> Masker:
-    words = [word for part in re.split(r"[\s_-]+", name) for word in _WORDS.findall(part) or [part]]
+    words = [word for part in re.split(r"[\s_-]+", name) for word in WORDS.findall(part) or [part]]
     letters = "".join(words)
     spaced = r"[\s_-]?".join(map(re.escape, words))
     if len(letters) >= _DISTINCTIVE:

@@ -1,8 +1,10 @@
-"""Multi-head self-attention without causality.
+"""Multi-head self-attention: to both sides, causal, and causal within a band.
 
-Vaswani et al. 2017, section 3.2: softmax(Q K^T / sqrt(K)) V per head, heads joined and projected.
+Vaswani et al. 2017, section 3.2: softmax(Q K^T / sqrt(K)) V per head, heads joined and projected. The band is the
+local pattern of the Sparse Transformer (Child et al. 2019) that GPT-3 has in every other layer: t sees t - w + 1 .. t.
 
-Shape suffixes: B batch rows, T positions, D model width, N heads, K head width (D = N K).
+Shape suffixes: B batch rows, T positions, S positions that are looked at, D model width, N heads, K head width
+(D = N K), w the band, C = ceil(T / w) chunks as wide as it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from torch.nn import functional as F
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 
+#: Keys and values (B, N, S, K) of what was read before; () for nothing.
+Past = tuple[Tensor, ...]
+
 
 class SelfAttention(nn.Module):
     """Queries, keys and values come from one matrix product.
@@ -24,26 +29,86 @@ class SelfAttention(nn.Module):
         width: D.
         heads: N.
         dropout: of the attention weights.
+        causal: whether a position sees only itself and those before it.
+        band: of the positions it may see, how many it does, itself counted (causal only); 0 for all.
     """
 
-    def __init__(self, width: int, heads: int, *, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal, self.band = heads, causal, band
         self.query_key_value = Linear(width, 3 * width)
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None) -> Tensor:
-        """`mask_B11T` is True at real positions; None where every position is real."""
+    def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None = None) -> Tensor:
+        """`mask_B11T` is True at real positions; None where every position is real, and for causal attention: what
+        stands behind a text is never seen there."""
+        return self._join(self._attend(*self._project(x_BTD), mask_B11T))
+
+    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Causal attention of positions that go on where `past` ended; and the keys and values to go on from."""
+        q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
+        if past:
+            k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)
+            seen = visible(q_BNTK.shape[2], k_BNSK.shape[2], band=self.band, device=x_BTD.device)
+            mixed_BNTK = self._mix(q_BNTK, k_BNSK, v_BNSK, seen)
+        else:
+            mixed_BNTK = self._attend(q_BNTK, k_BNSK, v_BNSK, None)
+        # The last of the band is the next position itself.
+        first = max(0, k_BNSK.shape[2] - (self.band - 1)) if self.band else 0
+        return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
+
+    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, length, width = x_BTD.shape
         packed = self.query_key_value(x_BTD).view(rows, length, 3, self.heads, width // self.heads)
         q_BNTK, k_BNTK, v_BNTK = packed.permute(2, 0, 3, 1, 4)
-        if self.dropout.rate:
-            scores_BNTT = (q_BNTK / math.sqrt(width // self.heads)) @ k_BNTK.transpose(-1, -2)
-            if mask_B11T is not None:
-                scores_BNTT = scores_BNTT.masked_fill(~mask_B11T, torch.finfo(scores_BNTT.dtype).min)
-            mixed_BNTK = self.dropout(scores_BNTT.softmax(-1)) @ v_BNTK
-        else:
-            mixed_BNTK = F.scaled_dot_product_attention(q_BNTK, k_BNTK, v_BNTK, attn_mask=mask_B11T)
-        output: Tensor = self.output(mixed_BNTK.transpose(1, 2).reshape(rows, length, width))
+        return q_BNTK, k_BNTK, v_BNTK
+
+    def _join(self, mixed_BNTK: Tensor) -> Tensor:
+        output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
         return output
+
+    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask_B11T: Tensor | None) -> Tensor:
+        if self.band and q_BNTK.shape[2] > self.band:
+            return self._attend_within_band(q_BNTK, k_BNTK, v_BNTK)
+        return self._mix(q_BNTK, k_BNTK, v_BNTK, mask_B11T, causal=self.causal)
+
+    def _attend_within_band(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor) -> Tensor:
+        """T * 2w products instead of T * T: each chunk of w queries sees its own chunk of keys and the one before."""
+        rows, heads, length, width = q_BNTK.shape
+        band, chunks = self.band, math.ceil(length / self.band)
+        rest = chunks * band - length
+        queries = F.pad(q_BNTK, (0, 0, 0, rest)).view(rows, heads, chunks, band, width)
+        keys, values = (F.pad(x, (0, 0, band, rest)).unfold(2, 2 * band, band).mT for x in (k_BNTK, v_BNTK))
+        # Chunks become rows of the batch: (B C, N, w or 2w, K).
+        queries, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (queries, keys, values))
+        seen_C1 = visible(band, 2 * band, band=band, device=q_BNTK.device).repeat(chunks, 1, 1)
+        # Nothing stands before the first chunk.
+        seen_C1[0, :, :band] = False
+        mixed = self._mix(queries, keys, values, seen_C1.repeat(rows, 1, 1).unsqueeze(1))
+        mixed = mixed.view(rows, chunks, heads, band, width).transpose(1, 2)
+        return mixed.flatten(2, 3)[:, :, :length]
+
+    def _mix(
+        self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Values mixed by the softmax of the scores; `mask`, broadcast to (B, N, T, S), is True where one may look."""
+        rate = self.dropout.rate
+        if not rate or q_BNTK.is_cuda:
+            return F.scaled_dot_product_attention(
+                q_BNTK, k_BNSK, v_BNSK, attn_mask=mask, dropout_p=rate, is_causal=causal
+            )
+        # On a processor the fused kernel knows no dropout, and its fallback draws more than is needed.
+        scores_BNTS = (q_BNTK / math.sqrt(q_BNTK.shape[-1])) @ k_BNSK.transpose(-1, -2)
+        if causal:
+            mask = visible(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
+        if mask is not None:
+            scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
+        return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
+
+
+def visible(length: int, seen: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:
+    """(T, S) bool: which of `seen` positions each of the last `length` of them sees, of those at most `band`."""
+    at_T1 = torch.arange(seen - length, seen, device=device).unsqueeze(1)
+    age_TS = at_T1 - torch.arange(seen, device=device)
+    return (age_TS >= 0) & (age_TS < band) if band else age_TS >= 0

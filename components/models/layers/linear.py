@@ -15,7 +15,7 @@ from components.models.layers.precision import compute_dtype
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b, as `nn.Linear`.
+    """y = x W^T + b, as `nn.Linear`; b may be absent.
 
     On a processor in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones: summing
     the columns of a bfloat16 matrix there takes longer than multiplying it.
@@ -31,11 +31,11 @@ class Linear(nn.Linear):
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         cast_OI = weight_OI.to(x.dtype)
         ctx.save_for_backward(x, cast_OI)
         ctx.dtype = weight_OI.dtype
-        return F.linear(x, cast_OI, bias_O.to(x.dtype))
+        return F.linear(x, cast_OI, None if bias_O is None else bias_O.to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:

@@ -21,6 +21,13 @@ from components.models.layers.precision import compute_dtype
 State = tuple[Tensor, ...]
 
 
+def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
+    """One step for gates before their nonlinearities, for loops that no window kernel can run; returns h and c."""
+    i_BH, f_BH, g_BH, o_BH = gates_BG.chunk(4, dim=-1)
+    c_BH = f_BH.sigmoid() * c_BH + i_BH.sigmoid() * g_BH.tanh()
+    return o_BH.sigmoid() * c_BH.tanh(), c_BH
+
+
 class LSTM(nn.Module):
     """One layer, one direction.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.errors import DataError
-from components.ingestion.builtin import aws, tasks
+from components.ingestion.builtin import aws, pairs, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.masking import mask, maskers
 from components.ingestion.builtin.services import service_of_documents
@@ -87,6 +87,25 @@ def test_what_splits_hold_is_left_out_of_the_corpus(toy: aws.Service) -> None:
     documents = list(aws.service_documents(toy))
     rows = aws.corpus(documents, without={text_key("The NAME"), "keeps toys", "once"}, left_out={"toybox/shapes/Toy"})
     assert list(rows) == [{"id": "toybox/GetToy", "text": "Gets a Toy.\nThe toy & its parts.\nThe kind."}]
+
+
+def test_pairs_are_what_an_operation_does_and_its_name_in_words() -> None:
+    names = {
+        "CreateDBInstance2": "<p>Creates a database.</p><p>More of it.</p>",
+        "ListTagsForResource": "<p>Lists   <i>tags</i>.</p>",
+        "DeleteACL": "",
+        "GetHeld": "<p>Held out!</p>",
+        "GetLeft": "<p>Of a document that is left out.</p>",
+    }
+    operations = [aws.Operation(name, html, None, None) for name, html in names.items()]
+    one, two = (aws.Service(key, {}, "", tuple(operations), {}) for key in ("one", "two"))
+    other = aws.Service("other", {}, "", (aws.Operation("ListTags", "lists TAGS", None, None),), {})
+    rows = pairs.operations([one, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
+    assert list(rows) == [
+        {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
+        {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},
+        {"id": "other/ListTags", "source": "lists TAGS", "target": "list tags"},
+    ]
 
 
 def test_a_damaged_model_is_named(tmp_path: Path) -> None:

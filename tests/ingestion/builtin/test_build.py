@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from components.artifacts import digest_tree
-from components.config import CorpusSource, TaskSource
+from components.config import CorpusSource, ParallelSource, TaskSource
 from components.errors import DataError
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.lines import Reading
-from components.ingestion.readers import raw_files, read_labelled, read_texts
+from components.ingestion.readers import raw_files, read_labelled, read_pairs, read_texts
 
 # The real builder on two packages and a few services, in a process of its own.
 SCRIPT = """
@@ -37,6 +37,7 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
     built = tmp_path / "1"
     assert sorted(path.relative_to(built).as_posix() for path in built.glob("*/*/*") if path.is_file()) == [
         "domain/aws/part-000.jsonl.zst",
+        "parallel/aws/part-000.jsonl.zst",
         *(f"tasks/{task}/{split}.jsonl" for task in ("aws-service", "aws-type") for split in ("dev", "test", "train")),
     ]
     # The readers of the pipeline read it, and what dev and test hold does not stand in the corpus.
@@ -48,12 +49,20 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
         for line in text.split("\n")
     }
     assert len(lines) > 1_000
+    pairs = ParallelSource(path=str(built / "parallel" / "aws"), id="id")
+    translated = {
+        source: target
+        for path in raw_files(Path(pairs.path))[0]
+        for _, source, target, _ in read_pairs(path, pairs, Reading())
+    }
+    assert len(translated) > 100
+    assert all(target == target.lower() and target for target in translated.values())
     for split in ("dev", "test"):
         rows = list(
             read_labelled(built / "tasks" / "aws-type" / f"{split}.jsonl", TaskSource(path="", slice="service"))
         )
         assert rows
-        assert not lines & {row.text for row in rows}
+        assert not (lines | translated.keys()) & {row.text for row in rows}
 
 
 def test_a_corpus_is_written_in_parts_and_older_parts_go(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from torch import nn
 from components.models.layers.linear import Linear
 
 
+@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_values_and_gradients(autocast: bool) -> None:
-    own, plain = Linear(12, 7), nn.Linear(12, 7)
+def test_values_and_gradients(autocast: bool, bias: bool) -> None:
+    own, plain = Linear(12, 7, bias=bias), nn.Linear(12, 7, bias=bias)
     plain.load_state_dict(own.state_dict())
     x = torch.randn(3, 5, 12, requires_grad=True)
     weight = torch.randn(3, 5, 7)

@@ -1,0 +1,73 @@
+"""Our tokenizers as tokenizer.json, the form of the `tokenizers` library that AutoTokenizer opens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, processors
+from tokenizers import Tokenizer as Backend
+
+from components.errors import ConfigError
+from components.models.base import LanguageModel
+from components.tokenization import Tokenizer
+from components.tokenization.bert import BertWordsTokenizer
+from components.tokenization.bpe import BytePairTokenizer
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, START
+from components.tokenization.unigram import UnigramTokenizer
+
+ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+
+
+def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel) -> list[str]:
+    """Write tokenizer.json and tokenizer_config.json, which give `model.special_tokens(ids)`; returns what to know.
+
+    Raises:
+        ConfigError: a kind that the library has no counterpart for.
+    """
+    backend = _backend(tokenizer)
+    backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
+    backend.post_processor = _template(model)
+    backend.save(str(directory / "tokenizer.json"))
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **dict(zip(ROLES, SPECIAL_PIECES, strict=True)),
+    }
+    if model.max_tokens is not None:
+        config["model_max_length"] = model.max_tokens
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    if tokenizer.segmentation.name == "none":
+        return []
+    return [
+        f"the tokenizer cuts languages without spaces by dictionary (segmenter {tokenizer.segmentation.name}), which "
+        "tokenizer.json cannot: give it texts that are cut already"
+    ]
+
+
+def _backend(tokenizer: Tokenizer) -> Backend:
+    if isinstance(tokenizer, UnigramTokenizer):
+        content = json.loads(tokenizer.backend.to_str())
+        vocabulary = content["model"]["vocab"]
+        vocabulary[:FIRST_ORDINARY] = [[piece, 0.0] for piece in SPECIAL_PIECES]
+        return Backend.from_str(json.dumps(content))
+    if isinstance(tokenizer, BertWordsTokenizer | BytePairTokenizer):
+        return Backend.from_str(tokenizer.backend.to_str())
+    raise ConfigError(f"a tokenizer of kind {tokenizer.kind!r} has no counterpart in tokenizer.json")
+
+
+def _template(model: LanguageModel) -> processors.TemplateProcessing:
+    """`model.special_tokens` for one text, and for two of them where a second segment is told apart."""
+    around = model.special_tokens([-1])
+    at = around.index(-1)
+    before, after = ([SPECIAL_PIECES[id_] for id_ in part] for part in (around[:at], around[at + 1 :]))
+    single = [*before, "$A", *after]
+    pair = [*(f"{part}:0" for part in single), "$B:1", *(f"{part}:1" for part in after)]
+    if before == [] and after[-1:] == [SPECIAL_PIECES[START]]:
+        # XLNet: one class piece after all texts, in a segment of its own.
+        *ends, last = after
+        single = ["$A:0", *(f"{part}:0" for part in ends), f"{last}:2"]
+        pair = [*single[:-1], "$B:1", *(f"{part}:1" for part in ends), f"{last}:2"]
+    used = [(piece, index) for index, piece in enumerate(SPECIAL_PIECES) if piece in {*before, *after}]
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)

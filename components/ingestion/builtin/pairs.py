@@ -1,0 +1,31 @@
+"""Pairs to learn translation from: what an operation does, and its name in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from components.ingestion.builtin.aws import Service
+from components.ingestion.builtin.masking import WORDS
+from components.ingestion.textkey import text_key
+
+
+def operations(
+    services: list[Service], *, without: Collection[str], left_out: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """Rows {id, source, target} in the order of the models: the first paragraph of an operation's documentation, and
+    its name ("Creates a new S3 bucket." -> "create bucket"). A pair stands once, under the first service that has it.
+
+    Args:
+        without: `text_key`s of texts that must not appear (dev and test rows of a task).
+        left_out: ids of documents that must not appear; an operation's row has its document's id.
+    """
+    seen: set[tuple[str, str]] = set()
+    for service in services:
+        for operation in service.operations:
+            source = " ".join(operation.text.partition("\n")[0].split())
+            target = " ".join(WORDS.findall(operation.name)).lower()
+            key = text_key(source)
+            row_id = f"{service.key}/{operation.name}"
+            if source and key not in without and row_id not in left_out and (key, target) not in seen:
+                seen.add((key, target))
+                yield {"id": row_id, "source": source, "target": target}

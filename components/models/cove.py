@@ -1,0 +1,270 @@
+"""CoVe: word vectors in context, from the encoder of a translator.
+
+McCann, Bradbury, Xiong and Socher 2017 (Learned in Translation: Contextualized Word Vectors), sections 3 and 4:
+
+    H = biLSTM(E[w^x])                                   the encoder; CoVe(w) = H, used as [E[w]; CoVe(w)]
+    h_t = LSTM([z_{t-1}; h~_{t-1}], h_{t-1})             the decoder, z the vectors of the translation
+    alpha_t = softmax(H (W_1 h_t + b_1))                 h~_t = tanh(W_2 [H^T alpha_t; h_t] + b_2)
+    p(w^z_t) = softmax(W_out h~_t + b_out)
+
+The decoder's layers start at the last states of the encoder's, their cells and h~ at zero. Source and target have
+tables of their own over one vocabulary, so that a change of vocabulary moves the rows of both alike.
+
+Shape suffixes: B batch rows, T source positions, U target positions, D width of the word vectors, H width of the
+encoder's and the decoder's states, G = 4 H gates, N targets, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.directions import joined, turned
+from components.models.layers.dropout import Dropout
+from components.models.layers.linear import Linear
+from components.models.layers.lstm import LSTM, cell
+from components.models.layers.precision import compute_dtype
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import remapped
+from components.tokenization.special import END, START
+
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+#: h and c of every layer, then h~.
+DecoderState = tuple[Tensor, ...]
+
+
+class CoVeConfig(ModelConfig):
+    """Sizes of the translator.
+
+    Attributes:
+        embedding: width of the word vectors of either side.
+        hidden: width of the encoder in each direction; the decoder and the context vectors are twice as wide.
+        layers: LSTM layers of the encoder and of the decoder.
+        dropout: of the word vectors, of every layer's output and of h~ before the output layer.
+    """
+
+    embedding: Size = 200
+    hidden: Size = 128
+    layers: Size = 2
+    dropout: Rate = 0.1
+
+
+class EncoderLayer(nn.Module):
+    """One bidirectional LSTM layer."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.ahead = LSTM(inputs, hidden)
+        self.back = LSTM(inputs, hidden)
+
+    def forward(self, x_BTI: Tensor, turned_BT: Tensor) -> Tensor:
+        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1))
+        back_BTI = x_BTI.gather(1, turned_BT.unsqueeze(-1).expand_as(x_BTI))
+        back_TBH, _ = self.back(back_BTI.transpose(0, 1))
+        return joined(ahead_TBH.transpose(0, 1), back_TBH.transpose(0, 1), turned_BT)
+
+
+class Decoder(nn.Module):
+    """LSTM layers with input feeding and global attention; the output layer is not part of a step."""
+
+    def __init__(self, config: CoVeConfig) -> None:
+        super().__init__()
+        width = 2 * config.hidden
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
+        # What the first layer is given: the word, whose share all steps compute at once, and [h~; h]; the others
+        # [h of the layer below; h]. All biases are in `word` and in the other layers' matrices.
+        self.word = Linear(config.embedding, 4 * width)
+        self.cells = nn.ModuleList(Linear(2 * width, 4 * width, bias=layer > 0) for layer in range(config.layers))
+        self.query = Linear(width, width)
+        self.mix = Linear(2 * width, width)
+        self.drop = Dropout(config.dropout)
+        bound = width**-0.5
+        nn.init.normal_(self.embedding, std=0.1)
+        for linear in (self.word, *self.cells):
+            nn.init.uniform_(linear.weight, -bound, bound)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+                # Forget gates start open, as in `layers.lstm`.
+                nn.init.ones_(linear.bias[width : 2 * width])
+
+    def start(self, lasts: list[Tensor]) -> DecoderState:
+        """The state before the first word, from the encoder's last states, (B, H) for each layer."""
+        zeros_BH = torch.zeros_like(lasts[0])
+        return (*[part for last_BH in lasts for part in (last_BH, zeros_BH)], zeros_BH)
+
+    def attend(self, h_BH: Tensor, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Context (B, H) and weights (B, T), which are 0 where the mask is False and sum to 1."""
+        scores_BT = (memory_BTH @ self.query(h_BH).unsqueeze(-1)).squeeze(-1)
+        weights_BT = scores_BT.float().masked_fill(~mask_BT, float("-inf")).softmax(-1).to(memory_BTH.dtype)
+        return (weights_BT.unsqueeze(1) @ memory_BTH).squeeze(1), weights_BT
+
+    def gates(self, tokens: Tensor) -> Tensor:
+        """The words' share of the first layer's gates, (..., G)."""
+        gates: Tensor = self.word(self.drop(self.embedding[tokens]))
+        return gates
+
+    def step(
+        self, word_BG: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor
+    ) -> tuple[Tensor, DecoderState]:
+        """Take in one word; returns h~ (B, H), of which the next word is predicted, and the state after it."""
+        *layers, x_BH = state
+        after: list[Tensor] = []
+        for index, linear in enumerate(self.cells):
+            h_BH, c_BH = layers[2 * index : 2 * index + 2]
+            gates_BG = linear(torch.cat([x_BH, h_BH], dim=-1))
+            h_BH, c_BH = cell(gates_BG if index else gates_BG + word_BG, c_BH)
+            after += h_BH, c_BH
+            x_BH = self.drop(h_BH)
+        context_BH, _ = self.attend(x_BH, memory_BTH, mask_BT)
+        mixed_BH = torch.tanh(self.mix(torch.cat([context_BH, x_BH], dim=-1)))
+        return mixed_BH, (*after, mixed_BH)
+
+    # A loop over time is compiled anew for every length of it; the steps are matrix products already.
+    @torch.compiler.disable
+    def forward(self, tokens_BU: Tensor, lasts: list[Tensor], memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """h~ (B, U, H) under teacher forcing: each step is given the true word before it."""
+        state = self.start(lasts)
+        outputs = []
+        for word_BG in self.gates(tokens_BU).unbind(1):
+            mixed_BH, state = self.step(word_BG, state, memory_BTH, mask_BT)
+            outputs.append(mixed_BH)
+        return torch.stack(outputs, dim=1)
+
+
+class CoVe(LanguageModel):
+    """A translator; what is kept of it downstream is the encoder.
+
+    `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
+    (N,), `whole` (B, 2): see `components.training.translation`. It has no carry.
+
+    `hidden_states` are the word vectors (B, T, D) and, for each layer, the word vectors joined to its states
+    (B, T, D + H); the last is [E[w]; CoVe(w)].
+    """
+
+    config: CoVeConfig
+
+    def __init__(self, config: CoVeConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = 2 * config.hidden
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
+        self.layers = nn.ModuleList(
+            EncoderLayer(width if layer else config.embedding, config.hidden) for layer in range(config.layers)
+        )
+        self.decoder = Decoder(config)
+        self.output = nn.Parameter(torch.empty(config.vocabulary, width))
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.drop = Dropout(config.dropout)
+        # Small output rows leave the first predictions to the bias, the frequencies of the target's words.
+        nn.init.normal_(self.embedding, std=0.1)
+        nn.init.normal_(self.output, std=0.1 / width**0.5)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        memory_BTH, mask_BT, lasts = self._memory(batch["tokens"], batch["lengths"])
+        mixed_BUH = self.drop(self.decoder(batch["decoder_tokens"], lasts, memory_BTH, mask_BT))
+        # Places count from the first row of the global batch; every row's first target is at its first position.
+        places_N = batch["places"] - batch["places"][0]
+        picked_NH = mixed_BUH.flatten(0, 1).index_select(0, places_N)
+        total = linear_cross_entropy(picked_NH, self.output, self.bias, batch["targets"])
+        # Workers' rows hold different numbers of targets: each divides by its share of the global number.
+        targets, rows = batch["whole"][0]
+        return Losses(
+            loss=total * (rows / len(batch["tokens"])) / targets,
+            sums={"tokens": (total.detach(), torch.tensor(len(places_N), device=total.device))},
+        )
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        words_BTD, *layers = self._encode(tokens, lengths)
+        return [words_BTD, *(torch.cat([words_BTD, states_BTH], dim=-1) for states_BTH in layers)]
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        # Each direction where it has read everything, and the mean of the word vectors.
+        width = self.config.embedding
+        mask_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths.unsqueeze(1)).unsqueeze(-1)
+        words_BD = (hidden[..., :width] * mask_BT1).sum(1) / lengths.unsqueeze(1)
+        ahead_BTH, back_BTH = hidden[..., width:].chunk(2, dim=-1)
+        rows = torch.arange(hidden.shape[0], device=hidden.device)
+        return torch.cat([words_BD.to(hidden.dtype), ahead_BTH[rows, lengths - 1], back_BTH[:, 0]], dim=-1)
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [[self.embedding], *(list(layer.parameters()) for layer in self.layers)]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.embedding = remapped(self.embedding, rows)
+        self.decoder.embedding = remapped(self.decoder.embedding, rows)
+        self.output = remapped(self.output, rows)
+        self.bias = remapped(self.bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        with torch.no_grad():
+            self.bias.copy_(log_frequencies)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # As a source ends.
+        return [*pieces, END]
+
+    def piece_embedding(self) -> nn.Parameter:
+        return self.embedding
+
+    @torch.no_grad()
+    def translate(self, tokens: Tensor, lengths: Tensor, *, most: int = 64) -> Tensor:
+        """The most likely next word again and again (greedy decoding), until every row has ended.
+
+        Args:
+            tokens, lengths: as for `hidden_states`.
+            most: words after which an unfinished translation is broken off.
+
+        Returns:
+            (B, U) int64, U <= `most`; END after a row's last word, and behind it END again.
+        """
+        memory_BTH, mask_BT, lasts = self._memory(tokens, lengths)
+        state = self.decoder.start(lasts)
+        word_B = torch.full((len(tokens),), START, device=tokens.device)
+        ended_B = torch.zeros_like(word_B, dtype=torch.bool)
+        words: list[Tensor] = []
+        while len(words) < most and not ended_B.all():
+            mixed_BH, state = self.decoder.step(self.decoder.gates(word_B), state, memory_BTH, mask_BT)
+            best_B = torch.addmm(self.bias, mixed_BH.to(self.output.dtype), self.output.t()).argmax(-1)
+            word_B = best_B.masked_fill(ended_B, END)
+            ended_B = ended_B | (word_B == END)
+            words.append(word_B)
+        return torch.stack(words, dim=1)
+
+    def _encode(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
+        turned_BT = turned(lengths, tokens.shape[1])
+        x_BTD = self.embedding[tokens]
+        outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
+        for layer in self.layers:
+            outputs.append(self.drop(layer(outputs[-1], turned_BT)))
+        return outputs
+
+    def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """What the decoder reads: the top layer's states (B, T, H), which are real, each layer's last ones (B, H)."""
+        _, *layers = self._encode(tokens, lengths)
+        rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
+        lasts = [
+            torch.cat([states_BTH[rows, lengths - 1, :half], states_BTH[:, 0, half:]], dim=-1) for states_BTH in layers
+        ]
+        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
+        return layers[-1], mask_BT, lasts
+
+
+FAMILY = ModelFamily(
+    name="cove",
+    config=CoVeConfig,
+    build=CoVe,
+    objective="translation",
+    sampler="translation",
+    tokenizers=("word", "wordpiece"),
+    presets={
+        # McCann et al. 2017, section 3.3: GloVe of 300, 300 a direction, two layers, dropout 0.2 everywhere.
+        "cove": {"embedding": 300, "hidden": 300, "layers": 2, "dropout": 0.2},
+    },
+)

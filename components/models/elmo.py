@@ -1,0 +1,234 @@
+"""ELMo: deep contextualised vectors of words that are read as characters.
+
+Peters et al. 2018 (Deep contextualized word representations), with the sizes of Jozefowicz et al. 2016:
+
+    x_t = CharCNN(w_t)      forward: r_t^l = LSTM_l(r_t^{l-1}, r_{t-1}^l)      backward: the same over the turned text
+    loss = sum_t -log p(w_{t+1} | w_1 .. w_t) - log p(w_{t-1} | w_t .. w_T)
+
+The character layer and the softmax are shared between the directions; from the second layer on, each LSTM's input is
+added to its output. A word has 2 L + 1 vectors; `hidden_states` gives them as L + 1 layers, both directions joined, the
+character layer's output twice, as published. The softmax is full where the paper sampled it.
+
+Shape suffixes: B batch rows, T words, N words of both directions, C characters, P projection, D = 2 P, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
+from components.models.layers.directions import both_ends, joined, turn, turned
+from components.models.layers.dropout import Dropout
+from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import remapped
+from components.tokenization import Tokenizer
+from components.tokenization.special import END, UNK
+
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ELMoConfig(ModelConfig):
+    """Sizes; `cells` and `projection` are what the names of the published models give ("4096/512").
+
+    Attributes:
+        characters: width of the character embeddings.
+        filters: (characters that a filter reads, number of such filters), seven widths.
+        highway: highway layers above the filters.
+        cells: of each LSTM.
+        projection: width of each LSTM's output and of the word vectors that go into the first.
+        layers: LSTMs of each direction.
+        clip: largest absolute value of a cell and of an LSTM's output.
+        dropout: of every LSTM's input and of the last one's output.
+    """
+
+    characters: Size = 16
+    filters: tuple[tuple[Size, Size], ...] = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64), (6, 64), (7, 64))
+    highway: Annotated[int, Field(ge=0)] = 1
+    cells: Size = 512
+    projection: Size = 128
+    layers: Size = 2
+    clip: Annotated[float, Field(gt=0)] = 3.0
+    dropout: Rate = 0.1
+
+
+class Direction(nn.Module):
+    """The LSTMs that read one way."""
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.lstms = nn.ModuleList(
+            ProjectedLSTM(config.projection, config.cells, config.projection, clip=config.clip)
+            for _ in range(config.layers)
+        )
+        self.drop = Dropout(config.dropout)
+
+    def forward(self, x_TBP: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+        """Outputs (T, B, P) of every layer, and the state after the window."""
+        outputs: list[Tensor] = []
+        states: list[Tensor] = []
+        for index, lstm in enumerate(self.lstms):
+            x_TBP = self.drop(x_TBP)
+            out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2])
+            x_TBP = out_TBP + x_TBP if index else out_TBP
+            outputs.append(x_TBP)
+            states += state
+        return outputs, tuple(states)
+
+
+class ELMo(LanguageModel):
+    """Both directions, trained side by side.
+
+    `losses` reads `tokens`, `targets` (B, T) of the text and `backward_tokens`, `backward_targets` (B, T) of the
+    reversed text. Its carry is r (B, P) and c (B, cells) of every layer, forward then backward.
+    """
+
+    config: ELMoConfig
+    spelling: Tensor
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = CharacterCNN(
+            width=config.characters, filters=config.filters, highway=config.highway, output=config.projection
+        )
+        self.forwards = Direction(config)
+        self.backwards = Direction(config)
+        self.output = nn.Parameter(torch.empty(config.vocabulary, config.projection))
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.drop = Dropout(config.dropout)
+        nn.init.normal_(self.output, std=config.projection**-0.5)
+        # (V, C) characters of each piece; empty until `bind`. Derived from the pieces, so stored with them only.
+        self.register_buffer("spelling", torch.empty(0, WORD_CHARACTERS, dtype=torch.int16), persistent=False)
+        self._tokenizer: Tokenizer | None = None
+        #: Characters of the ids from V on, as far as they have been asked for.
+        self._unseen = spell([])
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        self.spelling = spelling_table(tokenizer.pieces).to(self.bias.device)
+        self._tokenizer = tokenizer
+        self._unseen = self._unseen[:0]
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        half = len(carry) // 2
+        both_NT = torch.cat([batch["tokens"], batch["backward_tokens"]])
+        ahead_TBP, back_TBP = self._vectors(both_NT, self.spelling).transpose(0, 1).chunk(2, dim=1)
+        forward, carry_forward = self.forwards(ahead_TBP, carry[:half])
+        backward, carry_backward = self.backwards(back_TBP, carry[half:])
+        loss_forward = self._loss_sum(forward[-1], batch["targets"])
+        loss_backward = self._loss_sum(backward[-1], batch["backward_targets"])
+        count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
+        return Losses(
+            loss=(loss_forward + loss_backward) / count,
+            sums={
+                "tokens": ((loss_forward + loss_backward).detach(), 2 * count),
+                "forward": (loss_forward.detach(), count),
+                "backward": (loss_backward.detach(), count),
+            },
+            carry=carry_forward + carry_backward,
+        )
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        turned_BT = turned(lengths, tokens.shape[1])
+        x_BTP = self._vectors(tokens, self._spellings(tokens))
+        forward, _ = self.forwards(x_BTP.transpose(0, 1), ())
+        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), ())
+        return [
+            torch.cat([x_BTP, x_BTP], dim=-1),
+            *(
+                joined(ahead_TBP.transpose(0, 1), back_TBP.transpose(0, 1), turned_BT)
+                for ahead_TBP, back_TBP in zip(forward, backward, strict=True)
+            ),
+        ]
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        return both_ends(hidden, lengths)
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [
+            list(self.words.parameters()),
+            *(
+                [*self.forwards.lstms[layer].parameters(), *self.backwards.lstms[layer].parameters()]
+                for layer in range(self.config.layers)
+            ),
+        ]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.output = remapped(self.output, rows)
+        self.bias = remapped(self.bias, rows)
+        # What a new piece is spelt like, `bind` says; until then it reads as unknown.
+        self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
+        self._unseen = self._unseen[:0]
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        with torch.no_grad():
+            self.bias.copy_(log_frequencies)
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        x_BTP = self._vectors(tokens, self._spellings(tokens))
+        outputs, carry = self.forwards(x_BTP.transpose(0, 1), carry)
+        return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # END stands at both ends of every document in the stream, whichever way it is read.
+        return [END, *pieces, END]
+
+    def _loss_sum(self, outputs_TBP: Tensor, targets_BT: Tensor) -> Tensor:
+        """Negative log-likelihood of the words, in nats, summed."""
+        return linear_cross_entropy(
+            self.drop(outputs_TBP).flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1)
+        )
+
+    def _vectors(self, tokens_BT: Tensor, spelling_VC: Tensor) -> Tensor:
+        """(B, T, P) of words without their context."""
+        if tokens_BT.is_cuda:
+            return self.words(spelling_VC[tokens_BT.flatten()]).unflatten(0, tokens_BT.shape)
+        # Most words of a batch are the same few: on a processor each is spelt out once.
+        distinct_N, places_BT = tokens_BT.unique(return_inverse=True)
+        return F.embedding(places_BT, self.words(spelling_VC[distinct_N]))
+
+    def _spellings(self, tokens: Tensor) -> Tensor:
+        """Characters of the vocabulary and of the unseen words among `tokens`, whose ids follow on those of V."""
+        known = len(self.spelling) + len(self._unseen)
+        most = int(tokens.max())
+        if most >= known:
+            assert self._tokenizer is not None, "bind() tells the model its words"
+            fresh = spell(self._tokenizer.spelling(id_) for id_ in range(known, most + 1))
+            self._unseen = torch.cat([self._unseen, fresh])
+        if most < len(self.spelling):
+            return self.spelling
+        return torch.cat([self.spelling, self._unseen.to(self.spelling.device)])
+
+
+FAMILY = ModelFamily(
+    name="elmo",
+    config=ELMoConfig,
+    build=ELMo,
+    objective="causal",
+    sampler="bidirectional_stream",
+    tokenizers=("open_word",),
+    presets={
+        # The published models (allennlp.org/elmo); the character layers are the same but for the highways.
+        name: {
+            "characters": 16,
+            "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+            "highway": highway,
+            "cells": cells,
+            "projection": projection,
+            "layers": 2,
+        }
+        for name, cells, projection, highway in (
+            ("elmo-small", 1024, 128, 1),
+            ("elmo-medium", 2048, 256, 1),
+            ("elmo-original", 4096, 512, 2),
+        )
+    },
+)

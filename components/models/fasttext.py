@@ -1,0 +1,208 @@
+"""fastText: skip-gram whose words are made of their character n-grams, so that unseen words have vectors too.
+
+Bojanowski, Grave, Joulin and Mikolov 2017 (Enriching Word Vectors with Subword Information), section 3.2:
+
+    i_w = mean of I[w] and of G[h(g)] for every n-gram g of "<w>"          skip-gram of i_w as in word2vec
+
+h is the FNV-1a hash modulo the number of buckets. The paper adds the vectors up; the published code takes their mean,
+and so does this. A word outside the vocabulary has the mean of its n-grams.
+
+Shape suffixes: B batch rows, T words of a row, S noise words of a row, U = T + S, D width, V vocabulary, N words to be
+made up, W different ones among them, G n-grams of all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.layers.negative_sampling import skip_gram
+from components.models.layers.vocabulary import remapped
+from components.models.static import NegativeSamplingConfig, Size, StaticVectors
+from components.tokenization.special import FIRST_ORDINARY, UNK
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
+
+FNV_OFFSET: Final = 2_166_136_261
+FNV_PRIME: Final = 16_777_619
+WORD_32: Final = 0xFFFF_FFFF
+
+
+class FastTextConfig(NegativeSamplingConfig):
+    """As `NegativeSamplingConfig`.
+
+    Attributes:
+        shortest, longest: characters of the n-grams, the marks "<" and ">" at a word's ends included.
+        buckets: rows that the n-grams share; each step costs time and memory in proportion to them.
+    """
+
+    shortest: Size = 3
+    longest: Size = 6
+    buckets: Size = 20_000
+
+    @model_validator(mode="after")
+    def _some_length(self) -> FastTextConfig:
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest {self.shortest} is greater than longest {self.longest}")
+        return self
+
+
+def fnv1a(text: str) -> int:
+    """FNV-1a, 32 bits, of the text's UTF-8, as the published code has it: bytes from 128 on count as negative."""
+    value = FNV_OFFSET
+    for byte in text.encode():
+        value = _hashed(value, byte)
+    return value
+
+
+def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
+    """The buckets of a word's n-grams, in the published code's order: by first character, then by length.
+
+    A mark alone is no n-gram; "<word>" as a whole is one, if it is short enough.
+    """
+    letters = [letter.encode() for letter in f"<{word}>"]
+    found = []
+    for first in range(len(letters)):
+        value = FNV_OFFSET
+        for last in range(first, min(first + config.longest, len(letters))):
+            for byte in letters[last]:
+                value = _hashed(value, byte)
+            if last - first + 1 >= config.shortest and not (first == last and first in (0, len(letters) - 1)):
+                found.append(value % config.buckets)
+    return found
+
+
+def _hashed(value: int, byte: int) -> int:
+    # C++ widens `int8_t` with its sign.
+    return ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FNV_PRIME) & WORD_32
+
+
+class FastText(StaticVectors):
+    """Skip-gram over words and their n-grams; `losses` reads the batches of `NegativeSampler` and has no carry.
+
+    `bind` tells it how pieces are spelt; before that, and for special pieces, a word is its own row alone. Ids beyond
+    the vocabulary (`OpenWordTokenizer`) are spelt by the tokenizer when they are met.
+    """
+
+    config: FastTextConfig
+    #: n-grams of all pieces on end (G,), and where each piece's begin (V + 1,).
+    grams: Tensor
+    begins: Tensor
+
+    def __init__(self, config: FastTextConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.word = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.gram = nn.Parameter(torch.empty(config.buckets, config.width))
+        self.output = nn.Parameter(torch.zeros(config.vocabulary, config.width))
+        # As the published code.
+        for table in (self.word, self.gram):
+            nn.init.uniform_(table, -1 / config.width, 1 / config.width)
+        self.register_buffer("grams", torch.empty(0, dtype=torch.int64), persistent=False)
+        self.register_buffer("begins", torch.empty(0, dtype=torch.int64), persistent=False)
+        self._spelt: list[str] = []
+        self._spelling: Callable[[int], str] | None = None
+        self._foreign: dict[int, list[int]] = {}
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        tokens_BT = batch["tokens"]
+        # On a GPU, finding the different words would wait for all work in flight.
+        in_BTD = (
+            self._known(tokens_BT.flatten()).view(*tokens_BT.shape, -1) if tokens_BT.is_cuda else self.embed(tokens_BT)
+        )
+        out_BUD = F.embedding(torch.cat([tokens_BT, batch["noise"]], 1), self.output)
+        total = skip_gram(in_BTD, out_BUD, batch["left"], batch["right"], negatives=self.config.negatives)
+        pairs = batch["pairs"].sum().clamp_min(1)
+        return Losses(total / pairs, {"tokens": (total.detach(), pairs)})
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        # A word is put together once, however often it stands there.
+        distinct_W, places = tokens.unique(return_inverse=True)
+        known = int((distinct_W < self.config.vocabulary).sum())
+        vectors_WD = self._known(distinct_W[:known])
+        if known < len(distinct_W):
+            vectors_WD = torch.cat(
+                [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[known:].tolist()])]
+            )
+        return F.embedding(places, vectors_WD)
+
+    def vector(self, word: str) -> Tensor:
+        """(D,) float32, on the CPU, of any word; that of UNK, if it is too short for an n-gram."""
+        if word in self._places:
+            return super().vector(word)
+        with torch.no_grad():
+            return self._unseen([ngram_buckets(word, self.config)])[0].float().cpu()
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        super().bind(tokenizer)
+        self._spelling = tokenizer.spelling
+        self._foreign = {}
+        self._spell([""] * FIRST_ORDINARY + tokenizer.pieces[FIRST_ORDINARY:])
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [[self.word, self.gram]]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.word = remapped(self.word, rows)
+        self.output = remapped(self.output, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+        if self._spelt:
+            # How the new ones are spelt is for `bind` to say.
+            self._spell([self._spelt[row] if row >= 0 else "" for row in rows.tolist()])
+
+    def _spell(self, pieces: Sequence[str]) -> None:
+        self._spelt = list(pieces)
+        buckets = [ngram_buckets(piece, self.config) if piece else [] for piece in pieces]
+        self.grams, self.begins = _ragged(buckets, self.word.device)
+
+    def _known(self, tokens_N: Tensor) -> Tensor:
+        """(N, D) vectors of pieces of the vocabulary."""
+        words_ND = F.embedding(tokens_N, self.word)
+        if not len(self.begins):
+            return words_ND
+        first_N = self.begins[tokens_N]
+        many_N = self.begins[tokens_N + 1] - first_N
+        begins_N = many_N.cumsum(0) - many_N
+        # The n-grams of each piece stand side by side in `grams`; here they are laid word after word.
+        moved_G = (first_N - begins_N).repeat_interleave(many_N)
+        grams_G = self.grams[moved_G + torch.arange(len(moved_G), device=moved_G.device)]
+        summed_ND = F.embedding_bag(grams_G, self.gram, begins_N, mode="sum")
+        return (words_ND + summed_ND) / (many_N + 1).unsqueeze(1).to(words_ND.dtype)
+
+    def _buckets(self, id_: int) -> list[int]:
+        """The n-grams of a word beyond the vocabulary."""
+        if id_ not in self._foreign:
+            assert self._spelling is not None
+            self._foreign[id_] = ngram_buckets(self._spelling(id_), self.config)
+        return self._foreign[id_]
+
+    def _unseen(self, buckets: list[list[int]]) -> Tensor:
+        """(len(buckets), D) vectors of words outside the vocabulary."""
+        grams_G, begins_W = _ragged(buckets, self.gram.device)
+        means_WD = F.embedding_bag(grams_G, self.gram, begins_W[:-1], mode="mean")
+        return torch.where(begins_W.diff().unsqueeze(1) > 0, means_WD, self.word[UNK])
+
+
+def _ragged(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lists of numbers on end (G,), and where each begins and the last ends (len(rows) + 1,)."""
+    begins = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    return torch.tensor([number for row in rows for number in row], dtype=torch.int64, device=device), begins.to(device)
+
+
+FAMILY = ModelFamily(
+    name="fasttext",
+    config=FastTextConfig,
+    build=FastText,
+    objective="static",
+    sampler="negative_sampling",
+    tokenizers=("open_word", "word"),
+    # Section 4.2 of the paper and its code: 300 wide, 2,000,000 buckets, t = 1e-4.
+    presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "subsample": 1e-4}},
+)

@@ -1,0 +1,99 @@
+"""GloVe: word vectors whose products are the logarithms of how often words stand near each other.
+
+Pennington, Socher and Manning 2014 (GloVe: Global Vectors for Word Representation), equations 8 and 9:
+
+    J = sum_{ij} f(X_ij) (w_i . v_j + b_i + c_j - log X_ij)^2          f(x) = min(1, (x / x_max)^alpha)
+
+X_ij is how often j stands within the context of i, a pair at distance d counting 1 / d. The sampler draws cells as
+often as they weigh: f is there, and the loss of a batch is a mean of plain squares, J / sum f. A word's vector is w + v
+(section 4.2): both tables learn the same thing of a symmetric X, and their sum is less noisy.
+
+Shape suffixes: B batch rows, T cells of a row, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily
+from components.models.layers.vocabulary import remapped
+from components.models.static import Size, StaticVectors
+
+
+class GloVeConfig(ModelConfig):
+    """Names of the paper.
+
+    Attributes:
+        width: D.
+        context: words on each side that are counted.
+        x_max: count from which on all cells weigh alike.
+        alpha: how the weight falls below that.
+    """
+
+    width: Size = 100
+    context: Size = 10
+    x_max: Annotated[float, Field(gt=0)] = 100.0
+    alpha: Annotated[float, Field(gt=0)] = 0.75
+
+
+class GloVe(StaticVectors):
+    """Word and context tables with their biases.
+
+    `losses` reads `tokens`, `contexts` (B, T; the i and j of a cell) and `counts` (B, T; X_ij) of the batches of
+    `CooccurrenceSampler`; it has no carry. `sums["tokens"]` is the square of a cell; no likelihood of the text.
+    """
+
+    config: GloVeConfig
+
+    def __init__(self, config: GloVeConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.word = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.context = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.word_bias = nn.Parameter(torch.empty(config.vocabulary))
+        self.context_bias = nn.Parameter(torch.empty(config.vocabulary))
+        # The published code draws all four alike.
+        for table in self.parameters():
+            nn.init.uniform_(table, -0.5 / (config.width + 1), 0.5 / (config.width + 1))
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        tokens_BT, contexts_BT, counts_BT = batch["tokens"], batch["contexts"], batch["counts"]
+        products_BTD = F.embedding(tokens_BT, self.word).float() * F.embedding(contexts_BT, self.context).float()
+        biases_BT = self.word_bias[tokens_BT].float() + self.context_bias[contexts_BT].float()
+        errors_BT = products_BTD.sum(-1) + biases_BT - counts_BT.log()
+        if not self.training:
+            # Held-out text is a smaller one: all its log X are lower by one number, which says nothing of the vectors.
+            errors_BT = errors_BT - errors_BT.mean()
+        total = errors_BT.square().sum()
+        cells = torch.tensor(tokens_BT.numel(), device=total.device)
+        return Losses(total / cells, {"tokens": (total.detach(), cells)})
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.word) + F.embedding(tokens, self.context)
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [[self.word, self.context]]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.word = remapped(self.word, rows)
+        self.context = remapped(self.context, rows)
+        self.word_bias = remapped(self.word_bias, rows)
+        self.context_bias = remapped(self.context_bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+
+FAMILY = ModelFamily(
+    name="glove",
+    config=GloVeConfig,
+    build=GloVe,
+    objective="static",
+    sampler="cooccurrences",
+    tokenizers=("word", "wordpiece"),
+    # Section 4.2 and the published vectors: a context of ten words on each side.
+    presets={f"glove-{width}": {"width": width} for width in (50, 100, 200, 300)},
+)

@@ -1,0 +1,174 @@
+"""GPT, GPT-2 and GPT-3: causal Transformers; which of them is a matter of settings.
+
+Radford et al. 2018 (Improving Language Understanding by Generative Pre-Training), 2019 (Language Models are
+Unsupervised Multitask Learners), Brown et al. 2020 (Language Models are Few-Shot Learners, section 2.1):
+
+    x = E_token + E_position                     p(w_{t+1}) = softmax(E_token x_t + b)
+    GPT:    per block  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
+    GPT-2:  per block  x = x + attention(LN(x));  x = x + W_2 gelu(W_1 LN(x));  at the end  x = LN(x)
+    GPT-3:  as GPT-2, every other block sees only a band of the positions before it
+
+Shape suffixes: B batch rows, T positions, D width, N = B T, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily
+from components.models.layers.dropout import Dropout
+from components.models.layers.precision import compute_dtype
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.transformer import DEVIATION, Activation, Block, TransformerConfig, position_rows
+from components.models.layers.vocabulary import remapped
+from components.tokenization.special import END
+
+
+class GPTConfig(TransformerConfig):
+    """Keys of `TransformerConfig`, and
+
+    Attributes:
+        norm: where a block normalises: behind each sum (`post`, GPT) or before each sub-layer (`pre`, GPT-2 and GPT-3).
+        band: positions that every other block sees, the current one counted (GPT-3); 0: every block sees all.
+        output_bias: add b to the logits. The published models have none; with it, training starts at the pieces' log
+            frequencies instead of finding them.
+    """
+
+    activation: Activation = "gelu_tanh"
+    norm_eps: float = 1e-5
+    norm: Literal["pre", "post"] = "pre"
+    band: Annotated[int, Field(ge=0)] = 0
+    output_bias: bool = True
+
+
+class GPT(LanguageModel):
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
+
+    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads).
+    """
+
+    config: GPTConfig
+    bias: nn.Parameter | None
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        norm_first = config.norm == "pre"
+        self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.position = nn.Parameter(torch.empty(config.positions, config.width))
+        self.drop = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
+            for layer in range(config.layers)
+        )
+        self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if norm_first else nn.Identity()
+        self.register_parameter("bias", nn.Parameter(torch.zeros(config.vocabulary)) if config.output_bias else None)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        nn.init.normal_(self.token, std=DEVIATION)
+        # GPT-2's code halves the deviation of the positions (model.py: wpe).
+        nn.init.normal_(self.position, std=DEVIATION / 2 if self.config.norm == "pre" else DEVIATION)
+        for name, module in self.blocks.named_modules():
+            if isinstance(module, nn.Linear):
+                # What is added to the residual path counts 2 L times (GPT-2, section 2.3).
+                residual = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
+                nn.init.normal_(module.weight, std=DEVIATION / (math.sqrt(2 * self.config.layers) if residual else 1))
+                nn.init.zeros_(module.bias)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        top_BTD = self._run(batch["tokens"])[-1]
+        targets_N = batch["targets"].reshape(-1)
+        bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
+        total = linear_cross_entropy(top_BTD.flatten(0, 1), self.token, bias_V, targets_N)
+        count = torch.tensor(len(targets_N), device=total.device)
+        return Losses(total / count, {"tokens": (total.detach(), count)})
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
+        return self._run(tokens)
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]
+        groups[-1] += self.final_norm.parameters()
+        return groups
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.token = remapped(self.token, rows)
+        if self.bias is not None:
+            self.bias = remapped(self.bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        # The first block sees every position, so its keys tell how many were read.
+        x_BTD = self._embed(tokens, start=carry[0].shape[2] if carry else 0)
+        past: list[Tensor] = []
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2])
+            past += kept
+        return F.linear(self.final_norm(x_BTD).to(self.token.dtype), self.token, self.bias), tuple(past)
+
+    def piece_embedding(self) -> nn.Parameter:
+        return self.token
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        if self.bias is not None:
+            with torch.no_grad():
+                self.bias.copy_(log_frequencies)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # In the stream every document follows the END of another.
+        return [END, *pieces]
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.positions
+
+    def _embed(self, tokens_BT: Tensor, *, start: int = 0) -> Tensor:
+        x_BTD = self.token[tokens_BT] + position_rows(self.position, tokens_BT.shape[1], start=start)
+        # Sums that no norm bounds stay as exact as the weights; post-norm blocks bound theirs.
+        dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
+        return dropped_BTD
+
+    def _run(self, tokens_BT: Tensor) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block, the last one behind the final norm."""
+        outputs = [self._embed(tokens_BT)]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1]))
+        outputs[-1] = self.final_norm(outputs[-1])
+        return outputs
+
+
+def _size(layers: int, width: int, heads: int, positions: int = 1024, **settings: Any) -> dict[str, Any]:
+    return {
+        "layers": layers, "width": width, "heads": heads, "positions": positions, "output_bias": False, **settings,
+    }  # fmt: skip
+
+
+FAMILY = ModelFamily(
+    name="gpt",
+    config=GPTConfig,
+    build=GPT,
+    objective="causal",
+    sampler="packed",
+    tokenizers=("bpe", "wordpiece", "unigram"),
+    presets={
+        "gpt": _size(12, 768, 12, positions=512, norm="post"),
+        "gpt2": _size(12, 768, 12),
+        "gpt2-medium": _size(24, 1024, 16),
+        "gpt2-large": _size(36, 1280, 20),
+        "gpt2-xl": _size(48, 1600, 25),
+        # Brown et al. 2020, table 2.1; the width of the band is not published, 256 is that of GPT-Neo.
+        "gpt3": _size(96, 12288, 96, positions=2048, band=256, dropout=0.0, dropout_attention=0.0),
+    },
+)

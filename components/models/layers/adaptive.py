@@ -1,0 +1,178 @@
+"""An embedding that is also the softmax, in clusters of falling frequency where the vocabulary is large.
+
+Grave, Joulin, Cisse, Grangier and Jegou 2017 (Efficient softmax approximation for GPUs); Baevski and Auli 2019
+(Adaptive Input Representations) for rare pieces with narrow vectors. With clusters C_0 (the most frequent pieces), ...:
+
+    p(w) = softmax([E_0; G] x)_w  for w in C_0          p(w) = softmax([E_0; G] x)_{C_i} softmax(E_i x)_w  for w in C_i
+
+where G has a row for every cluster but the first. A step computes rare clusters only where a target lies in them. With
+narrow vectors, cluster i has rows of width D / divide^i and a projection P_i, in the softmax as in the embedding.
+
+The vocabulary must be sorted by frequency, as those of words are.
+
+Shape suffixes: N targets, D model width, W width of a cluster's rows, V vocabulary, C clusters after the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import remapped
+
+
+class TiedVocabulary(nn.Module):
+    """Rows for pieces in, logits for pieces out, from the same tables.
+
+    Args:
+        vocabulary: V.
+        width: D.
+        cutoffs: first id of every cluster after the first, rising; those beyond the vocabulary make no cluster. None
+            makes a plain tied softmax.
+        divide: how much narrower the rows of each cluster are than those of the one before.
+        deviation: of fresh rows.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, *, cutoffs: Sequence[int] = (), divide: int = 1, deviation: float = 0.02
+    ) -> None:
+        super().__init__()
+        self.cutoffs, self.divide, self.width = tuple(cutoffs), divide, width
+        #: First id of every cluster, and V.
+        self.bounds = [0, *(cutoff for cutoff in self.cutoffs if cutoff < vocabulary), vocabulary]
+        clusters = len(self.bounds) - 1
+        widths = [max(1, width // divide**index) for index in range(clusters)]
+        self.tables = nn.ParameterList(
+            torch.empty(high - low, size) for low, high, size in zip(self.bounds, self.bounds[1:], widths, strict=False)
+        )
+        self.projections = nn.ParameterList(torch.empty(size, width) for size in widths if divide > 1 and clusters > 1)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        if clusters > 1:
+            self.cluster = nn.Parameter(torch.empty(clusters - 1, widths[0]))
+            self.cluster_bias = nn.Parameter(torch.zeros(clusters - 1))
+            nn.init.normal_(self.cluster, std=deviation)
+        for table in self.tables:
+            nn.init.normal_(table, std=deviation)
+        for projection in self.projections:
+            # Keeps the deviation that the rows have.
+            nn.init.normal_(projection, std=len(projection) ** -0.5)
+
+    @property
+    def clusters(self) -> int:
+        """How many, the first included."""
+        return len(self.tables)
+
+    def embedding_parameters(self) -> list[nn.Parameter]:
+        """What `embed` uses, the tables first."""
+        return [*self.tables, *self.projections]
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(...) ids -> (..., D). Every cluster looks all of them up: cheaper than finding out which are its own."""
+        if self.clusters == 1:
+            return F.embedding(tokens, self.tables[0])
+        result = None
+        for index, table in enumerate(self.tables):
+            inside = tokens - self.bounds[index]
+            rows = self._widened(F.embedding(inside.clamp(0, len(table) - 1), table), index)
+            result = rows if result is None else torch.where((inside >= 0).unsqueeze(-1), rows, result)
+        assert result is not None
+        return result
+
+    def loss_sum(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """Sum of -log p(target), in nats.
+
+        With clusters the number of rows that each has to look at is read from the device once a step.
+        """
+        if self.clusters == 1:
+            return linear_cross_entropy(x_ND, self.tables[0], self.bias, targets_N)
+        first = self.bounds[1]
+        targets_N = targets_N.contiguous()
+        cuts = torch.tensor(self.bounds[1:-1], device=targets_N.device)
+        cluster_N = torch.bucketize(targets_N, cuts, right=True)
+        head_N = torch.where(cluster_N == 0, targets_N, first - 1 + cluster_N)
+        total = linear_cross_entropy(self._narrowed(x_ND, 0), *self._head(), head_N)
+        rows = cluster_N.argsort(stable=True).split(cluster_N.bincount(minlength=self.clusters).tolist())
+        for index in range(1, self.clusters):
+            # Without a target the sum is 0 and so are the gradients, which other workers may have to average with.
+            low, high = self.bounds[index : index + 2]
+            x_RW = self._narrowed(x_ND.index_select(0, rows[index]), index)
+            total = total + linear_cross_entropy(
+                x_RW, self.tables[index], self.bias[low:high], targets_N[rows[index]] - low
+            )
+        return total
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., V), float32; with clusters, log probabilities."""
+        x = x.to(self.bias.dtype)
+        if self.clusters == 1:
+            return F.linear(x, self.tables[0], self.bias).float()
+        head = F.linear(self._narrowed(x, 0), *self._head()).float().log_softmax(-1)
+        first = self.bounds[1]
+        parts = [head[..., :first]]
+        for index in range(1, self.clusters):
+            low, high = self.bounds[index : index + 2]
+            inside = F.linear(self._narrowed(x, index), self.tables[index], self.bias[low:high]).float()
+            parts.append(head[..., first + index - 1, None] + inside.log_softmax(-1))
+        return torch.cat(parts, dim=-1)
+
+    @torch.no_grad()
+    def set_bias(self, log_frequencies: Tensor) -> None:
+        """Start the biases so that x = 0 gives these log probabilities (V,), which sum to one."""
+        self.bias.copy_(log_frequencies)
+        for index in range(1, self.clusters):
+            self.cluster_bias[index - 1] = log_frequencies[self.bounds[index] : self.bounds[index + 1]].logsumexp(0)
+
+    @torch.no_grad()
+    def remapped(self, rows: Tensor) -> TiedVocabulary:
+        """The same for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows where it is -1.
+
+        The clusters are ranges of ids and follow the new vocabulary, which is sorted by its own frequencies: a piece
+        that has become more frequent moves to a wider cluster. Where clusters have projections, a row that moves
+        becomes the one that looks most alike in model width (least squares).
+        """
+        rows = rows.to(self.bias.device)
+        with torch.random.fork_rng(devices=[]):
+            # Only a cluster that did not exist keeps fresh weights: the same ones on every worker and in every attempt.
+            torch.manual_seed(0)
+            new = TiedVocabulary(len(rows), self.width, cutoffs=self.cutoffs, divide=self.divide).to(self.bias)
+        new.bias = remapped(self.bias, rows)
+        if self.clusters == new.clusters == 1:
+            new.tables[0] = remapped(self.tables[0], rows)
+            return new
+        for index in range(min(self.clusters, new.clusters) - 1):
+            new.cluster[index], new.cluster_bias[index] = self.cluster[index], self.cluster_bias[index]
+        for old, projection in zip(self.projections, new.projections, strict=False):
+            projection.copy_(old)
+        sums = [self._widened(table, index).float().sum(0) for index, table in enumerate(self.tables)]
+        mean_D = torch.stack(sums).sum(0) / len(self.bias)
+        cuts = torch.tensor(self.bounds[1:-1], device=rows.device)
+        for index, table in enumerate(new.tables):
+            wanted = rows[new.bounds[index] : new.bounds[index + 1]]
+            origin = torch.bucketize(wanted, cuts, right=True).masked_fill(wanted < 0, -1)
+            table[:] = new._nearest(mean_D, index)
+            for source, old in enumerate(self.tables):
+                moved = old[wanted[origin == source] - self.bounds[source]]
+                stays = source == index and bool(self.projections) == bool(new.projections)
+                table[origin == source] = moved if stays else new._nearest(self._widened(moved, source), index)
+        return new
+
+    def _head(self) -> tuple[Tensor, Tensor]:
+        return torch.cat([self.tables[0], self.cluster]), torch.cat([self.bias[: self.bounds[1]], self.cluster_bias])
+
+    def _widened(self, rows: Tensor, index: int) -> Tensor:
+        """Rows of a cluster in model width."""
+        return rows @ self.projections[index] if self.projections else rows
+
+    def _narrowed(self, x: Tensor, index: int) -> Tensor:
+        """Model width as the rows of a cluster meet it."""
+        return F.linear(x, self.projections[index]) if self.projections else x
+
+    def _nearest(self, wide: Tensor, index: int) -> Tensor:
+        """Rows of a cluster that come closest to vectors of model width."""
+        if not self.projections:
+            return wide.to(self.bias.dtype)
+        return (wide.float() @ torch.linalg.pinv(self.projections[index].float())).to(self.bias.dtype)

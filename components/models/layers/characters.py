@@ -1,0 +1,111 @@
+"""Words from their characters: spelling tables, and the character CNN with highway layers.
+
+Kim et al. 2016 (Character-Aware Neural Language Models), as used by Jozefowicz et al. 2016 and Peters et al. 2018. With
+x the character embeddings of a word, for each filter width w:
+
+    u_w = relu(max_p (W_w x[p : p + w] + b_w))       y = [u_1; u_2; ...]
+    y <- g * relu(W y + b) + (1 - g) * y             g = sigmoid(W_g y + b_g), for each highway layer (Srivastava 2015)
+
+and a projection to the width of the language model.
+
+Shape suffixes: N words, C characters of a word, E character width, F filters of all widths, D output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.layers.linear import Linear
+from components.tokenization.special import SPECIAL_PIECES
+
+#: Characters of a word, its begin and its end included (Peters et al. 2018); bytes of UTF-8, as in the published code.
+WORD_CHARACTERS: Final = 50
+#: After the 256 bytes.
+BEGIN: Final = 256
+FINISH: Final = 257
+PADDING: Final = 258
+#: Special pieces have no spelling, but a character each.
+FIRST_SPECIAL: Final = 259
+CHARACTERS: Final = FIRST_SPECIAL + len(SPECIAL_PIECES)
+
+
+def spell(words: Iterable[str]) -> Tensor:
+    """(N, WORD_CHARACTERS) int16: begin, the word's first 48 bytes of UTF-8, end, padding."""
+    return _rows(list(word.encode()[: WORD_CHARACTERS - 2]) for word in words)
+
+
+def spelling_table(pieces: Sequence[str]) -> Tensor:
+    """(V, WORD_CHARACTERS) int16, the row of each piece; `pieces` begin with the special ones."""
+    special = len(SPECIAL_PIECES)
+    return torch.cat([_rows([id_] for id_ in range(FIRST_SPECIAL, CHARACTERS)), spell(pieces[special:])])
+
+
+def _rows(words: Iterable[list[int]]) -> Tensor:
+    rows = []
+    for characters in words:
+        row = [BEGIN, *characters, FINISH]
+        rows.append(row + [PADDING] * (WORD_CHARACTERS - len(row)))
+    return torch.from_numpy(np.asarray(rows, dtype=np.int16).reshape(-1, WORD_CHARACTERS))
+
+
+class Highway(nn.Module):
+    """g * relu(W y + b) + (1 - g) * y; the gates start nearly closed, so that the layer starts as the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.transform = Linear(width, width)
+        self.gate = Linear(width, width)
+        for layer in (self.transform, self.gate):
+            nn.init.normal_(layer.weight, std=width**-0.5)
+        nn.init.zeros_(self.transform.bias)
+        nn.init.constant_(self.gate.bias, -2.0)
+
+    def forward(self, y_NF: Tensor) -> Tensor:
+        return torch.lerp(y_NF, F.relu(self.transform(y_NF)), self.gate(y_NF).sigmoid())
+
+
+class CharacterCNN(nn.Module):
+    """Rows of spelling to vectors.
+
+    Args:
+        width: E.
+        filters: (width of the filter in characters, number of such filters), F of them in all.
+        highway: number of highway layers.
+        output: D.
+    """
+
+    def __init__(self, *, width: int, filters: Sequence[tuple[int, int]], highway: int, output: int) -> None:
+        super().__init__()
+        features = sum(count for _, count in filters)
+        self.widest = max(size for size, _ in filters)
+        self.characters = nn.Parameter(torch.empty(CHARACTERS, width).uniform_(-1, 1))
+        convolutions = [nn.Conv1d(width, count, size) for size, count in filters]
+        self.filters = nn.ModuleList(convolutions)
+        self.highways = nn.ModuleList(Highway(features) for _ in range(highway))
+        self.projection = Linear(features, output)
+        for conv in convolutions:
+            # He et al. 2015; the published +-0.05 lets so little through that a small model takes long to start.
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+            nn.init.zeros_(conv.get_parameter("bias"))
+        nn.init.normal_(self.projection.weight, std=features**-0.5)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(self, spelt_NC: Tensor) -> Tensor:
+        """(N, C) character ids -> (N, D)."""
+        if not spelt_NC.is_cuda:
+            # One window of padding alone says all that the others would.
+            longest = int((spelt_NC != PADDING).sum(1).max())
+            spelt_NC = spelt_NC[:, : longest + self.widest]
+        x_NEC = F.embedding(spelt_NC.int(), self.characters).transpose(1, 2)
+        # `max` and not `amax`, whose gradient takes twice as long.
+        y_NF = F.relu(torch.cat([conv(x_NEC).max(-1).values for conv in self.filters], dim=1))
+        for highway in self.highways:
+            y_NF = highway(y_NF)
+        projected: Tensor = self.projection(y_NF)
+        return projected

@@ -1,0 +1,160 @@
+"""What BERT, RoBERTa and ALBERT share: a post-norm Transformer encoder that fills in masked pieces.
+
+    x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
+    p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
+
+The output layer is computed only where a piece is masked: 15% of the positions.
+
+Shape suffixes: B batch rows, T positions, D width, E width of the embeddings, M masked positions a row, N = B M,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.layers.dropout import Dropout
+from components.models.layers.linear import Linear
+from components.models.layers.precision import compute_dtype
+from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.transformer import DEVIATION, Block, TransformerConfig, gelu, position_rows
+from components.models.layers.vocabulary import remapped
+from components.tokenization.special import END, START
+
+Sum = tuple[Tensor, Tensor]
+
+
+class MaskedConfig(TransformerConfig):
+    """Sizes, dropouts and what is masked.
+
+    Attributes:
+        whole_words: predict all pieces of a word or none (whole-word masking; Cui et al. 2019).
+    """
+
+    whole_words: bool = False
+
+
+class MaskedModel(LanguageModel):
+    """Embeddings and the head that fills in; what stands between them, and further objectives, are the family's.
+
+    Args:
+        embedding: E, the width of the embeddings and of the output layer's input.
+        segments: kinds of segments; 0 for none.
+    """
+
+    config: MaskedConfig
+    segment: nn.Parameter | None
+
+    def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
+        self.position = nn.Parameter(torch.empty(config.positions, embedding))
+        self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
+        self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
+        self.drop = Dropout(config.dropout)
+        self.transform = Linear(config.width, embedding)
+        self.transform_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+
+    def initialise(self) -> None:
+        """Deviation 0.02 cut at two deviations, biases zero (BERT's code, modeling.py: create_initializer)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                _truncated(module.weight)
+                nn.init.zeros_(module.bias)
+        for table in (self.token, self.position, self.segment):
+            if table is not None:
+                _truncated(table)
+
+    @abstractmethod
+    def body(self) -> Iterable[Block]:
+        """The blocks in the order in which they are applied; one may come more than once."""
+
+    def enter(self, x_BTE: Tensor) -> Tensor:
+        """From the embeddings (B, T, E) to what the first block reads (B, T, D)."""
+        return x_BTE
+
+    def filled_in(self, top_BTD: Tensor, batch: Batch) -> Sum:
+        """Sum of the negative log-likelihood of the masked pieces, and their number N."""
+        masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
+        targets_N = batch["targets"].reshape(-1)
+        total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
+        return total, torch.tensor(len(targets_N), device=total.device)
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
+        return self.run(tokens, None, mask_BT[:, None, None, :])
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        return hidden[:, 0]
+
+    def embeddings(self) -> list[nn.Parameter]:
+        """The parameters of the lowest layer group."""
+        tables = [table for table in (self.token, self.position, self.segment) if table is not None]
+        return [*tables, *self.embedding_norm.parameters()]
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        # A shared block is one group, however often it is applied.
+        return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.token = remapped(self.token, rows)
+        self.bias = remapped(self.bias, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        top_BTD = self.run(tokens, None, None)[-1]
+        return F.linear(self._transformed(top_BTD).to(self.token.dtype), self.token, self.bias), ()
+
+    def piece_embedding(self) -> nn.Parameter:
+        return self.token
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        with torch.no_grad():
+            self.bias.copy_(log_frequencies)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        return [START, *pieces, END]
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.positions
+
+    def run(self, tokens_BT: Tensor, segments_BT: Tensor | None, mask_B11T: Tensor | None) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block; segment 0 throughout where `segments_BT` is None."""
+        x_BTE = self.token[tokens_BT] + position_rows(self.position, tokens_BT.shape[1])
+        if self.segment is not None:
+            x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
+        # From here on everything is in the type of the products: every block ends in a norm, which bounds the rounding.
+        outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
+        for block in self.body():
+            outputs.append(block(outputs[-1], mask_B11T))
+        return outputs
+
+    def _transformed(self, x: Tensor) -> Tensor:
+        transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
+        return transformed
+
+
+def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:
+    """Cross entropy, summed over B, of what `output` says of tanh(pooler(first position)); and B."""
+    first_BD = torch.tanh(pooler(top_BTD[:, 0]))
+    total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
+    return total, torch.tensor(len(labels_B), device=total.device)
+
+
+def added(**sums: Sum) -> Losses:
+    """Objectives added up, each as its mean over its own targets."""
+    means = [total / count for total, count in sums.values()]
+    return Losses(sum(means[1:], means[0]), {name: (total.detach(), count) for name, (total, count) in sums.items()})
+
+
+def _truncated(weight: Tensor) -> None:
+    nn.init.trunc_normal_(weight, std=DEVIATION, a=-2 * DEVIATION, b=2 * DEVIATION)

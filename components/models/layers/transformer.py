@@ -1,0 +1,127 @@
+"""What Transformers of every family are made of: sizes, blocks, position rows, first weights.
+
+Shape suffixes: B batch rows, T positions, D width, P positions that have an embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.errors import ConfigError
+from components.models.base import ModelConfig
+from components.models.layers.attention import Past, SelfAttention
+from components.models.layers.dropout import Dropout
+from components.models.layers.linear import Linear
+
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+#: The exact function, or its approximation by tanh (Hendrycks and Gimpel 2016) that OpenAI's and ALBERT's code has.
+Activation = Literal["gelu", "gelu_tanh"]
+
+#: Deviation of first weights in BERT and the GPTs alike.
+DEVIATION: Final = 0.02
+
+
+class TransformerConfig(ModelConfig):
+    """Sizes and dropouts; the feed-forward layer is 4 times as wide as the model, a head 64 wide unless `heads` says.
+
+    Attributes:
+        width: D.
+        layers: number of blocks.
+        heads: attention heads; 0 for D / 64.
+        positions: longest text in pieces, special ones included.
+        dropout: of the embeddings' sum and of what each sub-layer adds.
+        dropout_attention: of the attention weights.
+        activation: of the feed-forward layers.
+        norm_eps: added to the variance in layer norms.
+    """
+
+    width: Size = 256
+    layers: Size = 4
+    heads: Annotated[int, Field(ge=0)] = 0
+    positions: Size = 512
+    dropout: Rate = 0.1
+    dropout_attention: Rate = 0.1
+    activation: Activation = "gelu"
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-12
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.head_count:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.head_count}")
+        return self
+
+    @property
+    def head_count(self) -> int:
+        return self.heads or max(1, self.width // 64)
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, each added to what it reads.
+
+    Args:
+        norm_first: normalise what a sub-layer reads (GPT-2) instead of the sum behind it (BERT, GPT-1).
+        causal, band: as for `SelfAttention`.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
+    ) -> None:
+        super().__init__()
+        width = config.width
+        self.norm_first = norm_first
+        self.attention = SelfAttention(
+            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band
+        )
+        self.attention_norm = nn.LayerNorm(width, eps=config.norm_eps)
+        self.expand = Linear(width, 4 * width)
+        self.contract = Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps)
+        self.drop = Dropout(config.dropout)
+        self.activation = config.activation
+
+    def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None = None) -> Tensor:
+        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask_B11T))
+
+    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """`forward` at positions that go on where `past` ended."""
+        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
+        return self._after_attention(x_BTD, attended_BTD), past
+
+    def _before_attention(self, x_BTD: Tensor) -> Tensor:
+        return self.attention_norm(x_BTD) if self.norm_first else x_BTD
+
+    def _after_attention(self, x_BTD: Tensor, attended_BTD: Tensor) -> Tensor:
+        x_BTD = x_BTD + self.drop(attended_BTD)
+        if self.norm_first:
+            return x_BTD + self.drop(self._feed(self.norm(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD)
+        normed_BTD: Tensor = self.norm(x_BTD + self.drop(self._feed(x_BTD)))
+        return normed_BTD
+
+    def _feed(self, x_BTD: Tensor) -> Tensor:
+        fed_BTD: Tensor = self.contract(gelu(self.expand(x_BTD), self.activation))
+        return fed_BTD
+
+
+def gelu(x: Tensor, activation: Activation) -> Tensor:
+    """x Phi(x), exactly or by tanh."""
+    return F.gelu(x, approximate="none" if activation == "gelu" else "tanh")
+
+
+def position_rows(table_PD: Tensor, length: int, *, start: int = 0) -> Tensor:
+    """The embeddings (T, D) of positions `start` to `start + length`.
+
+    Raises:
+        ConfigError: there are not so many.
+    """
+    if start + length > len(table_PD):
+        raise ConfigError(
+            f"a text of {start + length} pieces is longer than the model's {len(table_PD)} positions; shorten it, or "
+            "train a model with more (model.positions)"
+        )
+    return table_PD[start : start + length]

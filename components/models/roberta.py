@@ -1,0 +1,58 @@
+"""RoBERTa: BERT's encoder with nothing to do but fill in, on rows of full text that are masked anew each time.
+
+Liu et al. 2019 (RoBERTa: A Robustly Optimized BERT Pretraining Approach), sections 4.1 (dynamic masking), 4.2 (full
+sentences without next-sentence prediction) and 4.4 (byte-level pieces); no segments.
+
+    x = LN(E_token + E_position)      per block as in BERT      p(piece) = softmax(E_token LN(gelu(W x)) + b)
+
+Shape suffixes: B batch rows, T positions, M masked positions a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from torch import nn
+
+from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.layers.masked import MaskedConfig, MaskedModel, added
+from components.models.layers.transformer import Block
+
+
+class RoBERTaConfig(MaskedConfig):
+    """Keys of `MaskedConfig`; `norm_eps` is that of the published models."""
+
+    norm_eps: float = 1e-5
+
+
+class RoBERTa(MaskedModel):
+    """Masked language model; `losses` reads `tokens` (B, T), `positions` and `targets` (B, M). It has no carry."""
+
+    config: RoBERTaConfig
+
+    def __init__(self, config: RoBERTaConfig) -> None:
+        super().__init__(config, embedding=config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.initialise()
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        return added(tokens=self.filled_in(self.run(batch["tokens"], None, None)[-1], batch))
+
+    def body(self) -> Iterable[Block]:
+        return cast(Iterable[Block], self.blocks)
+
+
+FAMILY = ModelFamily(
+    name="roberta",
+    config=RoBERTaConfig,
+    build=RoBERTa,
+    objective="masked",
+    sampler="full_sentences",
+    tokenizers=("bpe", "wordpiece", "unigram"),
+    presets={
+        # Liu et al. 2019, table 9.
+        "base": {"layers": 12, "width": 768, "heads": 12},
+        "large": {"layers": 24, "width": 1024, "heads": 16},
+    },
+)

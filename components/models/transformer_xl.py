@@ -1,0 +1,243 @@
+"""Transformer-XL: a decoder that goes on reading where the last segment ended.
+
+Dai, Yang, Yang, Carbonell, Le and Salakhutdinov 2019 (Transformer-XL: Attentive Language Models beyond a Fixed-Length
+Context). Segment tau of layer n reads the segment before it from a memory that carries no gradient:
+
+    h~ = [SG(h_{tau-1}^{n-1}); h_tau^{n-1}]     q = W_q h_tau^{n-1},  k, v = W_kv h~     h_tau^n = block(q, k, v, R)
+
+with attention by distance (components.models.layers.relative) and, for large vocabularies, the adaptive softmax
+(components.models.layers.adaptive).
+
+Shape suffixes: B batch rows, T positions, S memory and segment, D width, C = 2 D keys and
+values, N heads, K head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily
+from components.models.layers.adaptive import TiedVocabulary
+from components.models.layers.dropout import Dropout
+from components.models.layers.precision import compute_dtype
+from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
+from components.models.layers.transformer import Rate, Size
+from components.tokenization.special import END
+
+
+class TransformerXLConfig(RelativeConfig):
+    """Keys of `RelativeConfig`, and what the decoder adds.
+
+    Attributes:
+        evaluation_memory: `memory` in evaluation; null for as many as in training. It may be longer: distances beyond
+            those seen in training have encodings too (Dai et al. 2019 train with 384 and evaluate with 1,600).
+        same_length: whether each position reads exactly `memory` positions before it, whatever its place in the
+            segment. Evaluation by segments then equals evaluation piece by piece.
+        norm_first: whether norms stand before the sub-layers, with one more at the end, or after them as in the paper.
+        tied_biases: whether all layers share u and v.
+        cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
+        divide: how much narrower each cluster's vectors are than those of the cluster before.
+    """
+
+    evaluation_memory: Count | None = None
+    same_length: bool = False
+    norm_first: bool = False
+    tied_biases: bool = True
+    cutoffs: tuple[Size, ...] = ()
+    divide: Size = 1
+    dropout_attention: Rate = 0.0
+
+    @model_validator(mode="after")
+    def _cutoffs_rise(self) -> TransformerXLConfig:
+        if any(high <= low for low, high in zip(self.cutoffs, self.cutoffs[1:], strict=False)):
+            raise ValueError(f"cutoffs {list(self.cutoffs)} do not rise")
+        return self
+
+
+class TransformerXL(LanguageModel):
+    """Causal language model with memory.
+
+    `losses` reads `tokens` and `targets` (B, T); its carry is each block's input (B, m, D), m growing to `memory`. The
+    carry of `predict` is each block's keys and values (B, m, 2 D), so that a new piece costs no more than one step.
+    """
+
+    config: TransformerXLConfig
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Rows of deviation 0.02, as all else has, would make every piece predict itself at first: a normed state that
+        # is still its own row gives it the logit 0.02 D. The scripts for WikiText-103 and larger begin with 0.005.
+        self.pieces = TiedVocabulary(
+            config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, deviation=0.005
+        )
+        self.blocks = nn.ModuleList(
+            RelativeBlock(
+                config, activation="relu", eps=1e-5, norm_first=config.norm_first, biased=not config.tied_biases
+            )
+            for _ in range(config.layers)
+        )
+        size = (config.head_count, config.width // config.head_count)
+        self.content_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
+        self.position_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
+        # The published code ends without it; a sum of branches that was never normed is no good softmax input.
+        self.norm = nn.LayerNorm(config.width) if config.norm_first else None
+        self.drop = Dropout(config.dropout)
+        self.apply(self._initialise)
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        # Deviation 0.02 (the published code's --init_std); u, v and all other biases start at zero.
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    @property
+    def memory(self) -> int:
+        """Positions of earlier segments that are kept now; `set_memory` changes those of evaluation."""
+        if self.training or self.config.evaluation_memory is None:
+            return self.config.memory
+        return self.config.evaluation_memory
+
+    def set_memory(self, positions: int) -> None:
+        """From now on evaluate with this many positions of earlier segments."""
+        self.config = self.config.model_copy(update={"evaluation_memory": positions})
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        outputs = self._run(batch["tokens"], carry)
+        total = self.pieces.loss_sum(self.drop(outputs[-1]).flatten(0, 1), batch["targets"].reshape(-1))
+        count = batch["targets"].numel()
+        carried = self._remembered(carry, outputs[:-1])
+        return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
+
+    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        # Padding stands at the end and nothing looks ahead: `lengths` need not be looked at.
+        return self._run(tokens, ())
+
+    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        shared = [bias for bias in (self.content_bias, self.position_bias) if bias is not None]
+        groups = [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]
+        # The lowest block is the first to use what all share.
+        groups[1] += shared
+        groups[-1] += [] if self.norm is None else list(self.norm.parameters())
+        return groups
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.pieces = self.pieces.remapped(rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+    def set_output_bias(self, log_frequencies: Tensor) -> None:
+        self.pieces.set_bias(log_frequencies)
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        keys: list[Tensor] = []
+        outputs = self._run(tokens, carry, keys)
+        return self.pieces.logits(self.drop(outputs[-1])), tuple(self._last(key_BSC).detach() for key_BSC in keys)
+
+    def piece_embedding(self) -> nn.Parameter | None:
+        return self.pieces.tables[0] if self.pieces.clusters == 1 else None
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        # In the stream every document follows the END of another.
+        return [END, *pieces]
+
+    def _run(self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None) -> list[Tensor]:
+        """Outputs (B, T, D) of the embedding and of every block.
+
+        Args:
+            carry: inputs of the blocks; or, with `keys`, their keys and values.
+            keys: takes up the keys and values of every block, those in `carry` included.
+        """
+        segment = tokens_BT.shape[1]
+        x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5
+        if not self.config.norm_first:
+            # Every block ends in a norm, which bounds the rounding; a sum over all blocks stays in float32.
+            x_BTD = x_BTD.to(compute_dtype(x_BTD))
+        outputs = [self.drop(x_BTD)]
+        scope = self._scope(segment, segment + (carry[0].shape[1] if carry else 0), tokens_BT.device)
+        biases = None
+        if self.content_bias is not None and self.position_bias is not None:
+            biases = self.content_bias, self.position_bias
+        for index, block in enumerate(cast(Iterable[RelativeBlock], self.blocks)):
+            x_BTD = outputs[-1]
+            if keys is None:
+                keys_BSC = block.keys(_after(carry, index, x_BTD))
+            else:
+                keys_BSC = _after(carry, index, block.keys(x_BTD))
+                keys.append(keys_BSC)
+            outputs.append(block(x_BTD, keys_BSC, scope, biases))
+        if self.norm is not None:
+            outputs[-1] = self.norm(outputs[-1])
+        return outputs
+
+    def _scope(self, segment: int, keys: int, device: torch.device) -> Scope:
+        config = self.config
+        encoding = sinusoids(distances(segment, keys, ahead=False, clamp=config.clamp, device=device), config.width)
+        # How far behind its query a key stands.
+        behind_TS = torch.arange(keys - segment, keys, device=device).unsqueeze(1) - torch.arange(keys, device=device)
+        hidden_TS = behind_TS < 0
+        if config.same_length:
+            hidden_TS |= behind_TS > self.memory
+        return Scope(segment, self.drop(encoding), hidden_TS)
+
+    def _remembered(self, carry: Carry, inputs: list[Tensor]) -> Carry:
+        """The blocks' newest inputs, `memory` of them, without their gradient; () where nothing is to be kept."""
+        if not self.memory:
+            return ()
+        return tuple(self._last(_after(carry, index, x_BTD)).detach() for index, x_BTD in enumerate(inputs))
+
+    def _last(self, x_BS: Tensor) -> Tensor:
+        return x_BS[:, max(0, x_BS.shape[1] - self.memory) :]
+
+
+def _after(carry: Carry, index: int, new: Tensor) -> Tensor:
+    return torch.cat([carry[index].to(new.dtype), new], dim=1) if carry else new
+
+
+def _wikitext(layers: int, width: int, heads: int, feedforward: int, **others: Any) -> dict[str, Any]:
+    return {
+        "layers": layers, "width": width, "heads": heads, "feedforward": feedforward,
+        "cutoffs": (20_000, 40_000, 200_000), **others,
+    }  # fmt: skip
+
+
+FAMILY = ModelFamily(
+    name="transformer-xl",
+    config=TransformerXLConfig,
+    build=TransformerXL,
+    objective="causal",
+    sampler="stream",
+    tokenizers=("wordpiece", "word", "bpe", "char"),
+    presets={
+        # Dai et al. 2019, tables 1 and 2: 151M and 257M on WikiText-103 (267,735 words), 41M and 277M on enwik8, with
+        # the sizes and the memory of the published scripts. The paper names no depth for the 257M; with the published
+        # width, clusters and projections that is 16 layers. The weights that were released have 18 (284M). `clamp` is
+        # theirs for evaluation where training never reaches it, else the longest distance in training.
+        "wt103-base": _wikitext(16, 410, 10, 2100, memory=150, evaluation_memory=640, clamp=400),
+        "wt103-large": _wikitext(
+            16, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
+            dropout=0.2, dropout_attention=0.2,
+        ),
+        "wt103-large-18": _wikitext(
+            18, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
+            dropout=0.2, dropout_attention=0.2,
+        ),
+        "enwik8-12": {
+            "layers": 12, "width": 512, "heads": 8, "feedforward": 2048, "memory": 512, "evaluation_memory": 2100,
+            "clamp": 1024,
+        },
+        "enwik8-24": {
+            "layers": 24, "width": 1024, "heads": 8, "feedforward": 3072, "memory": 768, "evaluation_memory": 3800,
+            "clamp": 1536, "dropout": 0.15, "dropout_attention": 0.15, "tied_biases": False,
+        },
+    },
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""word2vec: word vectors that predict the words around, or are predicted by them.
+
+Mikolov, Chen, Corrado and Dean 2013a (Efficient Estimation of Word Representations in Vector Space); Mikolov,
+Sutskever, Chen, Corrado and Dean 2013b (Distributed Representations of Words and Phrases and their Compositionality):
+
+    skip-gram:  log s(O[c] . I[w]) + k E_{n ~ P} log s(-O[n] . I[w])          for every word c of the context of w
+    CBOW:       the same for c = w and, in place of I[w], the mean of I over its context
+
+s is the sigmoid, P(n) ~ count(n)^0.75. A word's vector is its row of I.
+
+Shape suffixes: B batch rows, T words of a row, S noise words of a row, U = T + S, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.layers.negative_sampling import cbow, skip_gram
+from components.models.layers.vocabulary import remapped
+from components.models.static import NegativeSamplingConfig, StaticVectors
+
+#: Sum over a batch of the loss of its pairs.
+OBJECTIVES = {"skip_gram": skip_gram, "cbow": cbow}
+
+
+class Word2VecConfig(NegativeSamplingConfig):
+    """As `NegativeSamplingConfig`.
+
+    Attributes:
+        architecture: `skip_gram` predicts the context from the word, `cbow` the word from its context.
+    """
+
+    architecture: Literal["skip_gram", "cbow"] = "skip_gram"
+
+
+class Word2Vec(StaticVectors):
+    """One table in, one out; `losses` reads the batches of `NegativeSampler` and has no carry.
+
+    `sums["tokens"]` is the loss of a pair: its true word and k noise words; no likelihood of the text.
+    """
+
+    config: Word2VecConfig
+
+    def __init__(self, config: Word2VecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.output = nn.Parameter(torch.zeros(config.vocabulary, config.width))
+        # As the published code: nothing is predicted yet, and which way a word goes is left to its first pairs.
+        nn.init.uniform_(self.input, -0.5 / config.width, 0.5 / config.width)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        in_BTD = F.embedding(batch["tokens"], self.input)
+        out_BUD = F.embedding(torch.cat([batch["tokens"], batch["noise"]], 1), self.output)
+        objective = OBJECTIVES[self.config.architecture]
+        total = objective(in_BTD, out_BUD, batch["left"], batch["right"], negatives=self.config.negatives)
+        pairs = batch["pairs"].sum().clamp_min(1)
+        return Losses(total / pairs, {"tokens": (total.detach(), pairs)})
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.input)
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [[self.input]]
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        self.input = remapped(self.input, rows)
+        self.output = remapped(self.output, rows)
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+
+
+FAMILY = ModelFamily(
+    name="word2vec",
+    config=Word2VecConfig,
+    build=Word2Vec,
+    objective="static",
+    sampler="negative_sampling",
+    tokenizers=("word", "wordpiece"),
+    presets={
+        # Mikolov et al. 2013b, section 3: 300 wide, a context of 5, t = 1e-5, five noise words.
+        "skip-gram-300": {"width": 300, "subsample": 1e-5},
+        "cbow-300": {"architecture": "cbow", "width": 300, "subsample": 1e-5},
+    },
+)

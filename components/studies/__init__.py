@@ -1,0 +1,1 @@
+"""Studies: what several runs say together, each as a table, a figure and numbers."""

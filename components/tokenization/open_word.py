@@ -1,0 +1,108 @@
+"""Whole words, unseen ones too, for models that read how a word is spelt (ELMo: characters, fastText: n-grams)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.config import WordSettings
+from components.tokenization.base import PROBES, Ids, well_formed
+from components.tokenization.distinct import DistinctWordEncoder
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import UNK
+from components.tokenization.word import WordTokenizer, train_word
+
+#: So many different unseen words get ids of their own (some 200 MB); whatever comes after them is UNK.
+MOST_UNSEEN: Final = 1 << 20
+#: Characters of the longest unseen word that gets an id; a longer one is no word, and UNK.
+LONGEST_UNSEEN: Final = 256
+
+
+class OpenWordTokenizer(WordTokenizer):
+    """As `WordTokenizer`, but a word outside the vocabulary gets an id of its own, `vocab_size` or more.
+
+    `spelling(id)` is the word of any id. Ids from `vocab_size` on are given in the order in which words are met: they
+    belong to this object, to be used with it and the models bound to it, never to be stored. `encode_batch` and
+    `encode_with_offsets` give them; `encode_ragged`, which fills token stores and counts pieces, stays closed: there an
+    unseen word is UNK. Ids once given stay; at most `MOST_UNSEEN` are.
+    """
+
+    kind = "open_word"
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        *,
+        segmentation: Segmentation,
+        lowercase: bool,
+        strip_accents: bool,
+        frequencies: NDArray[np.int64] | None = None,
+    ) -> None:
+        super().__init__(
+            pieces,
+            segmentation=segmentation,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            frequencies=frequencies,
+        )
+        self._known = {piece: index for index, piece in enumerate(self.pieces)}
+        self._unseen: dict[str, int] = {}
+        self._spellings: list[str] = []
+        self._lock = threading.Lock()
+        self._open = DistinctWordEncoder(self._open_ids, lowercase=lowercase)
+
+    def spelling(self, id_: int) -> str:
+        return self.pieces[id_] if id_ < self.vocab_size else self._spellings[id_ - self.vocab_size]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        ids, offsets = self._open.encode([self.segmentation.spaced(text) for text in texts])
+        return [ids[start:end] for start, end in pairwise(offsets.tolist())]
+
+    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        _, spans = super().encode_with_offsets(text)
+        (ids,) = self._open_ids([self.segmentation.spaced(well_formed(text))])
+        return np.asarray(ids, dtype=np.int32), spans
+
+    def _open_ids(self, texts: list[str]) -> list[list[int]]:
+        return [[self._id(word) for word in self._cut(text)] for text in texts]
+
+    def _cut(self, text: str) -> list[str]:
+        """The normalised words of a spaced text, one for each of its ids."""
+        normalised = self.backend.normalizer.normalize_str(text)
+        return [word for word, _ in self.backend.pre_tokenizer.pre_tokenize_str(normalised)]
+
+    def _id(self, word: str) -> int:
+        known = self._known.get(word)
+        if known is None:
+            known = self._unseen.get(word)
+        if known is not None or len(word) > LONGEST_UNSEEN:
+            return UNK if known is None else known
+        with self._lock:
+            if word not in self._unseen:
+                if len(self._spellings) == MOST_UNSEEN:
+                    return UNK
+                self._spellings.append(word)
+                self._unseen[word] = self.vocab_size + len(self._spellings) - 1
+            return self._unseen[word]
+
+    def _probed(self) -> Iterator[bytes]:
+        # The words instead of ids: what an unseen word is given depends on which ones came before it.
+        for text in PROBES:
+            yield "\n".join(self._cut(self.segmentation.spaced(text))).encode()
+
+
+def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
+    """`train_word` with the settings of `tokenizer.word`, left open.
+
+    Raises:
+        DataError: fewer different words are frequent enough than were asked for.
+    """
+    closed = train_word(texts, settings=settings, segmentation=segmentation)
+    return OpenWordTokenizer(
+        closed.pieces, segmentation=segmentation, lowercase=closed.lowercase, strip_accents=closed.strip_accents
+    )

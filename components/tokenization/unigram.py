@@ -1,0 +1,196 @@
+"""Unigram pieces: the segmentation of a word that is most probable when its pieces are drawn one by one.
+
+Kudo 2018 (Subword Regularization); words are marked as in SentencePiece (Kudo and Richardson 2018): "▁" stands for the
+space before a word. Text is normalised first (NFKC, one space for any white space), and the best path of a lattice of
+pieces is found by dynamic programming (Viterbi), by the `tokenizers` library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Backend
+
+from components.artifacts import write_atomic
+from components.config import UnigramSettings
+from components.errors import ArtifactError
+from components.tokenization.base import Ids, Tokenizer, well_formed
+from components.tokenization.bert import VOCABULARY, WORDS_AT_ONCE
+from components.tokenization.distinct import DistinctWordEncoder, count_distinct, cut_at_spaces
+from components.tokenization.kudo import SPACE, learn_unigram
+from components.tokenization.segmenters import SEGMENTERS, Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.wordpiece import ALPHABET_SHARE, LEAST_ALPHABET, check_size, frequent_characters
+
+#: White space separates words, each of which is marked.
+WORDS: Final[dict[str, Any]] = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True},
+    ],
+}
+_HIDDEN = frozenset({PAD, START, END})
+
+
+def normalization(*, lowercase: bool) -> dict[str, Any]:
+    """NFKC, as SentencePiece normalises by default, in the library's notation.
+
+    NFKC takes the vowel am of Thai and Lao apart, which no font and no keyboard does; it is put together again.
+    """
+    together = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
+    steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
+    steps += [{"type": "Replace", "pattern": {"String": two}, "content": one} for two, one in together.items()]
+    return {"type": "Sequence", "normalizers": steps + [{"type": "Lowercase"}] * lowercase}
+
+
+class UnigramTokenizer(Tokenizer):
+    """Pieces with probabilities; the first piece of a word begins with "▁".
+
+    `decode` gives the normalised text: words with single spaces between them, each run of unknown characters (UNK) as
+    U+FFFD. Encoding it again gives the same ids if none of them is UNK or special and no segmenter is at work.
+
+    Args:
+        scores: log probability of each piece; those of the special pieces are never used.
+        normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Published vocabularies
+            bring their own; `normalization` and `WORDS` are those of a vocabulary that is learned here.
+    """
+
+    kind = "unigram"
+    leads_with_space = True
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        *,
+        scores: Sequence[float],
+        segmentation: Segmentation,
+        normalizer: Mapping[str, Any] | None,
+        pre_tokenizer: Mapping[str, Any],
+        frequencies: NDArray[np.int64] | None = None,
+    ) -> None:
+        super().__init__(pieces, segmentation=segmentation, frequencies=frequencies)
+        if len(scores) != len(self.pieces):
+            raise ArtifactError(f"{len(scores)} scores for {len(self.pieces)} pieces of a unigram vocabulary")
+        self.scores = list(scores)
+        self.normalizer = normalizer
+        self.pre_tokenizer = pre_tokenizer
+        model = {
+            "type": "Unigram",
+            "unk_id": UNK,
+            # A space never reaches the model: with one in their names, text cannot yield the special pieces.
+            "vocab": [[f" {piece}", 0.0] for piece in SPECIAL_PIECES]
+            + [[piece, score] for piece, score in zip(self.pieces, self.scores, strict=True)][FIRST_ORDINARY:],
+            "byte_fallback": False,
+        }
+        rules = {"version": "1.0", "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "model": model}
+        try:
+            self.backend = Backend.from_str(json.dumps(rules))
+        except Exception as error:  # the library's own type
+            raise ValueError(f"rules of a unigram vocabulary: {error}") from error
+        self._distinct = DistinctWordEncoder(self._encode_words, cut=cut_at_spaces)
+
+    def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = []
+        for start in range(0, len(words), WORDS_AT_ONCE):
+            group = words[start : start + WORDS_AT_ONCE]
+            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
+        return ids
+
+    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        if self.pre_tokenizer == WORDS:
+            return self._distinct.encode(texts)
+        # Rules from elsewhere may look across white space.
+        encoded = self._encode_words([well_formed(text) for text in texts])
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
+        return np.asarray([id_ for ids in encoded for id_ in ids], dtype=np.int32), offsets
+
+    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        cut, inserted = self.segmentation.spaced_with_insertions(well_formed(text))
+        encoding = self.backend.encode(cut, add_special_tokens=False)
+        spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
+        return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        pieces = ("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in _HIDDEN)
+        text = "".join(pieces).replace(SPACE, " ").removeprefix(" ")
+        if self.segmentation.name == "none":
+            return text
+        for segmenter in SEGMENTERS.values():
+            words = text.split(" ")
+            text = words[0] + "".join(
+                word if before and word and segmenter.script.match(before[-1]) and segmenter.script.match(word[0])
+                else f" {word}"
+                for before, word in pairwise(words)
+            )  # fmt: skip
+        return text
+
+    def continues(self, id_: int) -> bool:
+        return not self.pieces[id_].startswith(SPACE)
+
+    def surface(self, id_: int) -> str:
+        return self.pieces[id_].replace(SPACE, " ").strip()
+
+    def _settings(self) -> dict[str, Any]:
+        return {}
+
+    def _rules(self) -> dict[str, Any]:
+        return {"scores": self.scores, "normalizer": self.normalizer, "pre_tokenizer": self.pre_tokenizer}
+
+    def _write_vocabulary(self, directory: Path) -> None:
+        content = {"pieces": self.pieces, **self._rules()}
+        write_atomic(directory / VOCABULARY, json.dumps(content, indent=0) + "\n")
+
+    @classmethod
+    def _read_rules(cls, directory: Path) -> dict[str, Any]:
+        content = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
+        return {name: content[name] for name in ("scores", "normalizer", "pre_tokenizer")}
+
+    @classmethod
+    def _read_vocabulary(cls, directory: Path) -> list[str]:
+        pieces: list[str] = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))["pieces"]
+        return pieces
+
+
+def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentation: Segmentation) -> UnigramTokenizer:
+    """Learn pieces and their probabilities from the counts of the words; `texts` are already segmented.
+
+    Words with a character too rare for the alphabet (as for WordPiece) are left out: the character becomes UNK.
+
+    Raises:
+        DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
+    """
+    rules = normalization(lowercase=settings.lowercase)
+    cutter = UnigramTokenizer(
+        SPECIAL_PIECES,
+        scores=[0.0] * FIRST_ORDINARY,
+        segmentation=segmentation,
+        normalizer=rules,
+        pre_tokenizer=WORDS,
+    ).backend
+    words = count_distinct(
+        texts,
+        lambda part: [word for word, _ in cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part))],
+        cut=cut_at_spaces,
+    )
+    limit = max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
+    alphabet = set(frequent_characters(words, limit=limit)[0])
+    known = {word: count for word, count in words.items() if alphabet.issuperset(word)}
+    learned = learn_unigram(known, size=max(1, settings.vocabulary - FIRST_ORDINARY))
+    given = FIRST_ORDINARY + len(learned)
+    check_size(given, asked=settings.vocabulary, key="tokenizer.unigram.vocabulary", remedy="or ")
+    return UnigramTokenizer(
+        [*SPECIAL_PIECES, *(piece for piece, _ in learned)],
+        scores=[0.0] * FIRST_ORDINARY + [score for _, score in learned],
+        segmentation=segmentation,
+        normalizer=rules,
+        pre_tokenizer=WORDS,
+    )

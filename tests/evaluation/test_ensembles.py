@@ -1,0 +1,115 @@
+"""Ensembles: the mean of the members' probabilities, scored beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.artifacts import writing
+from components.config import EvaluateSettings
+from components.evaluation.ensembles import ensemble_runs
+from components.evaluation.results import DevSplit, Run, read_dev
+from components.evaluation.stage import EvaluateJob, evaluate
+from components.finetuning.examples import read_facts, read_split
+from components.finetuning.results import KIND, RunResult, write_results
+from tests.evaluation.test_stage import job, task
+
+__all__ = ["job", "task"]  # fixtures
+
+LABELS = np.array([0, 1, 0, 1])
+
+
+def run_of(family: str, values: list[float], *, start: str = "adapted", budget: int = 5, seed: int = 0) -> Run:
+    """A run that gives the first of two classes these probabilities."""
+    record = {"rows": 10, "tokens": 100, "seconds": 2.0, "curve": [{"epoch": 0.0, "macro_f1": 0.9}], "best_epoch": 3.0}
+    return Run(f"{family}-{start}", family, start, budget, seed, record, two(values))
+
+
+def two(values: list[float]) -> np.ndarray:
+    return np.stack([np.array(values), 1 - np.array(values)], axis=1).astype(np.float32)
+
+
+def test_the_mean_of_the_members() -> None:
+    runs = [
+        run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
+        run_of("backward", [0.3, 0.1, 0.8, 0.6]),
+        # Without a partner: another start, another budget, another seed.
+        run_of("ulmfit", [0.0] * 4, start="scratch"),
+        run_of("ulmfit", [0.0] * 4, budget=20),
+        run_of("backward", [0.0] * 4, seed=1),
+        run_of("bert", [0.0] * 4),
+    ]
+    dev = {
+        "ulmfit-adapted": DevSplit(LABELS, {(5, 0): two([0.9, 0.4, 0.1, 0.2])}),
+        "backward-adapted": DevSplit(LABELS, {(5, 0): two([0.3, 0.1, 0.8, 0.6])}),
+    }
+    (found,) = ensemble_runs(runs, {"both": ["ulmfit", "backward"]}, dev=dev)
+    assert (found.system, found.family, found.start, found.budget, found.seed) == (
+        "both-adapted",
+        "both",
+        "adapted",
+        5,
+        0,
+    )
+    np.testing.assert_allclose(found.probabilities, two([0.6, 0.25, 0.45, 0.4]), atol=1e-6)
+    assert (found.record["rows"], found.record["tokens"], found.record["seconds"]) == (10, 200, 4.0)
+    # Classes 0 1 1 1 for 0 1 0 1: F1 is 2/3 for the first class and 4/5 for the second.
+    assert [point["macro_f1"] for point in found.record["curve"]] == [pytest.approx((2 / 3 + 4 / 5) / 2)]
+
+
+@pytest.fixture
+def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
+    """The runs of the stage's tests, and a second family that is right in 90% of the rows, and sure of it."""
+    facts = read_facts(task)
+    splits = {name: read_split(task, name) for name in ("dev", "test")}
+    for start in ("scratch", "adapted"):
+        with writing(job.finetuned / f"backward-{start}", kind=KIND) as draft:
+            results = []
+            for record in json.loads((job.finetuned / f"ulmfit-{start}" / "runs.json").read_text()):
+                found = {}
+                for name, split in splits.items():
+                    right = np.random.default_rng([7, record["seed"]]).random(len(split)) < 0.9
+                    found[name] = np.full((len(split), 3), 0.01, dtype=np.float32)
+                    guess = np.where(right, split.labels, (split.labels + 2) % 3)
+                    found[name][np.arange(len(split)), guess] = 0.98
+                record = {key: record[key] for key in record.keys() - {"system", "family", "start"}}
+                results.append(RunResult(f"backward-{start}", "backward", start, record, found))
+            write_results(draft.path, results, splits=splits, labels=facts.labels)
+            draft.facts["examples"] = facts.digests
+    settings = EvaluateSettings(resamples=200, calibration_bins=10, ensembles={"both": ["ulmfit", "backward"]})
+    return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
+
+
+def test_ensembles_stand_beside_the_others(with_backward: EvaluateJob) -> None:
+    content = json.loads((evaluate(with_backward) / "evaluation.json").read_text())
+    systems = {system["system"]: system for system in content["systems"]}
+    assert {"both-scratch", "both-adapted", "ulmfit-adapted", "backward-adapted"} < systems.keys()
+    both = systems["both-adapted"]
+    assert [cell["budget"] for cell in both["budgets"]] == [2, 8]
+    assert both["budgets"][0]["seeds"] == [0, 1, 2]
+    assert both["budgets"][0]["training"]["seconds"] == 4.0
+    # What the surer member says wins: the ensemble is as good as it.
+    (backward,) = [cell for cell in systems["backward-adapted"]["budgets"] if cell["budget"] == 2]
+    assert both["budgets"][0]["scores"]["accuracy"]["seeds"] == backward["scores"]["accuracy"]["seeds"]
+    pairs = {(found["better"], found["worse"], found["budget"]) for found in content["comparisons"]}
+    assert ("both-adapted", "backward-adapted", 2) in pairs
+    (told,) = [
+        found
+        for found in content["statements"]
+        if found["kind"] == "ensemble" and found["budget"] == 2 and "both-adapted" in found["text"]
+    ]
+    assert not told["holds"]
+    assert "both" not in content["benefits"], "nothing was trained, so there is no curve of training"
+    assert "both" in content["label_efficiency"]
+
+
+def test_dev_is_read_run_by_run(with_backward: EvaluateJob, task: Path) -> None:
+    found = read_dev(with_backward.finetuned / "baselines")
+    assert found.keys() == {"tfidf-words", "most-frequent"}
+    split = found["most-frequent"]
+    assert np.array_equal(split.labels, read_split(task, "dev").labels)
+    assert split.probabilities.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
+    assert all(values.shape == (6, 3) for values in split.probabilities.values())

@@ -1,0 +1,5 @@
+"""The tokenizers of the models' tests."""
+
+from tests.models.conftest import tokenizer_directory
+
+__all__ = ["tokenizer_directory"]

@@ -1,0 +1,129 @@
+"""The tied vocabulary and its clusters against the definition and against torch's adaptive softmax."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from components.models.layers.adaptive import TiedVocabulary
+
+VOCABULARY, WIDTH, CUTOFFS = 20, 12, (6, 11)
+KINDS = [((), 1), (CUTOFFS, 1), (CUTOFFS, 2)]
+
+
+def wild(cutoffs: tuple[int, ...] = CUTOFFS, divide: int = 1, vocabulary: int = VOCABULARY) -> TiedVocabulary:
+    torch.manual_seed(0)
+    module = TiedVocabulary(vocabulary, WIDTH, cutoffs=cutoffs, divide=divide)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def rows(module: TiedVocabulary) -> Tensor:
+    """Every piece's row in model width."""
+    return module.embed(torch.arange(len(module.bias)))
+
+
+@pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
+def test_the_loss_is_that_of_the_logits(cutoffs: tuple[int, ...], divide: int) -> None:
+    module = wild(cutoffs, divide)
+    x, targets = torch.randn(50, WIDTH, requires_grad=True), torch.randint(VOCABULARY, (50,))
+    expected = nn.functional.cross_entropy(module.logits(x), targets, reduction="sum")
+    found = module.loss_sum(x, targets)
+    torch.testing.assert_close(found, expected)
+    leaves = [x, *module.parameters()]
+    for left, right in zip(torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+    if cutoffs:
+        torch.testing.assert_close(module.logits(x).exp().sum(-1), torch.ones(50))
+
+
+@pytest.mark.parametrize("divide", [1, 2])
+def test_probabilities_by_the_definition(divide: int) -> None:
+    module = wild(divide=divide)
+    x = torch.randn(WIDTH)
+    embedded = rows(module)
+    # An output layer whose rows are the embedding's: a cluster's pieces meet x through the same projection.
+    scores = embedded @ x + module.bias
+    first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
+    head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
+    expected = torch.cat([head[:6], head[6] * scores[6:11].softmax(0), head[7] * scores[11:].softmax(0)])
+    torch.testing.assert_close(module.logits(x).exp(), expected)
+
+
+def test_against_the_adaptive_softmax_of_torch() -> None:
+    module = wild()
+    peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, CUTOFFS, div_value=1.0, head_bias=True)
+    with torch.no_grad():
+        peer.head.weight.copy_(torch.cat([module.tables[0], module.cluster]))
+        peer.head.bias.copy_(torch.cat([module.bias[:6], module.cluster_bias]))
+        for index, tail in enumerate(peer.tail, start=1):
+            # It has a projection for every cluster, and no bias there.
+            tail[0].weight.copy_(torch.eye(WIDTH))
+            tail[1].weight.copy_(module.tables[index])
+        module.bias[6:] = 0
+    x, targets = torch.randn(40, WIDTH), torch.randint(VOCABULARY, (40,))
+    torch.testing.assert_close(module.loss_sum(x, targets) / 40, peer(x, targets).loss)
+
+
+@pytest.mark.parametrize("divide", [1, 2])
+def test_a_cluster_without_a_target_has_gradients_of_zero(divide: int) -> None:
+    module = wild(divide=divide)
+    module.loss_sum(torch.randn(5, WIDTH), torch.tensor([0, 5, 6, 10, 2])).backward()
+    assert module.tables[2].grad is not None
+    assert not module.tables[2].grad.any()
+    assert module.tables[1].grad is not None
+    assert module.tables[1].grad.any()
+
+
+@pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
+def test_the_bias_starts_at_the_frequencies(cutoffs: tuple[int, ...], divide: int) -> None:
+    module = wild(cutoffs, divide)
+    frequencies = torch.rand(VOCABULARY).square()
+    frequencies /= frequencies.sum()
+    module.set_bias(frequencies.log())
+    torch.testing.assert_close(module.logits(torch.zeros(WIDTH)).softmax(-1), frequencies)
+
+
+def test_widths_and_clusters() -> None:
+    module = wild(divide=2)
+    assert [tuple(table.shape) for table in module.tables] == [(6, 12), (5, 6), (9, 3)]
+    assert [tuple(projection.shape) for projection in module.projections] == [(12, 12), (6, 12), (3, 12)]
+    # Cutoffs beyond the vocabulary make no cluster.
+    small = wild(divide=2, vocabulary=6)
+    assert [tuple(table.shape) for table in small.tables] == [(6, 12)]
+    assert not list(small.projections)
+
+
+@pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
+@pytest.mark.parametrize("size", [6, 15, 20, 31])
+def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) -> None:
+    """Rows move between clusters. Without projections nothing is lost; with them, what goes to a wider cluster keeps
+    its vector, and what goes to a narrower one or is new comes as close as it can."""
+    module = wild(cutoffs, divide)
+    old = rows(module).detach()
+    generator = torch.Generator().manual_seed(1)
+    origin = torch.randint(-1, VOCABULARY, (size,), generator=generator)
+    origin[0], origin[-1] = 19, -1
+    new = module.remapped(origin)
+    found = rows(new).detach()
+    assert len(new.bias) == size and new.bounds[:-1] == [0, *(cutoff for cutoff in cutoffs if cutoff < size)]
+    cuts = torch.tensor([*cutoffs]) if cutoffs else torch.zeros(0)
+    for place, source in enumerate(origin.tolist()):
+        wanted = old[source] if source >= 0 else old.mean(0)
+        if divide == 1:
+            torch.testing.assert_close(found[place], wanted)
+            continue
+        cluster, before = (int(torch.bucketize(torch.tensor(item), cuts, right=True)) for item in (place, source))
+        if source >= 0 and cluster == before and new.projections:
+            assert torch.equal(new.tables[cluster][place - new.bounds[cluster]], module.tables[cluster][source - module.bounds[cluster]])  # noqa: E501  # fmt: skip
+        elif cluster == 0:
+            torch.testing.assert_close(found[place], wanted, atol=1e-3, rtol=1e-3)
+        else:
+            # The nearest point of what the cluster can express: the rest stands at right angles to all of that.
+            rest = new.projections[cluster] @ (wanted - found[place])
+            torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-4, rtol=0)
+    torch.testing.assert_close(new.bias[0], module.bias[19])
+    torch.testing.assert_close(new.bias[-1], module.bias.mean())
+    assert all(torch.equal(left, right) for left, right in zip(new.parameters(), module.remapped(origin).parameters(), strict=True))  # noqa: E501  # fmt: skip

@@ -1,0 +1,95 @@
+"""Words spelt out, and the character CNN against loops."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from components.models.layers.characters import (
+    BEGIN,
+    CHARACTERS,
+    FINISH,
+    FIRST_SPECIAL,
+    PADDING,
+    WORD_CHARACTERS,
+    CharacterCNN,
+    spell,
+    spelling_table,
+)
+from components.tokenization.special import MASK, PAD, SPECIAL_PIECES
+
+
+def test_words_are_bytes_between_begin_and_end() -> None:
+    cat, thai = spell(["cat", "ก"]).tolist()
+    assert cat == [BEGIN, 99, 97, 116, FINISH] + [PADDING] * 45
+    assert thai == [BEGIN, 0xE0, 0xB8, 0x81, FINISH] + [PADDING] * 45
+
+
+def test_long_words_are_cut() -> None:
+    whole, cut = spell(["x" * 48, "x" * 49]).tolist()
+    assert whole == cut == [BEGIN, *[120] * 48, FINISH]
+
+
+def test_special_pieces_are_characters_of_their_own() -> None:
+    table = spelling_table([*SPECIAL_PIECES, "[", "cat"])
+    assert table.shape == (7, WORD_CHARACTERS) and table.dtype == torch.int16
+    assert table[PAD, :4].tolist() == [BEGIN, FIRST_SPECIAL, FINISH, PADDING]
+    assert table[MASK, :4].tolist() == [BEGIN, CHARACTERS - 1, FINISH, PADDING]
+    assert table[5, :4].tolist() == [BEGIN, ord("["), FINISH, PADDING]
+    assert torch.equal(table[6:], spell(["cat"]))
+
+
+def by_hand(cnn: CharacterCNN, spelt_C: list[int]) -> list[float]:
+    """The vector of one word, number by number, over all places of padding."""
+    x = [cnn.characters[character].tolist() for character in spelt_C]
+    y: list[float] = []
+    for conv in cnn.filters:
+        assert isinstance(conv, nn.Conv1d)
+        weight, bias = conv.weight.tolist(), conv.bias.tolist()  # type: ignore[union-attr]
+        size = len(weight[0][0])
+        for filter_, shift in zip(weight, bias, strict=True):
+            responses = [
+                sum(filter_[dim][k] * x[p + k][dim] for k in range(size) for dim in range(len(filter_)))
+                for p in range(len(x) - size + 1)
+            ]
+            y.append(max(0.0, max(responses) + shift))
+    for highway in cnn.highways:
+        transformed = rows(highway.transform, y)
+        gates = [1 / (1 + math.exp(-value)) for value in rows(highway.gate, y)]
+        y = [gate * max(0.0, value) + (1 - gate) * old for gate, value, old in zip(gates, transformed, y, strict=True)]
+    return rows(cnn.projection, y)
+
+
+def rows(linear: nn.Module, vector: list[float]) -> list[float]:
+    assert isinstance(linear, nn.Linear)
+    return [
+        shift + sum(weight * value for weight, value in zip(row, vector, strict=True))
+        for row, shift in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)
+    ]
+
+
+def small() -> CharacterCNN:
+    cnn = CharacterCNN(width=3, filters=((1, 2), (2, 3), (4, 2)), highway=2, output=4)
+    for parameter in cnn.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    return cnn
+
+
+def test_against_loops() -> None:
+    cnn, words = small(), ["a", "character", "x" * 47, "y" * 60]
+    spelt = spell(words)
+    for row, found in zip(spelt.tolist(), cnn(spelt), strict=True):
+        torch.testing.assert_close(found, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
+
+
+def test_a_word_does_not_depend_on_the_words_beside_it() -> None:
+    cnn = small()
+
+    def alone(word: str) -> Tensor:
+        found: Tensor = cnn(spell([word]))
+        return found
+
+    words = ["a", "longer", "x" * 44, "x" * 48]
+    torch.testing.assert_close(cnn(spell(words)), torch.cat([alone(word) for word in words]))

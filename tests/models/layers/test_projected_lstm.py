@@ -1,0 +1,97 @@
+"""The LSTM with projection: against torch's own where nothing is clipped, against the equations where it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from components.models.layers.projected_lstm import ProjectedLSTM
+
+STEPS, ROWS, INPUTS, CELLS, PROJECTION = 7, 3, 5, 8, 4
+#: Low enough to clip about half of the values in these tests.
+CLIP = 0.2
+
+#: torch says that it has no fast kernel for projections.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
+
+
+def layer_of(clip: float) -> ProjectedLSTM:
+    layer = ProjectedLSTM(INPUTS, CELLS, PROJECTION, clip=clip)
+    # Nothing that is left at 0 or 1 could hide a mistake.
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+def by_hand(layer: ProjectedLSTM, x_TBI: Tensor, r_BP: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    outputs = []
+    for x_BI in x_TBI:
+        i, f, g, o = (x_BI @ layer.weight_ih.T + r_BP @ layer.weight_hh.T + layer.bias).chunk(4, dim=1)
+        c_BH = (f.sigmoid() * c_BH + i.sigmoid() * g.tanh()).clamp(-layer.clip, layer.clip)
+        r_BP = ((o.sigmoid() * c_BH.tanh()) @ layer.weight_hr.T).clamp(-layer.clip, layer.clip)
+        outputs.append(r_BP)
+    return torch.stack(outputs), r_BP, c_BH
+
+
+def test_without_clipping_it_is_torchs() -> None:
+    layer = layer_of(float("inf"))
+    reference = nn.LSTM(INPUTS, CELLS, proj_size=PROJECTION)
+    weights = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "weight_hr_l0": layer.weight_hr}
+    reference.load_state_dict(weights | {"bias_ih_l0": layer.bias, "bias_hh_l0": torch.zeros(4 * CELLS)})
+    x, state = torch.randn(STEPS, ROWS, INPUTS), (torch.randn(ROWS, PROJECTION), torch.randn(ROWS, CELLS))
+    direction = torch.randn(STEPS, ROWS, PROJECTION)
+
+    output, (r, c) = layer(x, state)
+    expected, (expected_r, expected_c) = reference(x, tuple(part.unsqueeze(0) for part in state))
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close((r, c), (expected_r[0], expected_c[0]), atol=1e-5, rtol=1e-5)
+
+    gradients = torch.autograd.grad(
+        (output * direction).sum(), [layer.weight_ih, layer.weight_hh, layer.bias, layer.weight_hr]
+    )
+    wanted = [reference.weight_ih_l0, reference.weight_hh_l0, reference.bias_ih_l0, reference.weight_hr_l0]
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), wanted)
+    torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [CLIP, 3.0])
+def test_values_and_gradients(clip: float) -> None:
+    layer = layer_of(clip)
+    x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True)
+    state = (torch.randn(ROWS, PROJECTION), torch.randn(ROWS, CELLS))
+    direction = torch.randn(STEPS, ROWS, PROJECTION)
+    inputs = [x, *layer.parameters()]
+
+    output, (r, c) = layer(x, state)
+    expected, *expected_state = by_hand(layer, x, *state)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close([r, c], expected_state, atol=1e-5, rtol=1e-5)
+    gradients = torch.autograd.grad((output * direction).sum(), inputs)
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-5)
+
+
+def test_cells_and_outputs_stay_within_the_clip() -> None:
+    output, (_, c) = layer_of(CLIP)(10 * torch.randn(STEPS, ROWS, INPUTS))
+    for values in (output.detach(), c):
+        assert float(values.abs().max()) == pytest.approx(CLIP)
+        assert 0.1 < float((values.abs() < CLIP * 0.999).float().mean()) < 0.95
+
+
+def test_two_windows_are_one() -> None:
+    layer, x = layer_of(3.0), torch.randn(STEPS, ROWS, INPUTS)
+    first, state = layer(x[:2])
+    second, last = layer(x[2:], state)
+    whole, (r, c) = layer(x)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
+    torch.testing.assert_close(last, (r, c))
+    assert not any(part.requires_grad for part in (r, c))
+
+
+def test_bfloat16_under_autocast_is_close() -> None:
+    layer, x = ProjectedLSTM(INPUTS, CELLS, PROJECTION), torch.randn(STEPS, ROWS, INPUTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, (r, c) = layer(x)
+    assert (output.dtype, r.dtype, c.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    torch.testing.assert_close(output.float(), layer(x)[0], atol=0.02, rtol=0.02)

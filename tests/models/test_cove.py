@@ -1,0 +1,243 @@
+"""CoVe: the translator's equations written out, a copy task, and padding that is never seen."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from components.artifacts import writing
+from components.errors import DataError
+from components.models.cove import CoVe
+from components.models.encoder import KIND, build_model, save_encoder
+from components.models.generation import Sampling, translated
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
+from components.tokenization.word import WordTokenizer
+from components.training.translation import TranslationSampler
+from components.trying import try_model
+from tests.training.helpers import PairStore
+
+VOCABULARY = 20
+
+
+@pytest.fixture
+def model() -> CoVe:
+    torch.manual_seed(1)
+    model = build_model("cove", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6})
+    assert isinstance(model, CoVe)
+    return model.eval()
+
+
+def copies(count: int = 60, longest: int = 5) -> PairStore:
+    """Sequences of one to `longest` pieces, each its own translation."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(FIRST_ORDINARY, VOCABULARY, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
+    return PairStore([(text, text) for text in texts])
+
+
+@pytest.fixture(scope="module")
+def copier() -> CoVe:
+    """A model that has learned to say each sequence again."""
+    torch.manual_seed(0)
+    model = build_model(
+        "cove", vocabulary=VOCABULARY, settings={"embedding": 24, "hidden": 32, "layers": 1, "dropout": 0}
+    )
+    assert isinstance(model, CoVe)
+    sampler = TranslationSampler(copies(400), batch_size=32, window=6, seed=0, vocabulary=VOCABULARY)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(250):
+        loss = model.losses(sampler.batch(step)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+    return model.eval()
+
+
+def test_it_learns_to_copy(copier: CoVe) -> None:
+    # Other sequences than those that it has learned from.
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(FIRST_ORDINARY, VOCABULARY, length).tolist() for length in (1, 2, 3, 4, 5) for _ in range(20)]
+    unseen = TranslationSampler(
+        PairStore([(text, text) for text in texts]), batch_size=100, window=6, seed=0, vocabulary=VOCABULARY
+    )
+    batch = unseen.batch(0)
+    total, count = copier.losses(batch).sums["tokens"]
+    assert float(total) / int(count) < 0.1
+    copied = batch["tokens"].masked_fill(torch.arange(6) >= batch["lengths"][:, None], END)
+    assert (copier.translate(batch["tokens"], batch["lengths"]) == copied).all(1).float().mean() > 0.9
+
+
+def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
+    words = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY)]
+    tokenizer = WordTokenizer(
+        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+    )
+    assert translated(copier, tokenizer, "D e B", length=10) == "d e b"
+    assert translated(copier, tokenizer, "d e b", length=2) == "d e"
+    with pytest.raises(DataError, match="the text holds nothing to translate"):
+        translated(copier, tokenizer, " ", length=2)
+    tokenizer.save(tmp_path / "tokenizer")
+    with writing(tmp_path / "encoder", kind=KIND) as draft:
+        save_encoder(draft.path, family="cove", model=copier, tokenizer=tmp_path / "tokenizer")
+    found = try_model(tmp_path / "encoder", "d e b", length=10, count=3, sampling=Sampling(), seed=0)
+    assert found == (["translation"], [("d e b",)])
+
+
+def lstm(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the textbook: gates i, f, g, o of [x; h]."""
+    i, f, g, o = (weight @ torch.cat([x, h]) + bias).chunk(4)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def encoded(model: CoVe, source: list[int]) -> tuple[list[Tensor], list[Tensor]]:
+    """States (T, 2 hidden) of every layer, and its last states, one position after the other."""
+    x = model.embedding[torch.tensor(source)]
+    layers, lasts = [], []
+    for layer in model.layers:
+        halves, ends = [], []
+        for direction, reads in ((layer.ahead, list(x)), (layer.back, list(x)[::-1])):
+            h = c = torch.zeros(6)
+            states = []
+            for vector in reads:
+                h, c = lstm(vector, h, c, torch.cat([direction.weight_ih, direction.weight_hh], 1), direction.bias)
+                states.append(h)
+            halves.append(states if direction is layer.ahead else states[::-1])
+            ends.append(h)
+        x = torch.stack([torch.cat(pair) for pair in zip(*halves, strict=True)])
+        layers.append(x)
+        lasts.append(torch.cat(ends))
+    return layers, lasts
+
+
+def log_likelihood(model: CoVe, source: list[int], target: list[int]) -> float:
+    """log p(target | source), word by word, by the equations of section 3."""
+    layers, lasts = encoded(model, source)
+    memory, decoder = layers[-1], model.decoder
+    states = [(last, torch.zeros(12)) for last in lasts]
+    mixed, before, total = torch.zeros(12), START, 0.0
+    for word in target:
+        x = torch.cat([decoder.embedding[before], mixed])
+        for index, linear in enumerate(decoder.cells):
+            assert isinstance(linear, nn.Linear)
+            weight, bias = (
+                (linear.weight, linear.bias)
+                if index
+                else (torch.cat([decoder.word.weight, linear.weight], 1), decoder.word.bias)
+            )
+            states[index] = lstm(x, *states[index], weight, bias)
+            x = states[index][0]
+        alpha = torch.softmax(memory @ (decoder.query.weight @ x + decoder.query.bias), 0)
+        mixed = torch.tanh(decoder.mix.weight @ torch.cat([alpha @ memory, x]) + decoder.mix.bias)
+        total += float(torch.log_softmax(model.output @ mixed + model.bias, 0)[word])
+        before = word
+    return total
+
+
+PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []), ([19, 5, 6], [14])]
+
+
+@torch.no_grad()
+def test_the_loss_is_the_likelihood_of_decoding_step_by_step(model: CoVe) -> None:
+    model.set_output_bias(torch.randn(VOCABULARY))
+    nn.init.normal_(model.output)
+    batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
+    losses = model.losses(batch)
+    total, count = losses.sums["tokens"]
+    expected = -sum(log_likelihood(model, [*source, END], [*target, END]) for source, target in PAIRS)
+    assert int(count) == sum(len(target) + 1 for _, target in PAIRS) == 13
+    assert float(total) == pytest.approx(expected, abs=1e-4)
+    assert float(losses.loss) == pytest.approx(expected / 13, abs=1e-5)
+
+
+@torch.no_grad()
+def test_hidden_states_are_word_vectors_joined_to_the_encoders_states(model: CoVe) -> None:
+    tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
+    words, *layers = model.hidden_states(tokens, lengths)
+    assert [states.shape for states in (words, *layers)] == [(2, 4, 5), (2, 4, 17), (2, 4, 17)]
+    for row, length in enumerate(lengths.tolist()):
+        text = tokens[row, :length]
+        torch.testing.assert_close(words[row, :length], model.embedding[text])
+        for states, expected in zip(layers, encoded(model, text.tolist())[0], strict=True):
+            torch.testing.assert_close(states[row, :length], torch.cat([model.embedding[text], expected], -1))
+
+
+@torch.no_grad()
+def test_the_summary_is_what_each_direction_read_last(model: CoVe) -> None:
+    tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
+    top = model.hidden_states(tokens, lengths)[-1]
+    expected = torch.cat([model.embedding[tokens[1, :2]].mean(0), top[1, 1, 5:11], top[1, 0, 11:]])
+    torch.testing.assert_close(model.summary(top, lengths)[1], expected)
+
+
+@torch.no_grad()
+def test_attention_sums_to_one_and_never_sees_padding(model: CoVe) -> None:
+    memory = torch.randn(3, 5, 12)
+    mask = torch.arange(5) < torch.tensor([5, 1, 3])[:, None]
+    context, weights = model.decoder.attend(torch.randn(3, 12), memory, mask)
+    torch.testing.assert_close(weights.sum(1), torch.ones(3))
+    assert (weights[~mask] == 0).all()
+    assert (weights[mask] > 0).all()
+    torch.testing.assert_close(context[1], memory[1, 0])
+    torch.testing.assert_close(context[2], sum(weights[2, place] * memory[2, place] for place in range(3)))
+
+
+@torch.no_grad()
+def test_padding_of_the_source_changes_no_loss(model: CoVe) -> None:
+    batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
+    longer = batch | {"tokens": nn.functional.pad(batch["tokens"], (0, 3), value=17)}
+    torch.testing.assert_close(model.losses(longer).loss, model.losses(batch).loss)
+
+
+@torch.no_grad()
+def test_workers_losses_average_to_that_of_the_whole_batch(model: CoVe) -> None:
+    sampler = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY)
+    whole = model.losses(sampler.batch(0)).loss
+    parts = [model.losses(sampler.batch(0, rank, 2)).loss for rank in range(2)]
+    assert abs(float(parts[0] - parts[1])) > 1e-3
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+@torch.no_grad()
+def test_a_greedy_translation_is_the_best_next_word_each_time(model: CoVe) -> None:
+    nn.init.normal_(model.output)
+    tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
+    found = model.translate(tokens, lengths, most=6)
+    for row, length in enumerate(lengths.tolist()):
+        source, words = tokens[row, :length].tolist(), found[row].tolist()
+        said: list[int] = []
+        for word in words:
+            scores = [log_likelihood(model, source, [*said, other]) for other in range(VOCABULARY)]
+            assert word == int(np.argmax(scores))
+            said.append(word)
+            if word == END:
+                break
+        assert words[len(said) :] == [END] * (len(words) - len(said))
+
+
+def test_published_sizes() -> None:
+    model = build_model("cove", vocabulary=100, preset="cove")
+    with torch.no_grad():
+        states = model.eval().hidden_states(torch.full((2, 3), 7), torch.full((2,), 3))
+    assert [layer.shape[-1] for layer in states] == [300, 900, 900]
+    # Of a layer: 4 gates of 300 from the input, the state and one bias, in two directions.
+    encoder = 2 * 4 * 300 * (300 + 300 + 1) + 2 * 4 * 300 * (600 + 300 + 1)
+    assert sum(parameter.numel() for group in model.layer_groups()[1:] for parameter in group) == encoder
+
+
+@torch.no_grad()
+def test_output_starts_at_the_frequencies_of_the_target(model: CoVe) -> None:
+    frequencies = torch.rand(VOCABULARY)
+    model.set_output_bias((frequencies / frequencies.sum()).log())
+    loss = float(model.losses(
+        TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
+    ).loss)  # fmt: skip
+    targets = torch.tensor([piece for _, target in PAIRS for piece in [*target, END]])
+    assert loss == pytest.approx(float(-(frequencies / frequencies.sum()).log()[targets].mean()), abs=0.2)
+    assert not math.isclose(loss, math.log(VOCABULARY), abs_tol=1e-3)

@@ -1,0 +1,194 @@
+"""ELMo: what each direction sees, its loss by hand, unseen words, the published sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.models.elmo import ELMo
+from components.models.encoder import build_model
+from components.models.layers.characters import spell, spelling_table
+from components.tokenization.open_word import OpenWordTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, SPECIAL_PIECES, UNK
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
+VOCABULARY = len(SPECIAL_PIECES) + len(WORDS)
+WIDTH = 4
+
+
+@pytest.fixture
+def tokenizer() -> OpenWordTokenizer:
+    return OpenWordTokenizer(
+        [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=False, strip_accents=False
+    )
+
+
+@pytest.fixture
+def model(tokenizer: OpenWordTokenizer) -> ELMo:
+    sizes = {"characters": 3, "filters": ((1, 4), (3, 5)), "cells": 6, "projection": WIDTH}
+    model = build_model("elmo", vocabulary=VOCABULARY, settings=sizes)
+    assert isinstance(model, ELMo)
+    # Large weights, so that a distant word shows, but nothing is clipped.
+    for direction in (model.forwards, model.backwards):
+        for parameter in direction.parameters():
+            nn.init.normal_(parameter, std=0.7)
+    model.bind(tokenizer)
+    return model.eval()
+
+
+def words(rows: int, columns: int) -> Tensor:
+    return torch.randint(len(SPECIAL_PIECES), VOCABULARY, (rows, columns))
+
+
+def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
+    """The layers' outputs of one direction, with torch's own LSTM and the residual connection written out."""
+    outputs: list[Tensor] = []
+    for layer in side.lstms:  # type: ignore[union-attr]
+        reference = nn.LSTM(WIDTH, 6, proj_size=WIDTH)
+        weights = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "weight_hr_l0": layer.weight_hr}
+        reference.load_state_dict(weights | {"bias_ih_l0": layer.bias, "bias_hh_l0": torch.zeros(24)})
+        out, _ = reference(x_TBP)
+        assert float(out.detach().abs().max()) < 3
+        x_TBP = out + x_TBP if outputs else out
+        outputs.append(x_TBP)
+    return outputs
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
+
+
+def test_forward_half_never_sees_the_future_nor_backward_half_the_past(model: ELMo) -> None:
+    tokens, lengths, place = words(3, 9), torch.tensor([9, 9, 9]), 4
+    changed = tokens.clone()
+    changed[:, place] = torch.where(tokens[:, place] == 7, 8, 7)
+    for layer, (before, after) in enumerate(
+        zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True)
+    ):
+        same = (before == after).all(-1)
+        ahead = (before[..., :WIDTH] == after[..., :WIDTH]).all(-1)
+        back = (before[..., WIDTH:] == after[..., WIDTH:]).all(-1)
+        if layer == 0:
+            assert same.tolist() == [[t != place for t in range(9)]] * 3
+        else:
+            assert ahead.tolist() == [[t < place for t in range(9)]] * 3
+            assert back.tolist() == [[t > place for t in range(9)]] * 3
+
+
+def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model: ELMo) -> None:
+    tokens, lengths = words(2, 7), torch.tensor([7, 4])
+    layers = model.hidden_states(tokens, lengths)
+    assert [tuple(layer.shape) for layer in layers] == [(2, 7, 2 * WIDTH)] * 3
+    for row, length in enumerate(lengths.tolist()):
+        x = model.words(spelling_table([*SPECIAL_PIECES, *WORDS])[tokens[row, :length]])
+        torch.testing.assert_close(layers[0][row, :length], torch.cat([x, x], dim=-1))
+        forward = directions(model, x.unsqueeze(1), model.forwards)
+        backward = directions(model, x.flip(0).unsqueeze(1), model.backwards)
+        for layer, ahead, back in zip(layers[1:], forward, backward, strict=True):
+            expected = torch.cat([ahead[:, 0], back[:, 0].flip(0)], dim=-1)
+            torch.testing.assert_close(layer[row, :length], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_loss_is_the_sum_of_both_directions_through_one_softmax(model: ELMo) -> None:
+    nn.init.normal_(model.bias)
+    stream, back = words(3, 7), words(3, 7)
+    batch = {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
+    batch |= {"backward_tokens": back[:, :-1], "backward_targets": back[:, 1:]}
+    result = model.losses(batch)
+    parts = []
+    for side, text in ((model.forwards, stream), (model.backwards, back)):
+        x = model.words(model.spelling[text[:, :-1].flatten()]).unflatten(0, (3, 6))
+        top = directions(model, x.transpose(0, 1), side)[-1].transpose(0, 1)
+        parts.append(F.cross_entropy(F.linear(top, model.output, model.bias).flatten(0, 1), text[:, 1:].flatten()))
+    torch.testing.assert_close(result.loss, parts[0] + parts[1])
+    torch.testing.assert_close(result.sums["forward"][0], parts[0] * 18)
+    torch.testing.assert_close(result.sums["backward"][0], parts[1] * 18)
+    torch.testing.assert_close(result.sums["tokens"][0], (parts[0] + parts[1]) * 18)
+    assert int(result.sums["tokens"][1]) == 36
+    assert [tuple(part.shape) for part in result.carry] == [(3, WIDTH), (3, 6)] * 4
+
+
+def test_the_carry_keeps_the_directions_apart(model: ELMo) -> None:
+    keys = ("tokens", "targets", "backward_tokens", "backward_targets")
+    batch = {key: words(3, 8) for key in keys}
+    whole = model.losses(batch)
+    first = model.losses({key: value[:, :3] for key, value in batch.items()})
+    second = model.losses({key: value[:, 3:] for key, value in batch.items()}, first.carry)
+    for name in ("forward", "backward"):
+        torch.testing.assert_close(first.sums[name][0] + second.sums[name][0], whole.sums[name][0])
+
+
+def test_prediction_is_the_forward_half_and_goes_on(model: ELMo) -> None:
+    tokens = words(2, 6)
+    whole, carry = model.predict(tokens)
+    first, middle = model.predict(tokens[:, :2])
+    second, last = model.predict(tokens[:, 2:], middle)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(last, carry)
+    top = model.hidden_states(tokens, torch.tensor([6, 6]))[-1][..., :WIDTH]
+    torch.testing.assert_close(whole, F.linear(top, model.output, model.bias))
+
+
+def test_unseen_words_are_read_by_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
+    (ids,) = tokenizer.encode_batch(["the catalogue sat"])
+    tokens, lengths = torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([3])
+    assert int(tokens[0, 1]) == VOCABULARY
+    lowest = model.hidden_states(tokens, lengths)[0]
+    torch.testing.assert_close(lowest[0, 1, :WIDTH], model.words(spell(["catalogue"]))[0])
+    unknown = tokens.clone()
+    unknown[0, 1] = UNK
+    assert not torch.allclose(lowest[0, 1], model.hidden_states(unknown, lengths)[0][0, 1])
+    # Ids that are met later, in whatever order they are read.
+    for word in ("zebra", "yak", "catalogue", "xylophone"):
+        (ids,) = tokenizer.encode_batch([word])
+        (vector,) = model.hidden_states(torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([1]))[0][0]
+        torch.testing.assert_close(vector[:WIDTH], model.words(spell([word]))[0])
+    assert model.predict(tokens)[0].shape == (1, 3, VOCABULARY)
+
+
+def test_after_a_change_of_vocabulary_words_keep_their_spelling(model: ELMo) -> None:
+    tokens, lengths = words(2, 5), torch.tensor([5, 5])
+    before = model.hidden_states(tokens, lengths)
+    changed = OpenWordTokenizer(
+        [*SPECIAL_PIECES, "horse", *reversed(WORDS)],
+        segmentation=Segmentation("none"),
+        lowercase=False,
+        strip_accents=False,
+    )
+    rows = torch.tensor([*range(5), -1, *range(VOCABULARY - 1, 4, -1)])
+    model.remap_vocabulary(rows)
+    model.bind(changed)
+    moved = VOCABULARY + 5 - tokens
+    torch.testing.assert_close(model.hidden_states(moved, lengths), before)
+    horse = model.hidden_states(torch.tensor([[5]]), torch.tensor([1]))[0][0, 0, :WIDTH]
+    torch.testing.assert_close(horse, model.words(spell(["horse"]))[0])
+
+
+def test_special_tokens_and_summary(model: ELMo) -> None:
+    assert model.special_tokens([7, 8]) == [END, 7, 8, END]
+    hidden = torch.arange(40.0).view(1, 5, 8)
+    assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
+
+
+@pytest.mark.parametrize(
+    ("preset", "cells", "projection", "highways", "published"),
+    [
+        ("elmo-small", 1024, 128, 1, 13.6),
+        ("elmo-medium", 2048, 256, 1, 28.0),
+        ("elmo-original", 4096, 512, 2, 93.6),
+    ],
+)
+def test_published_sizes(preset: str, cells: int, projection: int, highways: int, published: float) -> None:
+    """In millions, published without the softmax."""
+    with torch.device("meta"):
+        model = build_model("elmo", vocabulary=100, preset=preset)
+    counted = sum(parameter.numel() for group in model.layer_groups() for parameter in group)
+    filters = {1: 32, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 1024}
+    characters = 264 * 16 + sum(count * (16 * width + 1) for width, count in filters.items())
+    words = highways * 2 * 2048 * 2049 + 2049 * projection
+    lstms = 4 * (4 * cells * (2 * projection + 1) + projection * cells)
+    assert counted == characters + words + lstms
+    assert round(counted / 1e6, 1) == published
+    assert sum(parameter.numel() for parameter in model.parameters()) == counted + 100 * (projection + 1)

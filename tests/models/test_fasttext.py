@@ -1,0 +1,170 @@
+"""fastText: hashes and n-grams of the published code, and vectors of words that were never seen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from components.errors import ConfigError
+from components.models.encoder import build_model
+from components.models.fasttext import FastText, FastTextConfig, fnv1a, ngram_buckets
+from components.tokenization.open_word import OpenWordTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.word import WordTokenizer
+
+WORDS = ["where", "there", "a", "œuvre", "here", "abc", "abd"]
+BUCKETS = 40
+
+
+def tokenizer(words: list[str]) -> WordTokenizer:
+    return WordTokenizer(
+        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=False
+    )
+
+
+@pytest.fixture
+def model() -> FastText:
+    torch.manual_seed(0)
+    settings = {"width": 4, "buckets": BUCKETS}
+    model = build_model("fasttext", vocabulary=FIRST_ORDINARY + len(WORDS), settings=settings)
+    assert isinstance(model, FastText)
+    model.bind(tokenizer(WORDS))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0x811C9DC5), ("a", 0xE40C292C), ("foobar", 0xBF9CF968), ("chongo was here!\n", 0xD49930D5)]
+)
+def test_fnv_1a_of_the_authors_test_suite(text: str, value: int) -> None:
+    assert fnv1a(text) == value
+
+
+def test_bytes_beyond_ascii_are_negative() -> None:
+    # uint32_t(int8_t(0xC3)) is 0xFFFFFFC3, as in fastText's Dictionary::hash.
+    value = 2166136261
+    for byte in (0xFFFFFFC3, 0xFFFFFFA9):
+        value = ((value ^ byte) * 16777619) % 2**32
+    assert fnv1a("é") == value
+
+
+def ngrams(word: str, shortest: int, longest: int) -> list[str]:
+    marked = f"<{word}>"
+    return [
+        marked[first : first + length]
+        for first in range(len(marked))
+        for length in range(shortest, longest + 1)
+        if first + length <= len(marked)
+    ]
+
+
+@pytest.mark.parametrize("word", [*WORDS, "นกบิน", "x"])
+def test_buckets_are_the_hashes_of_the_ngrams(word: str) -> None:
+    config = FastTextConfig(vocabulary=9, buckets=2_000_000)
+    assert ngram_buckets(word, config) == [fnv1a(gram) % 2_000_000 for gram in ngrams(word, 3, 6)]
+
+
+def test_the_example_of_the_paper() -> None:
+    # Bojanowski et al. 2017, section 3.2: where with n = 3 is <wh, whe, her, ere, re>.
+    config = FastTextConfig(vocabulary=9, shortest=3, longest=3, buckets=2_000_000)
+    assert ngram_buckets("where", config) == [fnv1a(gram) % 2_000_000 for gram in ("<wh", "whe", "her", "ere", "re>")]
+
+
+def test_a_mark_alone_is_no_ngram() -> None:
+    config = FastTextConfig(vocabulary=9, shortest=1, longest=2, buckets=10**6)
+    grams = ("<a", "a", "ab", "b", "b>")
+    assert ngram_buckets("ab", config) == [fnv1a(gram) % 10**6 for gram in grams]
+
+
+def by_hand(model: FastText, word: str) -> torch.Tensor:
+    rows = [model.gram[bucket] for bucket in ngram_buckets(word, model.config)]
+    if word in WORDS:
+        rows.append(model.word[FIRST_ORDINARY + WORDS.index(word)])
+    return torch.stack(rows).mean(0)
+
+
+def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model: FastText) -> None:
+    tokens = torch.tensor([[8, 5, 6], [7, 5, 0]])
+    (hidden,) = model.hidden_states(tokens, torch.tensor([3, 2]))
+    for row, text in enumerate((["œuvre", "where", "there"], ["a", "where"])):
+        for place, word in enumerate(text):
+            torch.testing.assert_close(hidden[row, place], by_hand(model, word))
+    # Special pieces are not spelt.
+    torch.testing.assert_close(hidden[1, 2], model.word[0])
+    for word, row in zip(WORDS, model.vectors()[FIRST_ORDINARY:], strict=True):
+        torch.testing.assert_close(model.vector(word), row)
+
+
+def test_an_unseen_word_is_made_of_its_ngrams(model: FastText) -> None:
+    torch.testing.assert_close(model.vector("wherever"), by_hand(model, "wherever").detach())
+
+
+def test_unseen_words_are_near_those_that_are_spelt_alike() -> None:
+    # Random rows, wide enough to be at right angles: what two words share is the n-grams that they share.
+    torch.manual_seed(0)
+    settings = {"width": 400, "buckets": 100_000}
+    model = build_model("fasttext", vocabulary=FIRST_ORDINARY + len(WORDS), settings=settings)
+    assert isinstance(model, FastText)
+    model.bind(tokenizer(WORDS))
+    ours = set(ngram_buckets("wheres", model.config))
+    for word in WORDS:
+        theirs = set(ngram_buckets(word, model.config))
+        expected = len(ours & theirs) / (len(ours) * (len(theirs) + 1)) ** 0.5
+        found = torch.nn.functional.cosine_similarity(model.vector("wheres"), model.vector(word), dim=0)
+        assert float(found) == pytest.approx(expected, abs=0.15), word
+
+
+def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> None:
+    pieces = [*SPECIAL_PIECES, *WORDS]
+    opened = OpenWordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False)
+    model.bind(opened)
+    words = ["here", "somewhere", "there", "somewhere", "nowhere"]
+    (ids,) = opened.encode_batch([" ".join(words).upper()])
+    assert max(ids) >= len(pieces)
+    tokens = torch.from_numpy(ids.astype("int64"))[None]
+    (hidden,) = model.hidden_states(tokens, torch.tensor([5]))
+    for place, word in enumerate(words):
+        torch.testing.assert_close(hidden[0, place], by_hand(model, word))
+    model.zero_grad()
+    hidden[0, 4].sum().backward()
+    assert model.gram.grad is not None
+    assert set(model.gram.grad.sum(1).nonzero().flatten().tolist()) == set(ngram_buckets("nowhere", model.config))
+
+
+def test_a_word_too_short_for_an_ngram_is_unknown() -> None:
+    model = build_model("fasttext", vocabulary=6, settings={"width": 4, "buckets": 9, "shortest": 5})
+    assert isinstance(model, FastText)
+    model.bind(tokenizer(["word"]))
+    assert torch.equal(model.vector("xy"), model.word[UNK])
+
+
+def test_gradients_reach_every_ngram(model: FastText) -> None:
+    model.hidden_states(torch.tensor([[5]]), torch.tensor([1]))[0].sum().backward()
+    buckets = ngram_buckets("where", model.config)
+    expected = torch.bincount(torch.tensor(buckets), minlength=BUCKETS)[:, None] / (len(buckets) + 1)
+    assert model.gram.grad is not None
+    torch.testing.assert_close(model.gram.grad, expected.float().expand(-1, 4))
+
+
+def test_on_a_gpu_words_are_put_together_place_by_place(model: FastText) -> None:
+    tokens = torch.tensor([5, 9, 5, 0, 7, 11])
+    torch.testing.assert_close(model._known(tokens), model.embed(tokens))
+
+
+def test_another_vocabulary_is_spelt_anew(model: FastText) -> None:
+    before = {word: model.vector(word) for word in WORDS}
+    words = ["here", "bridge", "where"]
+    rows = torch.tensor([*range(FIRST_ORDINARY), FIRST_ORDINARY + 4, -1, FIRST_ORDINARY])
+    mean = model.word.mean(0).detach()
+    model.remap_vocabulary(rows)
+    torch.testing.assert_close(model.vectors()[FIRST_ORDINARY + 1], mean)
+    model.bind(tokenizer(words))
+    for word in ("here", "where"):
+        torch.testing.assert_close(model.vector(word), before[word])
+    grams = [model.gram[bucket] for bucket in ngram_buckets("bridge", model.config)]
+    torch.testing.assert_close(model.vector("bridge"), torch.stack([mean, *grams]).mean(0).detach())
+
+
+def test_lengths_of_ngrams_the_wrong_way_round() -> None:
+    with pytest.raises(ConfigError, match="shortest 6 is greater than longest 3"):
+        build_model("fasttext", vocabulary=9, settings={"shortest": 6, "longest": 3})

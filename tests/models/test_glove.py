@@ -1,0 +1,95 @@
+"""GloVe: the objective written out, and its minimum against the closed form."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from components.errors import ConfigError
+from components.models.encoder import build_model
+from components.models.glove import GloVe
+
+VOCABULARY = 9
+
+
+def make(**settings: object) -> GloVe:
+    torch.manual_seed(0)
+    model = build_model("glove", vocabulary=VOCABULARY, settings=settings)
+    assert isinstance(model, GloVe)
+    return model
+
+
+def test_the_loss_of_a_cell_is_that_of_the_paper() -> None:
+    model = make(width=3)
+    for table in model.parameters():
+        torch.nn.init.normal_(table)
+    cells = [(5, 6, 0.5), (6, 5, 30.0), (7, 7, 100.0), (8, 5, 4000.0)]
+    expected = 0.0
+    for i, j, count in cells:
+        product = float(model.word.detach()[i] @ model.context.detach()[j])
+        error = product + float((model.word_bias[i] + model.context_bias[j]).detach()) - math.log(count)
+        expected += error**2
+    rows, columns, counts = (torch.tensor(values).view(2, 2) for values in zip(*cells, strict=True))
+    result = model.losses({"tokens": rows, "contexts": columns, "counts": counts})
+    total, count = result.sums["tokens"]
+    assert float(total) == pytest.approx(expected, rel=1e-5)
+    assert (int(count), float(result.loss.detach())) == (4, pytest.approx(expected / 4, rel=1e-5))
+
+
+def test_the_minimum_is_the_closed_form() -> None:
+    """With every cell seen once, the biases take what is not centred, and the products the largest singular values of
+    the centred log X (Eckart and Young 1936): what is left is the sum of the other squares."""
+    width = 2
+    model = make(width=width).double()
+    log_counts = torch.randn(VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    log_counts = log_counts + log_counts.t()
+    centre = torch.eye(VOCABULARY, dtype=torch.float64) - 1 / VOCABULARY
+    values = torch.linalg.svdvals(centre @ log_counts @ centre)
+    expected = float(values[width:].square().sum())
+    rows, columns = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY)).t()
+    batch = {"tokens": rows[None], "contexts": columns[None], "counts": log_counts.exp().flatten()[None]}
+    for table in (model.word, model.context):
+        torch.nn.init.normal_(table, std=0.5)
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12
+    )
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model.losses(batch).sums["tokens"][1] * model.losses(batch).loss
+        loss.backward()
+        return float(loss.detach())
+
+    optimizer.step(closure)
+    assert expected > 1
+    # The products are taken in float32.
+    assert float(model.losses(batch).sums["tokens"][0]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_held_out_text_of_another_size_is_judged_alike() -> None:
+    model = make(width=3)
+    tokens, contexts = torch.randint(5, VOCABULARY, (2, 2, 8))
+    counts = torch.rand(2, 8) * 50
+    batch = {"tokens": tokens, "contexts": contexts, "counts": counts}
+    smaller = batch | {"counts": counts / 100}
+    training = [float(model.train().losses(given).loss.detach()) for given in (batch, smaller)]
+    heldout = [float(model.eval().losses(given).loss.detach()) for given in (batch, smaller)]
+    assert heldout[0] == pytest.approx(heldout[1], rel=1e-4)
+    assert abs(training[0] - training[1]) > 0.5
+    errors = counts.log() - (model.word[tokens] * model.context[contexts]).sum(-1)
+    errors = errors - model.word_bias[tokens] - model.context_bias[contexts]
+    assert heldout[0] == pytest.approx(float(errors.var(correction=0).detach()), rel=1e-4)
+
+
+def test_a_word_is_the_sum_of_both_tables() -> None:
+    model = make(width=3)
+    (hidden,) = model.hidden_states(torch.tensor([[5, 8]]), torch.tensor([2]))
+    torch.testing.assert_close(hidden[0], model.word[[5, 8]] + model.context[[5, 8]])
+    torch.testing.assert_close(model.vectors(), (model.word + model.context).detach())
+
+
+def test_a_count_that_weighs_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"model.x_max: Input should be greater than 0"):
+        make(x_max=0)

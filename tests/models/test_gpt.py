@@ -1,0 +1,130 @@
+"""What is particular to the GPTs: the cache of predictions, attention within a band, first weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from components.errors import ConfigError
+from components.models.encoder import build_model
+from components.models.gpt import GPT
+from components.models.layers.attention import SelfAttention, visible
+from tests.models.peers import wild_model
+
+VOCABULARY = 30
+SMALL = {"width": 16, "layers": 4, "heads": 2, "positions": 20}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "gpt": {"norm": "post"},
+    "gpt2": {},
+    "gpt3": {"band": 3},
+    "gpt3 that sees itself": {"band": 1},
+    "without bias": {"output_bias": False},
+}
+
+
+@pytest.fixture(params=list(VARIANTS))
+def model(request: pytest.FixtureRequest) -> GPT:
+    built = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, **VARIANTS[request.param])
+    assert isinstance(built, GPT)
+    return built
+
+
+def test_prediction_with_the_cache_is_prediction_without(model: GPT) -> None:
+    tokens = torch.randint(0, VOCABULARY, (2, 12))
+    whole, _ = model.predict(tokens)
+    assert whole.shape == (2, 12, VOCABULARY)
+    for lengths in ([1] * 12, [5, 1, 1, 5], [1, 11]):
+        carry: tuple[Tensor, ...] = ()
+        parts = []
+        for part in tokens.split(lengths, dim=1):
+            logits, carry = model.predict(part, carry)
+            parts.append(logits)
+            assert all(tensor.shape[0] == 2 for tensor in carry)
+        torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_predictions_are_what_the_loss_is_made_of(model: GPT) -> None:
+    tokens = torch.randint(0, VOCABULARY, (2, 12))
+    logits, _ = model.predict(tokens[:, :-1])
+    expected = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    found = model.losses({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}).loss
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_future_is_not_seen(model: GPT) -> None:
+    tokens = torch.randint(0, VOCABULARY, (1, 10))
+    changed = tokens.clone()
+    changed[0, 6:] = (changed[0, 6:] + 1) % VOCABULARY
+    lengths = torch.tensor([10])
+    for before, after in zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True):
+        torch.testing.assert_close(before[:, :6], after[:, :6])
+        assert not torch.allclose(before[:, 6:], after[:, 6:])
+
+
+def test_the_cache_of_a_band_holds_the_band() -> None:
+    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, band=3)
+    _, carry = model.predict(torch.randint(0, VOCABULARY, (2, 9)))
+    # Keys and values of dense, banded, dense, banded.
+    assert [tensor.shape[2] for tensor in carry] == [9, 9, 2, 2, 9, 9, 2, 2]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 11])
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+def test_attention_within_a_band_is_dense_attention_with_its_mask(length: int, dropout: float) -> None:
+    # A dropout that drops nothing takes the path on which scores are held.
+    banded = SelfAttention(8, 2, dropout=dropout, causal=True, band=3)
+    x = torch.randn(2, length, 8)
+    q, k, v = banded.query_key_value(x).view(2, length, 3, 2, 4).permute(2, 0, 3, 1, 4)
+    scores = q @ k.mT / math.sqrt(4)
+    age = torch.arange(length)[:, None] - torch.arange(length)
+    scores = scores.masked_fill((age < 0) | (age >= 3), -math.inf)
+    expected = banded.output((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, length, 8))
+    torch.testing.assert_close(banded(x), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_visible() -> None:
+    assert visible(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
+    assert visible(2, 4, band=2).tolist() == [[False, True, True, False], [False, False, True, True]]
+
+
+def test_causal_attention_with_dropout_is_attention_without_it_on_average() -> None:
+    for band in (0, 2):
+        attention = SelfAttention(8, 2, dropout=0.3, causal=True, band=band)
+        x = torch.randn(1, 5, 8)
+        still = attention.eval()(x)
+        noisy = attention.train()(x.expand(20_000, -1, -1))
+        torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.01, rtol=0)
+        assert float(noisy.detach().std(0).mean()) > 0.01
+
+
+def test_first_weights() -> None:
+    for norm, residual, positions in (("pre", 0.02 / math.sqrt(8), 0.01), ("post", 0.02, 0.02)):
+        model = build_model("gpt", vocabulary=500, settings={"width": 64, "norm": norm})
+        assert isinstance(model, GPT)
+        block = model.blocks[3]
+        deviations = {
+            "attention": (block.attention.query_key_value.weight, 0.02),
+            "expand": (block.expand.weight, 0.02),
+            "output": (block.attention.output.weight, residual),
+            "contract": (block.contract.weight, residual),
+            "position": (model.position, positions),
+            "token": (model.token, 0.02),
+        }
+        for name, (weight, expected) in deviations.items():
+            assert float(weight.detach().std()) == pytest.approx(expected, rel=0.05), name
+
+
+def test_a_text_longer_than_the_positions() -> None:
+    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
+    assert model.max_tokens == 20
+    message = r"a text of 21 pieces is longer than the model's 20 positions; shorten it, or train a model with more"
+    with pytest.raises(ConfigError, match=message):
+        model.hidden_states(torch.zeros(1, 21, dtype=torch.int64), torch.tensor([21]))
+    _, carry = model.predict(torch.zeros(1, 20, dtype=torch.int64))
+    with pytest.raises(ConfigError, match=message):
+        model.predict(torch.zeros(1, 1, dtype=torch.int64), carry)

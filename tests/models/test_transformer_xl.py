@@ -1,0 +1,249 @@
+"""Transformer-XL: its memory against reading everything at once and against reading piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from components.errors import ConfigError
+from components.models.encoder import build_model
+from components.models.transformer_xl import TransformerXL, TransformerXLConfig
+from tests.models.peers import wild_model
+
+VOCABULARY = 40
+SMALL = {"width": 16, "layers": 3, "heads": 4, "feedforward": 40}
+ROWS, LENGTH = 2, 12
+#: The variants that the numbers must hold for.
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"norm_first": True},
+    {"tied_biases": False, "clamp": 4},
+    {"cutoffs": [10, 25]},
+    {"cutoffs": [10, 25], "divide": 2},
+]
+
+
+def small(**settings: Any) -> TransformerXL:
+    model = wild_model("transformer-xl", vocabulary=VOCABULARY, **SMALL, **settings)
+    assert isinstance(model, TransformerXL)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter.fill_(1)
+            elif "attention." in name:
+                # What is read must weigh as much as what is there, for a memory to make a difference.
+                parameter.mul_(3)
+    return model
+
+
+@pytest.fixture
+def text() -> Tensor:
+    return torch.randint(VOCABULARY, (ROWS, LENGTH + 1))
+
+
+def nats_by_segments(model: TransformerXL, text: Tensor, lengths: list[int]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Sum over all pieces and rows, a segment of each length after the other; and the carry."""
+    total, carry = torch.zeros(()), ()
+    for tokens, targets in zip(text[:, :-1].split(lengths, 1), text[:, 1:].split(lengths, 1), strict=True):
+        result = model.losses({"tokens": tokens, "targets": targets}, carry)
+        total, carry = total + result.sums["tokens"][0], result.carry
+    return total, carry
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [1, 5, 2, 4], [1] * LENGTH])
+def test_segments_with_full_memory_say_what_the_whole_text_says(
+    settings: dict[str, Any], lengths: list[int], text: Tensor
+) -> None:
+    model = small(memory=LENGTH, **settings)
+    whole, _ = nats_by_segments(model, text, [LENGTH])
+    parts, carry = nats_by_segments(model, text, lengths)
+    torch.testing.assert_close(parts, whole, atol=1e-4, rtol=1e-5)
+    for memory, inputs in zip(carry, model.hidden_states(text[:, :-1], torch.tensor([LENGTH] * ROWS)), strict=False):
+        torch.testing.assert_close(memory, inputs, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_a_short_memory_of_the_same_length_everywhere(settings: dict[str, Any], text: Tensor) -> None:
+    """Each piece reads exactly the 3 before it in each layer: whole, by segments or one by one, it is the same."""
+    model = small(memory=3, same_length=True, **settings)
+    whole, _ = nats_by_segments(model, text, [LENGTH])
+    single, carry = nats_by_segments(model, text, [1] * LENGTH)
+    torch.testing.assert_close(single, whole, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(nats_by_segments(model, text, [5, 7])[0], whole, atol=1e-4, rtol=1e-5)
+    assert [memory.shape for memory in carry] == [(ROWS, 3, 16)] * 3
+    # Without, what stands later in a segment sees more.
+    model.config = model.config.model_copy(update={"same_length": False})
+    torch.testing.assert_close(nats_by_segments(model, text, [1] * LENGTH)[0], whole, atol=1e-4, rtol=1e-5)
+    assert abs(nats_by_segments(model, text, [LENGTH])[0] - whole) > 0.5
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("memory", [5, LENGTH])
+def test_prediction_piece_by_piece_is_evaluation_piece_by_piece(
+    settings: dict[str, Any], memory: int, text: Tensor
+) -> None:
+    """Once with cached keys and values, once with cached inputs of the blocks."""
+    model = small(memory=memory, **settings)
+    by_losses, _ = nats_by_segments(model, text, [1] * LENGTH)
+    total, carry = torch.zeros(()), ()
+    for place in range(LENGTH):
+        logits, carry = model.predict(text[:, place : place + 1], carry)
+        assert logits.shape == (ROWS, 1, VOCABULARY)
+        total = total + nn.functional.cross_entropy(logits[:, 0], text[:, place + 1], reduction="sum")
+    torch.testing.assert_close(total, by_losses, atol=1e-4, rtol=1e-5)
+    assert [keys.shape for keys in carry] == [(ROWS, memory, 32)] * 3
+
+
+def test_a_prompt_and_then_piece_by_piece(text: Tensor) -> None:
+    model = small(memory=LENGTH)
+    whole, _ = model.predict(text)
+    first, carry = model.predict(text[:, :8])
+    parts = [first]
+    for place in range(8, LENGTH + 1):
+        logits, carry = model.predict(text[:, place : place + 1], carry)
+        parts.append(logits)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_the_memory_of_evaluation_may_differ(text: Tensor) -> None:
+    model = small(memory=2, evaluation_memory=LENGTH)
+    assert model.memory == LENGTH
+    assert model.train().memory == 2
+    model.eval()
+    whole, _ = nats_by_segments(model, text, [LENGTH])
+    torch.testing.assert_close(nats_by_segments(model, text, [3] * 4)[0], whole, atol=1e-4, rtol=1e-5)
+    model.set_memory(4)
+    assert model.memory == 4
+    short, carry = nats_by_segments(model, text, [3] * 4)
+    assert abs(short - whole) > 0.5
+    assert carry[0].shape == (ROWS, 4, 16)
+    model.set_memory(0)
+    alone, carry = nats_by_segments(model, text, [3] * 4)
+    assert carry == ()
+    apart = sum(nats_by_segments(model, text[:, at : at + 4], [3])[0] for at in range(0, LENGTH, 3))
+    torch.testing.assert_close(alone, torch.as_tensor(apart), atol=1e-4, rtol=1e-5)
+    # The model is saved with it.
+    assert model.config.evaluation_memory == 0
+
+
+def test_the_memory_carries_no_gradient(text: Tensor) -> None:
+    """The gradient of a segment is that of the segment with its memory as constants."""
+    model = small(memory=4)
+    halves = [{"tokens": text[:, at : at + 6], "targets": text[:, at + 1 : at + 7]} for at in (0, 6)]
+    first = model.losses(halves[0])
+    assert not any(memory.requires_grad for memory in first.carry)
+    expected = torch.autograd.grad(model.losses(halves[1], first.carry).loss, list(model.parameters()))
+    constants = tuple(memory.clone() for memory in first.carry)
+    found = torch.autograd.grad(model.losses(halves[1], constants).loss, list(model.parameters()))
+    assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
+
+
+def test_rows_of_the_carry_are_rows_of_the_batch(text: Tensor) -> None:
+    model = small(memory=4)
+    batch = {"tokens": text[:, :6], "targets": text[:, 1:7]}
+    both = model.losses(batch, model.losses(batch).carry).carry
+    second = {name: rows[1:] for name, rows in batch.items()}
+    alone = model.losses(second, model.losses(second).carry).carry
+    for left, right in zip(both, alone, strict=True):
+        torch.testing.assert_close(left[1:], right, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("divide", [1, 2])
+def test_a_remapped_model_with_clusters_still_learns(divide: int) -> None:
+    torch.manual_seed(0)
+    model = build_model(
+        "transformer-xl", vocabulary=VOCABULARY, settings={**SMALL, "cutoffs": [10, 25], "divide": divide}
+    )
+    # The new vocabulary is smaller than the last cutoff, then larger again: clusters go and come.
+    for size in (22, 50):
+        old = model.config.vocabulary
+        model.remap_vocabulary(torch.tensor([*range(old - 1, old - 15, -1), *[-1] * (size - 14)]))
+        frequencies = torch.full((size,), 1 / size)
+        model.set_output_bias(frequencies.log())
+        assert model.config.vocabulary == size
+        text = torch.arange(60).view(2, 30) % size
+        batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+        losses = []
+        model.train()
+        for _ in range(60):
+            loss = model.losses(batch).loss
+            optimizer.zero_grad()
+            loss.backward()
+            assert all(parameter.grad is not None for parameter in model.parameters())
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        assert losses[-1] < losses[0] / 2
+
+
+def test_bfloat16_with_clusters(text: Tensor) -> None:
+    model = build_model(
+        "transformer-xl", vocabulary=VOCABULARY, settings={**SMALL, "cutoffs": [10], "divide": 2}
+    ).eval()
+    batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
+    exact = float(model.losses(batch).loss.detach())
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model.losses(batch, model.losses(batch).carry).loss
+    mixed.backward()
+    assert float(mixed.detach()) == pytest.approx(exact, rel=0.05)
+    model.bfloat16()
+    assert float(model.losses(batch).loss.detach()) == pytest.approx(exact, rel=0.02)
+    assert model.predict(text)[0].dtype == torch.float32
+
+
+def test_word_vectors_need_a_table_of_one_width() -> None:
+    assert small().piece_embedding() is not None
+    assert small(cutoffs=[10]).piece_embedding() is None
+
+
+@pytest.mark.parametrize(
+    ("preset", "vocabulary", "published"),
+    [
+        # Dai et al. 2019, tables 1, 2 and 4, as they round it.
+        ("wt103-base", 267_735, 151),
+        ("wt103-large", 267_735, 257),
+        ("enwik8-12", 204, 41),
+        ("enwik8-24", 204, 277),
+        # The weights that were released for WikiText-103.
+        ("wt103-large-18", 267_735, 284),
+    ],
+)
+def test_published_sizes(preset: str, vocabulary: int, published: int) -> None:
+    with torch.device("meta"):
+        model = build_model("transformer-xl", vocabulary=vocabulary, preset=preset)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(published, abs=0.5)
+
+
+def test_settings_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] do not rise"):
+        TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))
+    with pytest.raises(ConfigError, match="evaluation_memory: Input should be greater than or equal to 0"):
+        build_model("transformer-xl", vocabulary=10, settings={"evaluation_memory": -1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["transformer-xl", "xlnet"])
+def test_a_compiled_loss_is_the_same_while_the_memory_grows(family: str) -> None:
+    """As on a GPU, where the loop compiles it; sizes that change must not stop it."""
+    settings: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "memory": 9, "dropout": 0, "dropout_attention": 0}
+    model = build_model(family, vocabulary=VOCABULARY, settings=settings)
+    text = torch.randint(5, VOCABULARY, (ROWS, 13))
+    batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
+    if family == "xlnet":
+        batch |= {"segments": torch.zeros(ROWS, 12, dtype=torch.int64), "positions": torch.tensor([[1, 8], [7, 2]])}
+        batch |= {"targets": batch["tokens"].gather(1, batch["positions"])}
+        batch |= {"order": torch.zeros(ROWS, 12, dtype=torch.int64).scatter(1, batch["positions"], 1)}
+    compiled = torch.compile(model.losses, backend="aot_eager")
+    carry: tuple[Tensor, ...] = ()
+    for _ in range(3):
+        found, expected = compiled(batch, carry), model.losses(batch, carry)
+        torch.testing.assert_close(found.loss, expected.loss)
+        both = [torch.autograd.grad(result.loss, list(model.parameters())) for result in (found, expected)]
+        for left, right in zip(*both, strict=True):
+            torch.testing.assert_close(left, right)
+        carry = expected.carry
+    assert carry[0].shape[1] == 9

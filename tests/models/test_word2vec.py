@@ -1,0 +1,174 @@
+"""word2vec: both architectures against the formulas written out as loops, and what they learn of a constructed text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from components.errors import ConfigError, DataError
+from components.models.encoder import build_model
+from components.models.layers.negative_sampling import contexts
+from components.models.neighbours import nearest_words
+from components.models.word2vec import Word2Vec, Word2VecConfig
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, SPECIAL_PIECES, UNK
+from components.tokenization.word import WordTokenizer
+from components.training.groups import decayed
+from components.training.loop import TrainingState, train
+from components.training.negatives import NegativeSampler
+from tests.training.helpers import MemoryStore, lm_settings
+
+VOCABULARY, WIDTH, NEGATIVES = 12, 5, 3
+
+
+def make(architecture: str) -> Word2Vec:
+    settings = {"architecture": architecture, "width": WIDTH, "negatives": NEGATIVES}
+    model = build_model("word2vec", vocabulary=VOCABULARY, settings=settings)
+    assert isinstance(model, Word2Vec)
+    torch.nn.init.normal_(model.input)
+    torch.nn.init.normal_(model.output)
+    return model.double()
+
+
+def batch() -> dict[str, Tensor]:
+    """Two rows; the second is shorter, and holds two documents: 5 8 6 | 9 5."""
+    return {
+        "tokens": torch.tensor([[5, 6, 7, 5, 9, 6], [5, 8, 6, 9, 5, 0]]),
+        "left": torch.tensor([[0, 1, 2, 1, 2, 1], [0, 1, 2, 0, 1, 0]]),
+        "right": torch.tensor([[2, 1, 2, 1, 1, 0], [1, 1, 0, 1, 0, 0]]),
+        "noise": torch.tensor([[5, 10, 6, 6], [7, 11, 9, 5]]),
+        "pairs": torch.tensor([11, 10]),
+    }
+
+
+def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int], int, list[int]]]:
+    """Every target: the words whose mean is the input, the word that is right, the row's noise words."""
+    found = []
+    rows = (given[key].tolist() for key in ("tokens", "left", "right", "noise"))
+    for tokens, left, right, noise in zip(*rows, strict=True):
+        for place, word in enumerate(tokens):
+            around = tokens[place - left[place] : place] + tokens[place + 1 : place + 1 + right[place]]
+            if architecture == "skip_gram":
+                found += [([word], context, noise) for context in around]
+            elif around:
+                found.append((around, word, noise))
+    return found
+
+
+@pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
+def test_loss_and_gradients_are_those_of_the_paper(architecture: str) -> None:
+    model, given = make(architecture), batch()
+    pairs = len(targets(given, architecture))
+    assert pairs == {"skip_gram": 21, "cbow": 11}[architecture]
+    given["pairs"] = torch.tensor([pairs, 0])
+    rows, columns = model.input.detach().numpy(), model.output.detach().numpy()
+    expected, d_rows, d_columns = 0.0, np.zeros_like(rows), np.zeros_like(columns)
+    for inputs, right, noise in targets(given, architecture):
+        hidden, d_hidden = rows[inputs].mean(0), np.zeros(WIDTH)
+        for word, label, weight in [(right, 1, 1.0), *((word, 0, NEGATIVES / len(noise)) for word in noise)]:
+            chance = 1 / (1 + math.exp(-hidden @ columns[word]))
+            expected -= weight * math.log(chance if label else 1 - chance)
+            d_columns[word] += weight * (chance - label) * hidden
+            d_hidden += weight * (chance - label) * columns[word]
+        for word in inputs:
+            d_rows[word] += d_hidden / len(inputs)
+    result = model.losses(given)
+    result.loss.backward()
+    total, count = result.sums["tokens"]
+    assert int(count) == pairs
+    assert float(total) == pytest.approx(expected, rel=1e-6)
+    assert float(result.loss.detach()) == pytest.approx(expected / pairs, rel=1e-6)
+    assert model.input.grad is not None and model.output.grad is not None
+    np.testing.assert_allclose(model.input.grad.numpy() * pairs, d_rows, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(model.output.grad.numpy() * pairs, d_columns, rtol=1e-5, atol=1e-7)
+
+
+def test_contexts_are_a_band_without_its_middle() -> None:
+    near = contexts(torch.tensor([[0, 1, 0, 2]]), torch.tensor([[1, 2, 0, 0]]))
+    assert near[0].int().tolist() == [[0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]
+
+
+def test_at_the_start_nothing_is_told_apart() -> None:
+    model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": WIDTH, "negatives": NEGATIVES})
+    total, pairs = model.losses(batch()).sums["tokens"]
+    assert float(total) == pytest.approx(int(pairs) * (1 + NEGATIVES) * math.log(2), rel=1e-6)
+    table = model.piece_embedding()
+    assert table is not None and table.detach().abs().max() <= 0.5 / WIDTH
+
+
+class Roles:
+    """Sentences "a verb b" over two kinds of things; words of one role stand in the same places and never together."""
+
+    words = {
+        "animal": range(5, 9),
+        "eats": range(9, 11),
+        "food": range(11, 15),
+        "rolls": range(15, 17),
+        "car": range(17, 21),
+    }
+    sentences = (("animal", "eats", "food"), ("car", "rolls", "food"), ("animal", "eats", "animal"))
+    vocabulary = 21
+
+    @classmethod
+    def store(cls, documents: int = 1500) -> MemoryStore:
+        rng = np.random.default_rng(0)
+        drawn = rng.integers(len(cls.sentences), size=documents)
+        return MemoryStore([[[int(rng.choice(cls.words[role])) for role in cls.sentences[kind]]] for kind in drawn])
+
+
+@pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
+def test_words_used_alike_come_near_each_other(architecture: str) -> None:
+    config = Word2VecConfig(vocabulary=Roles.vocabulary, architecture=architecture, width=16, context=2, subsample=0)
+    settings = lm_settings(rate=0.03, batch_size=32, window=32, schedule="linear", weight_decay=0)
+    sampler = NegativeSampler(
+        Roles.store(), batch_size=32, window=32, seed=0, vocabulary=config.vocabulary, config=config
+    )
+    model = Word2Vec(config)
+    state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
+    losses = [float(report.loss or 0) for report in train(state, sampler, settings=settings, total_steps=120, seed=0)]
+    assert losses[-1] < 0.75 * losses[0]
+    pieces = [*SPECIAL_PIECES, *map(str, range(5, Roles.vocabulary))]
+    for role, members in Roles.words.items():
+        for word in members:
+            found = nearest_words(
+                model.vectors(), pieces, model.vectors()[word], count=len(members) - 1, without=[str(word)]
+            )
+            assert {int(piece) for piece, _ in found} <= set(members), (role, word, found)
+
+
+def test_the_vector_of_a_word() -> None:
+    model = build_model("word2vec", vocabulary=8, settings={"width": 3})
+    assert isinstance(model, Word2Vec)
+    pieces = [*SPECIAL_PIECES, "river", "bridge", "boat"]
+    model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True))
+    assert torch.equal(model.vector("bridge"), model.input[6])
+    assert torch.equal(model.vectors(), model.input)
+    with pytest.raises(DataError, match=r"^'brigde' is not in the vocabulary; did you mean 'bridge'\?$"):
+        model.vector("brigde")
+
+
+def test_a_text_is_the_mean_of_its_words() -> None:
+    model = make("skip_gram")
+    tokens, lengths = torch.tensor([[5, 6, 9], [7, 0, 0]]), torch.tensor([3, 1])
+    (hidden,) = model.hidden_states(tokens, lengths)
+    texts = model.summary(hidden, lengths)
+    torch.testing.assert_close(texts[0], (model.input[5] + model.input[6] + model.input[9]) / 3)
+    torch.testing.assert_close(texts[1], model.input[7])
+    assert model.special_tokens([UNK, 7]) == [UNK, 7]
+    assert model.special_tokens([]) == [END]
+
+
+def test_it_neither_generates_nor_fills_in() -> None:
+    with pytest.raises(ConfigError, match="Word2Vec predicts no pieces: it can neither generate nor fill in"):
+        make("cbow").predict(torch.tensor([[5]]))
+
+
+def test_an_architecture_that_does_not_exist() -> None:
+    with pytest.raises(
+        ConfigError, match=r"word2vec: 1 problem.*\n  model.architecture: Input should be 'skip_gram' or"
+    ):
+        build_model("word2vec", vocabulary=9, settings={"architecture": "glove"})

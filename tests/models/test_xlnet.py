@@ -1,0 +1,281 @@
+"""XLNet against an independent implementation with the same weights; its masks against the rule written out."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from components.errors import ArtifactError
+from components.models.encoder import build_model
+from components.models.huggingface import CONVERTERS, family_of
+from components.models.xlnet import XLNet, remembered
+from components.tokenization.special import END, MASK, START
+from tests.models.peers import peer_of, wild_model
+
+VOCABULARY = 40
+SMALL = {"width": 16, "layers": 3, "heads": 4, "feedforward": 40, "memory": 7}
+ROWS, LENGTH = 3, 10
+Batch = dict[str, Tensor]
+
+
+@pytest.fixture
+def model() -> XLNet:
+    model = wild_model("xlnet", vocabulary=VOCABULARY, **SMALL)
+    assert isinstance(model, XLNet)
+    return model
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return make_batch()
+
+
+def make_batch() -> Batch:
+    """Text of 5, then a, b and the end; places 1, 3 and 6, 8 are predicted, in another order in each row."""
+    order = torch.tensor([0, 0, 0, 0, 0, 3, 3, 3, 3, 3]).repeat(ROWS, 1)
+    positions = torch.tensor([[1, 3, 6, 8]]).repeat(ROWS, 1)
+    order[:, [1, 3]] = torch.tensor([[1, 2], [2, 1], [1, 2]])
+    order[:, [6, 8, 9]] = torch.tensor([[4, 5, 6], [5, 6, 4], [6, 4, 5]])
+    return {
+        "tokens": torch.randint(5, VOCABULARY, (ROWS, LENGTH)),
+        "segments": torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]).repeat(ROWS, 1),
+        "order": order,
+        "positions": positions,
+        "targets": torch.randint(5, VOCABULARY, (ROWS, 4)),
+    }
+
+
+def as_theirs(batch: Batch) -> dict[str, Tensor]:
+    """The batch as `XLNetLMHeadModel` takes it, its masks by loops over the rule: i does not see j in `perm_mask`.
+
+    There one mask serves both streams: a piece that is predicted does not see itself in it, and is let see itself in
+    the content stream by the class. Any other sees itself.
+    """
+    hidden = torch.zeros(ROWS, LENGTH, LENGTH)
+    chosen = torch.zeros(ROWS, batch["positions"].shape[1], LENGTH)
+    for row in range(ROWS):
+        predicted = batch["positions"][row].tolist()
+        for number, place in enumerate(predicted):
+            chosen[row, number, place] = 1
+        for i in range(LENGTH):
+            for j in range(LENGTH):
+                before = batch["order"][row, j] < batch["order"][row, i]
+                together = batch["order"][row, j] == batch["order"][row, i] and i not in predicted
+                hidden[row, i, j] = float(not (before or together))
+    return {
+        "input_ids": batch["tokens"],
+        "token_type_ids": batch["segments"],
+        "perm_mask": hidden,
+        "target_mapping": chosen,
+        "labels": batch["targets"],
+    }
+
+
+def memories() -> tuple[Tensor, ...]:
+    return tuple(torch.randn(ROWS, 7, 16) for _ in range(3))
+
+
+def turned(carry: tuple[Tensor, ...]) -> list[Tensor]:
+    return [memory.transpose(0, 1) for memory in carry]
+
+
+@pytest.mark.parametrize("with_memory", [False, True])
+def test_the_same_loss_and_gradients(model: XLNet, batch: Batch, with_memory: bool) -> None:
+    peer = peer_of(model)
+    carry = memories() if with_memory else ()
+    mems = {"mems": turned(carry), "use_mems": True} if with_memory else {}
+    expected = peer(**as_theirs(batch), **mems)
+    result = model.losses(batch, carry)
+    torch.testing.assert_close(result.loss, expected.loss, atol=1e-5, rtol=1e-5)
+    assert int(result.sums["tokens"][1]) == 12
+    result.loss.backward()
+    expected.loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.grad)
+    mine = CONVERTERS["xlnet"].to_huggingface(model)[1]
+    theirs = {name: parameter.grad for name, parameter in peer.named_parameters()}
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        torch.testing.assert_close(
+            mine[name], theirs[name], atol=1e-4, rtol=1e-4, msg=lambda text, name=name: name + text
+        )
+
+
+def test_the_memory_of_three_segments(model: XLNet) -> None:
+    """What is kept, and what is said with it; theirs keeps the first `reuse_len` positions of each segment too."""
+    peer = peer_of(model)
+    peer.transformer.reuse_len = remembered(LENGTH)
+    carry: tuple[Tensor, ...] = ()
+    mems = None
+    for _ in range(3):
+        batch = make_batch()
+        expected = peer(**as_theirs(batch), mems=mems, use_mems=True)
+        result = model.losses(batch, carry)
+        torch.testing.assert_close(result.loss, expected.loss, atol=1e-5, rtol=1e-5)
+        carry, mems = result.carry, expected.mems
+        assert carry[0].shape[1] <= 7
+        for left, right in zip(turned(carry), mems, strict=True):
+            torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+    assert carry[0].shape == (ROWS, 7, 16)
+
+
+@pytest.mark.parametrize("settings", [{}, {"clamp": 3}])
+def test_the_same_hidden_states(settings: dict[str, Any]) -> None:
+    model = wild_model("xlnet", vocabulary=VOCABULARY, **SMALL, **settings)
+    lengths = torch.tensor([10, 6, 3])
+    mask = torch.arange(LENGTH) < lengths[:, None]
+    tokens = torch.randint(5, VOCABULARY, (ROWS, LENGTH)) * mask
+    kinds = torch.zeros_like(tokens)
+    for row, length in enumerate(lengths):
+        tokens[row, length - 2 : length] = torch.tensor([END, START])
+        kinds[row, length - 1] = 2
+    expected = peer_of(model).transformer(
+        tokens, attention_mask=mask.long(), token_type_ids=kinds, output_hidden_states=True
+    )
+    found = model.hidden_states(tokens, lengths)
+    assert len(found) == len(expected.hidden_states) == 4
+    for left, right in zip(found, expected.hidden_states, strict=True):
+        torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
+    summary = model.summary(found[-1], lengths)
+    assert torch.equal(summary, torch.stack([found[-1][row, length - 1] for row, length in enumerate(lengths)]))
+
+
+def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
+    peer = peer_of(model)
+    # Theirs reads the second half of a batch that way.
+    peer.transformer.bi_data = True
+    twice = {name: torch.cat([rows[:1], rows[:1]]) for name, rows in batch.items()}
+    theirs = {name: torch.cat([rows[:1], rows[:1]]) for name, rows in as_theirs(batch).items() if name != "labels"}
+    carry = tuple(torch.cat([memory[:1], memory[:1]]) for memory in memories())
+    logits = peer(**theirs, mems=turned(carry), use_mems=True).logits
+    for row, backward in enumerate([0, 1]):
+        one = {name: rows[row : row + 1] for name, rows in twice.items()} | {"backward": torch.tensor([backward])}
+        nats = model.losses(one, tuple(memory[:1] for memory in carry)).loss
+        expected = torch.nn.functional.cross_entropy(logits[row], twice["targets"][row])
+        torch.testing.assert_close(nats, expected, atol=1e-5, rtol=1e-5)
+    both = model.losses(twice | {"backward": torch.tensor([0, 1])}, carry).loss
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), twice["targets"].flatten())
+    torch.testing.assert_close(both, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_predicted_piece_is_seen_only_by_those_after_it(model: XLNet, batch: Batch) -> None:
+    """Changing a predicted piece changes no prediction at its own place or before it in the order."""
+
+    def nats(tokens: Tensor) -> Tensor:
+        """(4, ROWS) of each prediction."""
+        rows = []
+        for number, row in itertools.product(range(4), range(ROWS)):
+            one = {name: value[row : row + 1] for name, value in (batch | {"tokens": tokens}).items()}
+            one |= {name: one[name][:, number : number + 1] for name in ("positions", "targets")}
+            rows += [model.losses(one).loss.detach()]
+        return torch.stack(rows).view(4, ROWS)
+
+    before = nats(batch["tokens"])
+    ranks = batch["order"].gather(1, batch["positions"]).T
+    for number in range(4):
+        place = int(batch["positions"][0, number])
+        tokens = batch["tokens"].clone()
+        tokens[:, place] = (tokens[:, place] + 1 - 5) % (VOCABULARY - 5) + 5
+        changed = (nats(tokens) - before).abs() > 1e-6
+        assert torch.equal(changed, ranks > ranks[number])
+
+
+def test_filling_in(model: XLNet) -> None:
+    """Each [MASK] from all that is shown; what stands in its place does not matter to the other."""
+    tokens = torch.randint(5, VOCABULARY, (2, 8))
+    tokens[:, [2, 5]] = MASK
+    logits, carry = model.predict(tokens)
+    assert logits.shape == (2, 8, VOCABULARY)
+    hidden, chosen = torch.zeros(2, 8, 8), torch.zeros(2, 2, 8)
+    hidden[:, :, [2, 5]] = 1
+    chosen[:, 0, 2] = chosen[:, 1, 5] = 1
+    expected = peer_of(model)(tokens, perm_mask=hidden, target_mapping=chosen).logits
+    torch.testing.assert_close(logits[:, [2, 5]], expected, atol=1e-4, rtol=1e-5)
+    assert carry[0].shape == (2, 7, 16)
+    assert model.predict(tokens, carry)[1][0].shape == (2, 7, 16)
+
+
+def test_there_and_back_is_the_same(model: XLNet) -> None:
+    config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
+    assert family_of(config) == "xlnet"
+    settings, vocabulary, back = CONVERTERS["xlnet"].from_huggingface(config, tensors)
+    again = build_model("xlnet", vocabulary=vocabulary, settings=settings)
+    assert again.config == model.config
+    assert back.keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back[name], tensor), name
+
+
+@pytest.mark.parametrize("kind", [transformers.XLNetLMHeadModel, transformers.XLNetModel])
+def test_from_a_folder_that_transformers_wrote(kind: Any, tmp_path: Any) -> None:
+    from safetensors.torch import load_file
+
+    config, _ = CONVERTERS["xlnet"].to_huggingface(wild_model("xlnet", vocabulary=VOCABULARY, **SMALL))
+    peer = kind(transformers.XLNetConfig(**config)).eval()
+    peer.save_pretrained(tmp_path)
+    written = transformers.AutoConfig.from_pretrained(tmp_path).to_dict()
+    sizes, vocabulary, tensors = CONVERTERS["xlnet"].from_huggingface(
+        written, load_file(tmp_path / "model.safetensors")
+    )
+    model = build_model("xlnet", vocabulary=vocabulary, settings=sizes).eval()
+    model.load_state_dict(tensors)
+    tokens = torch.randint(5, VOCABULARY, (2, 9))
+    expected = peer.base_model(tokens).last_hidden_state
+    torch.testing.assert_close(model.hidden_states(tokens, torch.tensor([9, 9]))[-1], expected, atol=1e-5, rtol=1e-5)
+    if kind is transformers.XLNetModel:
+        assert not tensors["pieces.bias"].any()
+
+
+def test_weights_that_do_not_fit(model: XLNet) -> None:
+    config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
+    del tensors["transformer.layer.1.rel_attn.r"]
+    tensors["transformer.layer.3.rel_attn.r"] = torch.zeros(16, 4, 4)
+    tensors["transformer.mask_emb"] = torch.zeros(1, 16)
+    with pytest.raises(ArtifactError) as caught:
+        CONVERTERS["xlnet"].from_huggingface(config, tensors)
+    assert str(caught.value) == (
+        "the weights do not fit config.json: missing transformer.layer.1.rel_attn.r; surplus "
+        "transformer.layer.3.rel_attn.r; transformer.mask_emb is (1, 16), expected (1, 1, 16)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attn_type": "uni"}, "attn_type is 'uni', only 'bi' can be taken over"),
+        ({"d_head": 8}, "d_head is 8, only None or 4 can be taken over"),
+        (
+            {"ff_activation": "relu", "same_length": True},
+            "ff_activation is 'relu', only 'gelu' can be taken over; same",
+        ),
+        ({"mem_len": -3}, "model.memory: Input should be greater than or equal to 0"),
+    ],
+)
+def test_settings_without_a_counterpart(model: XLNet, changes: dict[str, Any], message: str) -> None:
+    config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
+    with pytest.raises(ArtifactError, match=r"^config.json: ") as caught:
+        CONVERTERS["xlnet"].from_huggingface(config | changes, tensors)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    # Yang et al. 2019: as BERT; published weights have 117M and 360M parameters with 32,000 pieces.
+    ("preset", "config", "published"),
+    [
+        ("xlnet-base", transformers.XLNetConfig(d_model=768, n_layer=12, n_head=12, d_inner=3072), 117),
+        ("xlnet-large", transformers.XLNetConfig(), 360),
+    ],
+)
+def test_published_sizes(preset: str, config: Any, published: float) -> None:
+    with torch.device("meta"):
+        model = build_model("xlnet", vocabulary=32_000, preset=preset)
+        peer = transformers.XLNetLMHeadModel(config)
+    found = sum(parameter.numel() for parameter in model.parameters())
+    assert found == sum(parameter.numel() for parameter in peer.parameters())
+    assert found / 1e6 == pytest.approx(published, abs=0.5)

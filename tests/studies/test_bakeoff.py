@@ -1,0 +1,78 @@
+"""The table of families from numbers that are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.artifacts import writing
+from components.errors import ArtifactError
+from components.studies import bakeoff
+
+
+def cell(budget: int, accuracy: float, seconds: float = 4.0) -> dict[str, object]:
+    bounds = {"mean": accuracy, "low": accuracy - 0.1, "high": accuracy + 0.1}
+    return {
+        "budget": budget,
+        "labels": float(budget),
+        "scores": {"accuracy": bounds},
+        "training": {"seconds": seconds},
+    }
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    for name, family, words in (("small-bert", "bert", None), ("ulmfit", "ulmfit", 81.25)):
+        with writing(tmp_path / "encoder" / name / "pretrained", kind="encoder") as draft:
+            (draft.path / "content").write_text(name)
+            draft.facts["family"] = family
+        numbers = {"parameters": 9000, "tokens": 12_000, "seconds": 60.0, "tokens_per_second": 200.0}
+        write(tmp_path / "metrics" / "pretrain" / f"{name}.json", numbers | {"perplexity_per_word": words})
+    systems = [
+        {"system": "small-bert-pretrained", "budgets": [cell(5, 0.5), cell(50, 0.7, seconds=8.0)]},
+        {"system": "small-bert-pretrained-frozen", "budgets": [cell(5, 0.6), cell(50, 0.65)]},
+        {"system": "ulmfit-pretrained", "budgets": [cell(5, 0.8), cell(50, 0.9)]},
+        {"system": "tfidf-words", "budgets": [cell(5, 0.1), cell(50, 0.2)]},
+    ]
+    evaluation = {"labels": ["yes", "no"], "budgets": [5, 50], "systems": systems}
+    write(tmp_path / "evaluation" / "film" / "evaluation.json", evaluation)
+    return tmp_path
+
+
+def write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_rows_are_sorted_by_the_better_of_frozen_and_tuned(out: Path) -> None:
+    first, second = bakeoff.entries(out, families=["small-bert", "ulmfit"], tasks=["film"])
+    assert (first.name, first.family, first.objective, first.quality) == (
+        "ulmfit",
+        "ulmfit",
+        "causal",
+        pytest.approx(0.85),
+    )
+    assert (second.name, second.objective, second.quality) == ("small-bert", "masked", pytest.approx((0.6 + 0.7) / 2))
+    assert second.tuning_seconds == 8.0
+    assert second.scores[0].frozen == pytest.approx((0.6, 0.5, 0.7))
+    assert first.scores[1].frozen is None and first.scores[1].labels == 100
+    assert first.as_dict()["quality"] == pytest.approx(0.85)
+
+
+def test_the_table(out: Path) -> None:
+    columns, rows = bakeoff.table(bakeoff.entries(out, families=["small-bert", "ulmfit"], tasks=["film"]))
+    assert columns[6:] == ["film 10 frozen", "film 10 tuned", "film 100 frozen", "film 100 tuned"]
+    assert rows[0] == [
+        "ulmfit", "9,000", "12,000", "200", "81.2", "", "", "0.800 [0.700, 0.900]", "", "0.900 [0.800, 1.000]",
+    ]  # fmt: skip
+    assert rows[1][6] == "0.600 [0.500, 0.700]"
+
+
+def test_what_has_not_run_is_named(out: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; `headstart bakeoff` makes it"):
+        bakeoff.entries(out, families=["gpt"], tasks=["film"])
+    write(out / "evaluation" / "film" / "evaluation.json", {"labels": ["a"], "budgets": [5], "systems": []})
+    with pytest.raises(ArtifactError, match="film: holds no scores of ulmfit-pretrained; run.starts must name"):
+        bakeoff.entries(out, families=["ulmfit"], tasks=["film"])

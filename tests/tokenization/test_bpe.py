@@ -1,0 +1,176 @@
+"""Byte-level BPE: exact merges, every text back, ids of the library, spans that tile the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import GPT2TokenizerFast
+
+from components.config import TokenizerSettings
+from components.errors import ArtifactError, DataError
+from components.tokenization.bpe import SEPARATOR, BytePairTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.store import EncodedDocuments
+from components.tokenization.tokenize import encode_documents
+from components.tokenization.train import fit
+
+ENGLISH = ["the parameter's names, the 20 lists\n\n  of names don't we've!", "Thai text follows: "] * 3
+THAI = ["การประมวลผลภาษาธรรมชาติ ก็ได้ ที่นี่ น้ำ"] * 3
+# Everything that the pattern tells apart: letters, marks, numbers, punctuation, apostrophes, each kind of white space.
+PARTS = st.sampled_from(
+    [
+        *"ab\u0e01\u0e33\u0e35\u0301é中ß", *"09\u0e51½", *"'!,._-$", "'s", "'ll", "'ve",
+        *" \t\n\r\x0b\x0c\x85\xa0\u2003\u2028\u3000", "  ", "\n ", " \n",
+        *"\x00\x1c\x1f\x7f\u200b\ufeff\ufdd0\ufdd1😀🇹🇭Ġ", "[MASK]",
+    ]
+)  # fmt: skip
+texts = st.one_of(st.lists(PARTS, max_size=12).map("".join), st.text(max_size=12))
+
+
+def learn(segmenter: str = "none", vocabulary: int = 290) -> BytePairTokenizer:
+    segmentation = Segmentation(segmenter)
+    sample = [segmentation.spaced(text, SEPARATOR) for text in ENGLISH + THAI]
+    chosen = TokenizerSettings.model_validate({"bpe": {"vocabulary": vocabulary}})
+    tokenizer = fit(sample, kind="bpe", settings=chosen, segmentation=segmentation)
+    assert isinstance(tokenizer, BytePairTokenizer)
+    return tokenizer
+
+
+PLAIN, SEGMENTED = learn(), learn("thai")
+
+
+def cut(tokenizer: BytePairTokenizer, text: str) -> list[str]:
+    return [tokenizer.pieces[id_] for id_ in tokenizer.encode_batch([text])[0]]
+
+
+def test_the_most_frequent_pair_is_merged_first() -> None:
+    chosen = TokenizerSettings.model_validate({"bpe": {"vocabulary": 5 + 256 + 3}})
+    tokenizer = fit(["hug hug hug", "pug pug hugs"], kind="bpe", settings=chosen, segmentation=Segmentation("none"))
+    assert isinstance(tokenizer, BytePairTokenizer)
+    assert tokenizer.pieces[5:8] == ["!", '"', "#"]
+    # "ug" comes 6 times, then "hug" 4 times, then " hug" 3 times.
+    assert tokenizer.pieces[261:] == ["ug", "hug", "Ġhug"]
+    assert cut(tokenizer, "hugs pug hug") == ["hug", "s", "Ġ", "p", "ug", "Ġhug"]
+
+
+def test_pieces_are_cut_as_gpt2_cuts() -> None:
+    vocabulary = {piece: index for index, piece in enumerate(PLAIN.pieces)} | {"<|endoftext|>": PLAIN.vocab_size}
+    peer = GPT2TokenizerFast(vocab=vocabulary, merges=PLAIN.merges)
+    ours = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
+    for text in [*ENGLISH, *THAI, "I'll  see\tyou\n\n at 3:45pm's", "e\u0301a", "'''s"]:
+        assert ours.encode_batch([text])[0].tolist() == peer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_marks_belong_to_words() -> None:
+    word = "\u0e17\u0e35\u0e48"
+    gpt2 = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
+    parts = {
+        marks: t.backend.pre_tokenizer.pre_tokenize_str(f"a {word}") for marks, t in ((True, PLAIN), (False, gpt2))
+    }
+    assert [span for _, span in parts[True]] == [(0, 1), (1, 5)]
+    assert [span for _, span in parts[False]] == [(0, 1), (1, 3), (3, 5)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(texts, max_size=5))
+def test_ids_equal_the_library_and_texts_come_back(many: list[str]) -> None:
+    expected = [encoding.ids for encoding in PLAIN.backend.encode_batch(many, add_special_tokens=False)]
+    assert [ids.tolist() for ids in PLAIN.encode_batch(many)] == expected
+    assert [PLAIN.decode(ids) for ids in expected] == many
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(texts, max_size=5))
+def test_segmented_ids_equal_the_library_and_texts_come_back(many: list[str]) -> None:
+    spaced = [SEGMENTED.segmentation.spaced(text, SEPARATOR) for text in many]
+    expected = [encoding.ids for encoding in SEGMENTED.backend.encode_batch(spaced, add_special_tokens=False)]
+    assert [ids.tolist() for ids in SEGMENTED.encode_batch(many)] == expected
+    assert [SEGMENTED.decode(ids) for ids in expected] == [text.replace(SEPARATOR, "") for text in many]
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts)
+def test_spans_tile_the_text(text: str) -> None:
+    for tokenizer in (PLAIN, SEGMENTED):
+        text = text.replace(SEPARATOR, "")
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
+        position = 0
+        for start, end in spans:
+            # A character in several pieces is named by each of them.
+            assert start in (position, position - 1) and end > start
+            position = end
+        assert position == len(text)
+
+
+def test_segmented_words_are_pieces_without_spaces() -> None:
+    tokenizer = learn("thai", vocabulary=365)
+    ids = tokenizer.encode_batch(["การประมวลผลภาษาธรรมชาติ ก็ได้"])[0]
+    assert [tokenizer.decode([id_]) for id_ in ids] == ["การประมวลผล", "ภาษาธรรมชาติ", " ก็ได้"]
+
+
+def test_lone_surrogates_become_the_replacement_character() -> None:
+    ids = PLAIN.encode_batch(["a\ud800b"])[0]
+    assert PLAIN.decode(ids) == "a\ufffdb"
+    assert PLAIN.encode_with_offsets("a\ud800b")[0].tolist() == ids.tolist()
+
+
+def test_bytes_that_are_no_text_decode_as_the_replacement_character() -> None:
+    ids = PLAIN.encode_batch(["😀"])[0]
+    assert PLAIN.decode(ids[:-1]) == "\ufffd"
+
+
+def test_special_pieces_in_text_are_ordinary_characters() -> None:
+    ids = PLAIN.encode_batch(["[MASK][PAD] [UNK]"])[0]
+    assert ids.min() >= FIRST_ORDINARY
+    assert PLAIN.decode([2, *ids, 3, 0]) == "[MASK][PAD] [UNK]"
+    assert PLAIN.decode([4]) == "[MASK]"
+
+
+def test_surface_and_continuation() -> None:
+    names = [*SPECIAL_PIECES, "Ġthe", "the", "Ġ", "à"]
+    tokenizer = BytePairTokenizer(names, merges=[], segmentation=Segmentation("none"))
+    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "the", "", ""]
+    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("segmenter", ["none", "thai"])
+def test_sentence_by_sentence_is_the_whole_document(segmenter: str) -> None:
+    tokenizer = {"none": PLAIN, "thai": SEGMENTED}[segmenter]
+    documents = ["One. Two!  \n\nThree?\n four ", "ภาษาไทย ก็ได้ ที่นี่", " . a", ""]
+    encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
+    for index, text in enumerate(documents):
+        ids = encoded.ids[encoded.offsets[index] : encoded.offsets[index + 1]]
+        assert ids[:-1].tolist() == tokenizer.encode_batch([text])[0].tolist()
+    assert encoded.words[:1] == [4]
+    assert encoded.words[1] == (3 if segmenter == "none" else len(SEGMENTED.segmentation.spaced(documents[1]).split()))
+
+
+def test_merges_of_another_vocabulary_are_refused() -> None:
+    with pytest.raises(ValueError, match="merges do not fit the pieces"):
+        BytePairTokenizer([*SPECIAL_PIECES, "a"], merges=[("a", "b")], segmentation=Segmentation("none"))
+
+
+def test_merges_are_part_of_the_fingerprint() -> None:
+    names = [*SPECIAL_PIECES, "\u0e00", "\u0e01", "\u0e00\u0e01"]
+    first = BytePairTokenizer(names, merges=[], segmentation=Segmentation("none"))
+    second = BytePairTokenizer(names, merges=[("\u0e00", "\u0e01")], segmentation=Segmentation("none"))
+    assert first.fingerprint() != second.fingerprint()
+
+
+def test_a_vocabulary_smaller_than_the_bytes() -> None:
+    with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* are 261 already"):
+        learn(vocabulary=200)
+
+
+def test_a_changed_file_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("tokenizer")
+    PLAIN.save(directory)
+    content = (directory / "tokenizer.json").read_text()
+    (directory / "tokenizer.json").write_text(content.replace('"merges": [', '"merges": [["t", "h"],', 1))
+    from components.tokenization import load_tokenizer
+
+    with pytest.raises(ArtifactError, match=r"damaged tokenizer|no longer gives the ids"):
+        load_tokenizer(directory)

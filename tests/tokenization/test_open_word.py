@@ -1,0 +1,117 @@
+"""Words with ids of their own outside the vocabulary: stable, spelt, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.config import WordSettings
+from components.tokenization import Tokenizer, load_tokenizer, open_word
+from components.tokenization.open_word import OpenWordTokenizer, train_open_word
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import UNK
+from components.tokenization.store import TokenStore
+from components.tokenization.tokenize import TokenizeJob, tokenize
+from components.tokenization.word import train_word
+
+MakeTokenizer = Callable[..., Tokenizer]
+KNOWN = ["the", "name", ","]
+
+
+@pytest.fixture
+def tokenizer(make: MakeTokenizer) -> Tokenizer:
+    return make("open_word", KNOWN)
+
+
+def test_unseen_words_get_ids_in_the_order_they_are_met(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.encode_batch(["The bucket, the Role; bucket NAME"])
+    assert ids.tolist() == [5, 8, 7, 5, 9, 10, 8, 6]
+    assert [tokenizer.spelling(int(id_)) for id_ in ids] == ["the", "bucket", ",", "the", "role", ";", "bucket", "name"]
+    assert ids.dtype == np.int32
+    assert tokenizer.vocab_size == 8
+
+
+def test_an_id_once_given_stays(tokenizer: Tokenizer) -> None:
+    tokenizer.encode_batch(["bucket"])
+    ids, spans = tokenizer.encode_with_offsets("role  Bucket")
+    assert (ids.tolist(), spans) == ([9, 8], [(0, 4), (6, 12)])
+    assert [ids.tolist() for ids in tokenizer.encode_batch(["queue role", "bucket"])] == [[10, 9], [8]]
+
+
+def test_decode_spells_unseen_words(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.encode_batch(["the bucket, the role."])
+    assert tokenizer.decode(ids) == "the bucket, the role."
+
+
+def test_what_is_stored_and_counted_is_closed(tokenizer: Tokenizer) -> None:
+    tokenizer.encode_batch(["the bucket"])
+    ids, offsets = tokenizer.encode_ragged(["the bucket", "name"])
+    assert (ids.tolist(), offsets.tolist()) == ([5, UNK, 6], [0, 2, 3])
+
+
+def test_token_shards_hold_no_open_ids(tokenizer: Tokenizer, write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "tokenizer")
+    corpus = write_corpus(tmp_path / "corpus", train=[["the bucket, the role", "name of many other words"]])
+    tokenize(TokenizeJob(corpus=corpus, tokenizer=tmp_path / "tokenizer", output=tmp_path / "tokens"))
+    store = TokenStore(tmp_path / "tokens", "train")
+    assert store.dtype == np.uint16
+    assert store.document(0).tolist() == [5, UNK, 7, 5, UNK, 3]
+    assert int(store.span(0, store.tokens).max()) < tokenizer.vocab_size
+
+
+def test_the_fingerprint_knows_nothing_of_the_words_that_were_met(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    fresh = tokenizer.fingerprint()
+    tokenizer.save(tmp_path)
+    tokenizer.encode_batch(["quick brown words", "that the probes hold too"])
+    assert tokenizer.fingerprint() == fresh
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, OpenWordTokenizer)
+    assert loaded.fingerprint() == fresh
+    # Neither does storing one that has met words carry them along.
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path).encode_batch(["other"])[0].tolist() == [8]
+
+
+def test_the_fingerprint_sees_how_unseen_words_are_spelt(make: MakeTokenizer) -> None:
+    # None of the probes' words is in the vocabulary: the ids of a closed tokenizer would all be UNK.
+    prints = {
+        make("open_word", ["zz"]).fingerprint(),
+        make("open_word", ["zz"], lowercase=False).fingerprint(),
+        make("open_word", ["zz"], strip=False).fingerprint(),
+        make("word", ["zz"]).fingerprint(),
+    }
+    assert len(prints) == 4
+
+
+def test_words_of_a_language_without_spaces(make: MakeTokenizer) -> None:
+    tokenizer = make("open_word", ["การ"], segmenter="thai", strip=False)
+    ids, spans = tokenizer.encode_with_offsets("การตัดคำ")
+    assert [tokenizer.spelling(int(id_)) for id_ in ids] == ["การ", "ตัด", "คำ"]
+    assert spans == [(0, 3), (3, 6), (6, 8)]
+    assert tokenizer.encode_batch(["การตัดคำ"])[0].tolist() == ids.tolist()
+
+
+def test_what_is_kept_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_word, "MOST_UNSEEN", 2)
+    assert tokenizer.encode_batch(["one two three one four two"])[0].tolist() == [8, 9, UNK, 8, UNK, 9]
+    assert tokenizer.encode_with_offsets("three two")[0].tolist() == [UNK, 9]
+
+
+def test_a_word_too_long_to_be_one(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_batch(["x" * 256 + " " + "x" * 257])[0].tolist() == [8, UNK]
+
+
+def test_an_id_that_was_never_given(tokenizer: Tokenizer) -> None:
+    with pytest.raises(IndexError):
+        tokenizer.spelling(8)
+
+
+def test_the_vocabulary_is_that_of_the_closed_words() -> None:
+    settings, none = WordSettings(vocabulary=8, min_frequency=1), Segmentation("none")
+    texts = ["the names of the list", "Café the names"]
+    opened, closed = (train(texts, settings=settings, segmentation=none) for train in (train_open_word, train_word))
+    assert (opened.pieces, opened.strip_accents) == (closed.pieces, closed.strip_accents)
+    assert opened.encode_batch(["of cafe list"])[0].tolist()[-1] >= 8

@@ -1,0 +1,201 @@
+"""Unigram: expectation maximisation against enumeration, the library's ids, what comes back, Thai."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.config import TokenizerSettings
+from components.errors import ArtifactError
+from components.tokenization import load_tokenizer
+from components.tokenization.kudo import _expected, _lattices, _pruned, learn_unigram
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.store import EncodedDocuments
+from components.tokenization.tokenize import encode_documents
+from components.tokenization.train import fit
+from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
+
+PIECES = ["a", "b", "ab", "ba", "aba"]
+SCORES = np.log([0.3, 0.25, 0.2, 0.15, 0.1])
+TEXTS = ["The parameters' names, the list", "unnamed lists of parameters 2026", "การประมวลผลภาษา ที่นี่ น้ำ"] * 4
+PARTS = st.sampled_from(
+    [
+        *"abtéÅ\u0301\u0e01\u0e33\u0e35ﬁ①中09.,'▁", *" \t\n\r\x0b\x0c\x85\xa0\u2003\u3000\x00\x1c\u200b\ufeff",
+        "[MASK]", "name",
+    ]
+)  # fmt: skip
+texts = st.one_of(st.lists(PARTS, max_size=12).map("".join), st.text(max_size=12))
+
+
+def segmentations(word: str) -> Iterator[list[str]]:
+    for cuts in itertools.product([False, True], repeat=len(word) - 1):
+        parts, start = [], 0
+        for place, cut in enumerate(cuts, 1):
+            if cut:
+                parts.append(word[start:place])
+                start = place
+        parts.append(word[start:])
+        if all(part in PIECES for part in parts):
+            yield parts
+
+
+def learn(segmenter: str = "none", *, lowercase: bool = True, vocabulary: int = 45) -> UnigramTokenizer:
+    segmentation = Segmentation(segmenter)
+    chosen = TokenizerSettings.model_validate({"unigram": {"vocabulary": vocabulary, "lowercase": lowercase}})
+    spaced = [segmentation.spaced(text) for text in TEXTS]
+    tokenizer = fit(spaced, kind="unigram", settings=chosen, segmentation=segmentation)
+    assert isinstance(tokenizer, UnigramTokenizer)
+    return tokenizer
+
+
+PLAIN, SEGMENTED = learn(), learn("thai")
+
+
+def test_expected_counts_are_those_of_all_segmentations() -> None:
+    words, times = ["ababa", "ba", "a"], np.array([3.0, 2.0, 1.0])
+    expected = dict.fromkeys(PIECES, 0.0)
+    for word, count in zip(words, times, strict=True):
+        paths = list(segmentations(word))
+        weights = [math.exp(sum(SCORES[PIECES.index(piece)] for piece in path)) for path in paths]
+        for path, weight in zip(paths, weights, strict=True):
+            for piece in path:
+                expected[piece] += count * weight / sum(weights)
+    found = _expected(_lattices(words, PIECES), times, SCORES)
+    assert found.tolist() == pytest.approx([expected[piece] for piece in PIECES], rel=1e-12)
+
+
+def test_pieces_that_the_likelihood_misses_least_are_dropped() -> None:
+    counts = np.array([5.0, 5.0, 4.0, 4.0, 1.0])
+    loss = {
+        piece: count * (score - max(sum(SCORES[PIECES.index(part)] for part in path) for path in others))
+        for piece, count, score in zip(PIECES, counts, SCORES, strict=True)
+        if (others := [path for path in segmentations(piece) if path != [piece]])
+    }
+    kept = sorted(loss, key=lambda piece: -loss[piece])[:1]
+    pieces, scores = _pruned(PIECES, counts, SCORES, room=3)
+    assert pieces == ["a", "b", *kept]
+    assert scores.tolist() == [SCORES[PIECES.index(piece)] for piece in pieces]
+
+
+def test_frequent_words_become_pieces_and_characters_stay() -> None:
+    learned = dict(learn_unigram({"▁low": 50, "▁lower": 2, "▁new": 30, "▁newer": 20, "▁x": 1}, size=12))
+    assert {"▁low", "▁new", *"▁lowernx"} <= learned.keys()
+    assert len(learned) == 12
+    assert list(learned.values()) == sorted(learned.values(), reverse=True)
+    assert learned["▁low"] > learned["x"]
+
+
+def test_a_piece_is_of_one_kind() -> None:
+    learned = [piece for piece, _ in learn_unigram({"▁ab1.": 100, "▁1.1": 50}, size=100)]
+    assert all(
+        len({character.isalnum() + character.isalpha() for character in piece.lstrip("▁")}) <= 1 for piece in learned
+    )
+    assert "▁ab" in learned
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(texts, max_size=5))
+def test_ids_equal_the_library(many: list[str]) -> None:
+    for tokenizer in (PLAIN, SEGMENTED):
+        spaced = [tokenizer.segmentation.spaced(text) for text in many]
+        expected = [encoding.ids for encoding in tokenizer.backend.encode_batch(spaced, add_special_tokens=False)]
+        assert [ids.tolist() for ids in tokenizer.encode_batch(many)] == expected
+        foreign = UnigramTokenizer(
+            tokenizer.pieces,
+            scores=tokenizer.scores,
+            segmentation=tokenizer.segmentation,
+            normalizer=tokenizer.normalizer,
+            pre_tokenizer={"type": "Sequence", "pretokenizers": WORDS["pretokenizers"], "ours": False},
+        )
+        assert [ids.tolist() for ids in foreign.encode_batch(many)] == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts)
+def test_text_never_yields_a_special_piece_but_the_unknown_one(text: str) -> None:
+    ids = PLAIN.encode_batch([text])[0].tolist()
+    assert all(id_ >= FIRST_ORDINARY or id_ == UNK for id_ in ids)
+    if UNK not in ids:
+        assert PLAIN.encode_batch([PLAIN.decode(ids)])[0].tolist() == ids
+
+
+def test_what_comes_back() -> None:
+    cased = learn(lowercase=False)
+    assert PLAIN.decode(PLAIN.encode_batch(["  The  Names,\nthe list "])[0]) == "the names, the list"
+    assert cased.decode(cased.encode_batch(["The names"])[0]) == "The names"
+    assert PLAIN.decode([2, *PLAIN.encode_batch(["names"])[0], 3, 0]) == "names"
+    assert PLAIN.decode(PLAIN.encode_batch(["中 list"])[0]).endswith("\ufffd list")
+
+
+def test_thai_vowels_stay_whole_and_words_come_back_without_spaces() -> None:
+    text = "การประมวลผลภาษา น้ำ"
+    ids = SEGMENTED.encode_batch([text])[0]
+    assert UNK not in ids
+    assert SEGMENTED.decode(ids) == text.replace(" ", "")
+    assert SEGMENTED.decode(SEGMENTED.encode_batch(["list น้ำ names"])[0]) == "list น้ำ names"
+
+
+def test_offsets_point_into_the_original_text() -> None:
+    text = "  The\tﬁne list"
+    tokenizer = learn(vocabulary=45)
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
+    words = {text[start:end] for start, end in spans}
+    assert "".join(dict.fromkeys(text[start:end] for start, end in spans if end > start)).replace("ﬁ", "") != ""
+    assert spans[-1][1] == len(text) and spans[0][0] == 2 and "\t" not in "".join(words)
+
+
+def test_offsets_after_inserted_spaces() -> None:
+    text = "การประมวลผลภาษา น้ำ"
+    _, spans = SEGMENTED.encode_with_offsets(text)
+    covered = sorted({place for start, end in spans for place in range(start, end)})
+    assert covered == [place for place, character in enumerate(text) if character != " "]
+
+
+def test_sentence_by_sentence_is_the_whole_document() -> None:
+    documents = ["The names. The lists!  \n\nnames?\n of ", "การประมวลผลภาษา ที่นี่", " . a", ""]
+    for tokenizer in (PLAIN, SEGMENTED):
+        encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
+        for index, text in enumerate(documents):
+            ids = encoded.ids[encoded.offsets[index] : encoded.offsets[index + 1]]
+            assert ids[:-1].tolist() == tokenizer.encode_batch([text])[0].tolist()
+
+
+def test_surface_and_continuation() -> None:
+    tokenizer = UnigramTokenizer(
+        [*SPECIAL_PIECES, "▁the", "s", "▁", " <s>"],
+        scores=[0.0] * 9,
+        segmentation=Segmentation("none"),
+        normalizer=normalization(lowercase=False),
+        pre_tokenizer=WORDS,
+    )
+    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "s", "", "<s>"]
+    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
+    assert 8 not in tokenizer.encode_batch(["<s> the <s>"])[0]
+
+
+def test_scores_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="1 scores for 6 pieces"):
+        UnigramTokenizer(
+            [*SPECIAL_PIECES, "a"],
+            scores=[0.0],
+            segmentation=Segmentation("none"),
+            normalizer=None,
+            pre_tokenizer=WORDS,
+        )
+
+
+def test_changed_scores_are_refused(tmp_path: Path) -> None:
+    PLAIN.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text().replace(f"{PLAIN.scores[-1]!r}", "-99.0"))
+    with pytest.raises(ArtifactError, match="no longer gives the ids"):
+        load_tokenizer(tmp_path)

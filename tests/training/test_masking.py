@@ -1,0 +1,116 @@
+"""Which pieces are predicted: whole words, the published shares, exact values on tiny rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, START
+from components.training.masking import Masking, inside_words
+
+WORDPIECE = [*SPECIAL_PIECES, "play", "##ing", "##ground", "a", "the", "##"]
+PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "inside"),
+    [
+        (["play", "##ing", "a", "##"], [False, True, False, False]),
+        # "##" is text in these: their own mark stands more often.
+        (["Ġplay", "ing", "Ġa", "##", "##a", "Ġ"], [False, True, False, True, True, False]),
+        (["▁play", "ing", "▁a", "▁"], [False, True, False, False]),
+        (["play", "a", "the"], [False, False, False]),
+    ],
+)
+def test_which_pieces_are_inside_a_word(pieces: list[str], inside: list[bool]) -> None:
+    found = inside_words([*SPECIAL_PIECES, *pieces])
+    assert found.dtype == bool
+    assert found[FIRST_ORDINARY:].tolist() == inside
+
+
+def noise_of(masking: Masking, order: list[float], fate: float = 0.0, replacement: float = 0.0) -> np.ndarray:
+    filling = [fate] * masking.predicted + [replacement] * masking.predicted
+    return np.array([[*order, *filling]])
+
+
+ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        # K is 1 of 8 pieces: two words are longer, so that the third is drawn, wherever it stands in the order.
+        ([0, 0.1, 0, 0.9, 0.2, 0, 0, 0], [3]),
+    ],
+)
+def test_a_word_that_does_not_fit_is_left_out(order: list[float], expected: list[int]) -> None:
+    masking = Masking(8, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
+    assert masking.predicted == 1
+    tokens, positions, targets = masking(ROW, noise_of(masking, order))
+    assert positions.tolist() == [expected]
+    assert targets.tolist() == [[A]]
+    assert tokens.tolist() == [[START, PLAY, ING, MASK, PLAY, GROUND, ING, END]]
+
+
+def test_words_are_predicted_whole_in_the_order_that_is_drawn() -> None:
+    masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
+    assert masking.predicted == 3
+    row = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END, *[THE] * 11, END]])
+    order = [0.0] * 8 + [0.9] * 12
+    for drawn, expected in (
+        ({1: 0.1, 3: 0.2, 4: 0.3}, [1, 2, 3]),
+        ({1: 0.2, 3: 0.3, 4: 0.1}, [4, 5, 6]),
+        # The second word does not fit behind the first, the third does.
+        ({1: 0.1, 3: 0.3, 4: 0.2}, [1, 2, 3]),
+    ):
+        own = [drawn.get(place, value) for place, value in enumerate(order)]
+        assert masking(row, noise_of(masking, own))[1].tolist() == [expected]
+
+
+def test_a_word_is_split_only_where_words_cannot_add_up() -> None:
+    masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
+    row = np.array([[START, *[PLAY, ING] * 9, END]])
+    for seed in range(20):
+        noise = np.random.default_rng(seed).random((1, masking.draws))
+        first, *rest = masking(row, noise)[1][0].tolist()
+        # Three pieces of words of two: one whole word, and the beginning of another.
+        assert sum(place % 2 for place in (first, *rest)) == 2
+
+
+def test_whole_words_in_random_rows() -> None:
+    rng = np.random.default_rng(0)
+    masking = Masking(40, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
+    words = [[PLAY], [PLAY, ING], [PLAY, GROUND, ING], [A], [THE]]
+    inside = inside_words(WORDPIECE)
+    chosen = np.zeros(40)
+    for _ in range(300):
+        text = [piece for word in rng.integers(5, size=60) for piece in words[word]][:38]
+        row = np.array([[START, *text, END]])
+        positions = masking(row, rng.random((1, masking.draws)))[1][0]
+        predicted = np.zeros(40, dtype=bool)
+        predicted[positions] = True
+        chosen += predicted
+        assert len(set(positions.tolist())) == masking.predicted == 6
+        assert not predicted[[0, 39]].any()
+        follows = np.flatnonzero(inside[row[0]])
+        assert (predicted[follows] == predicted[follows - 1]).all()
+    # No place is favoured; the last word may have been cut off by the row's end.
+    assert chosen[1:38].min() > 0.5 * chosen[1:38].mean()
+
+
+def test_special_pieces_only_where_there_is_nothing_else() -> None:
+    for pieces in ((), WORDPIECE):
+        masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)
+        row = np.array([[START, END, END, A, END, END, END, END]])
+        for seed in range(10):
+            noise = np.random.default_rng(seed).random((1, masking.draws))
+            assert masking(row, noise)[1].tolist() == [[3]]
+
+
+def test_what_becomes_of_a_predicted_piece() -> None:
+    masking = Masking(8, vocabulary=len(WORDPIECE))
+    order = [0, 0.9, 0.8, 0.1, 0.7, 0.6, 0.5, 0]
+    for fate, replacement, shown in ((0.79, 0.0, MASK), (0.81, 0.0, PLAY), (0.89, 0.99, HASHES), (0.91, 0.0, A)):
+        tokens, _, targets = masking(ROW, noise_of(masking, order, fate, replacement))
+        assert (int(tokens[0, 3]), targets.tolist()) == (shown, [[A]])
+        assert ROW[0, 3] == A
