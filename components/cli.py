@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.config import load_params
 from components.errors import HeadstartError
+from components.params import load_params
 from components.training import threads
 
 PARAMS = Path("params.yaml")

@@ -6,6 +6,9 @@ traceback, and ends with exit code 2. Anything else that escapes is a defect of 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class HeadstartError(Exception):
     """A problem with one clear message: where it is (file and line, or key), what is wrong, what to do."""
@@ -33,3 +36,10 @@ class RegistryError(HeadstartError):
 
 class StorageError(HeadstartError):
     """The object store cannot be reached, or refuses."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import write_atomic
-from components.config import Params, PublishedVocabulary, Section, nearest
-from components.errors import ConfigError
+from components.config import Params, PublishedVocabulary, Section
+from components.errors import ConfigError, nearest
 
 CORPORA = ("general", "domain")
 #: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.

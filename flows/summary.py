@@ -12,7 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from components.config import Params, load_params
+from components.config import Params
+from components.params import load_params
 
 
 def lines(*, root: Path, params: Path) -> list[str]:

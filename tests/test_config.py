@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from components.config import load_params
 from components.errors import ConfigError
+from components.params import load_params
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])

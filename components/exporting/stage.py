@@ -10,8 +10,7 @@ from typing import Final
 from safetensors.torch import save_file
 
 from components.artifacts import MANIFEST, writing
-from components.config import nearest
-from components.errors import ConfigError
+from components.errors import ConfigError, nearest
 from components.exporting.onnx import MODEL, write_onnx
 from components.exporting.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, TOKENIZER, WEIGHTS, Encoder, load_encoder

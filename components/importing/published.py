@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from components.config import nearest
-from components.errors import ConfigError
+from components.errors import ConfigError, nearest
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 

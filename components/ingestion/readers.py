@@ -17,8 +17,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.config import CorpusSource, ParallelSource, TaskSource, nearest
-from components.errors import DataError
+from components.config import CorpusSource, ParallelSource, TaskSource
+from components.errors import DataError, nearest
 from components.ingestion.lines import LINE_BYTES, Reading, lines, too_long
 
 #: (line or row number from 1, values of the named columns; None where a value is null)

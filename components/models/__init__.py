@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.config import nearest
-from components.errors import ConfigError
+from components.errors import ConfigError, nearest
 from components.models import (
     albert,
     bert,

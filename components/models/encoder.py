@@ -22,8 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from components.artifacts import MANIFEST, Manifest, read_manifest
-from components.config import nearest
-from components.errors import ArtifactError, ConfigError
+from components.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer, load_tokenizer

@@ -16,8 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from components.config import nearest
-from components.errors import ConfigError, DataError
+from components.errors import ConfigError, DataError, nearest
 from components.models.base import LanguageModel
 from components.models.cove import CoVe
 from components.models.neighbours import nearest_words

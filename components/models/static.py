@@ -12,8 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from components.config import nearest
-from components.errors import DataError
+from components.errors import DataError, nearest
 from components.models.base import LanguageModel, ModelConfig
 from components.tokenization.special import END
 

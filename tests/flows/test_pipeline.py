@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.config import load_params
+from components.params import load_params
 from components.stages import STAGES
 from flows import retrain
 from flows.plan import Plan, Stage

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from components.config import load_params
 from components.errors import ConfigError
+from components.params import load_params
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"
 

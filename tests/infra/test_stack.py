@@ -18,8 +18,8 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from components.config import load_params
 from components.errors import ConfigError
+from components.params import load_params
 from infra.stack import compose, postgres, processes, stack
 from infra.stack.params import merged, overlay
 from infra.stack.processes import StackError, Started

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from components.config import nearest
-from components.errors import ConfigError
+from components.errors import ConfigError, nearest
 from components.finetuning.tasks import classification
 from components.finetuning.tasks.base import Examples, Split, Task
 

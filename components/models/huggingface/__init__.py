@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol
 
 from torch import Tensor
 
-from components.config import nearest
-from components.errors import ArtifactError
+from components.errors import ArtifactError, nearest
 from components.models.huggingface import albert, bert, gpt, roberta, xlnet
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "family_of"]
