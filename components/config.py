@@ -32,8 +32,8 @@ class RunSettings(Section):
     out: str
     families: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
-    starts: list[Start] = ["scratch", "pretrained", "adapted"]
-    seed: int = 0
+    starts: list[Start] = Field(min_length=1)
+    seed: int
 
 
 class ClusterSettings(Section):
@@ -339,17 +339,17 @@ class RegistrySettings(Section):
 
 
 class Params(Section):
-    """The whole of params.yaml."""
+    """The whole of params.yaml. What dvc.yaml tracks has to stand there: DVC knows no defaults."""
 
     run: RunSettings
     cluster: ClusterSettings = ClusterSettings()
     data: DataSettings
-    ingest: IngestSettings = IngestSettings()
-    tokenizer: TokenizerSettings = TokenizerSettings()
+    ingest: IngestSettings
+    tokenizer: TokenizerSettings
     pretrain: dict[BlockName, PretrainSettings]
     #: Not needed where `run.starts` leaves out `adapted`.
     adapt: dict[str, AdaptSettings] = {}
     finetune: dict[str, FinetuneSettings]
-    evaluate: EvaluateSettings = EvaluateSettings()
+    evaluate: EvaluateSettings
     registry: RegistrySettings = RegistrySettings()
     promote: PromotionRule = PromotionRule()

@@ -155,6 +155,9 @@ def failure(name: str, code: int, lines: list[str]) -> StageError:
     exited = next((match for line in reversed(lines) if (match := re.search(r"exited with (-?\d+)", line))), None)
     stage_code = int(exited.group(1)) if exited else code
     said = [line for line in lines if not line.startswith("ERROR: failed to reproduce")]
+    if exited is None:
+        # The stage never ran, and DVC says why: "ERROR: failed to reproduce 'dvc.yaml:a': parameters are missing".
+        said += ["ERROR: " + line.partition("': ")[2] for line in lines if line not in said and "': " in line]
     starts = [number for number, line in enumerate(said) if line.startswith(("error: ", "ERROR: "))]
     if starts:
         message = "\n".join(said[starts[-1] :]).partition(": ")[2].rstrip()

@@ -180,6 +180,12 @@ REPRO = "ERROR: failed to reproduce 'a': failed to run: headstart stage a, exite
         ),
         (255, ["step 3", REPRO + "-9"], "a: step 3 (ended by signal 9)", False),
         (255, ["ERROR: 'dvc.yaml' is invalid."], "a: 'dvc.yaml' is invalid.", True),
+        (
+            255,
+            ["ERROR: failed to reproduce 'dvc.yaml:a': Parameters 'x' are missing."],
+            "a: Parameters 'x' are missing.",
+            True,
+        ),
         (-15, [], "a: it said nothing (ended by signal 15)", False),
     ],
 )
