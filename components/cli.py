@@ -68,6 +68,14 @@ def families(*, params: ParamsFile = PARAMS) -> None:
     Console(width=max(120, 24 * len(columns))).print(table)
 
 
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def study(context: typer.Context) -> None:
+    """Ask a finished run: `benefits`, `layers`, `which-source` ... (`headstart study` lists them)."""
+    from components.studies import command
+
+    command.study(context.args)
+
+
 @app.command("try")
 def try_(
     model: Path,

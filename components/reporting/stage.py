@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,9 @@ from components.artifacts import read_manifest, writing
 from components.config import Section, Start
 from components.errors import ArtifactError
 from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.studies import bakeoff
+from components.studies import bakeoff, findings
 
 KIND = "report"
 CORPORA = ("general", "domain")
@@ -52,34 +52,6 @@ class ReportJob(Section):
         return [(start, stage) for start, stage in TRAINED if start in self.starts]
 
 
-@dataclass
-class Table:
-    """Cells as text, the first column to the left."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str = ""
-
-
-@dataclass
-class Drawing:
-    """A figure with its caption."""
-
-    svg: str
-    caption: str
-
-
-@dataclass
-class Chapter:
-    """A heading with sentences (`lead` stands out), tables and figures."""
-
-    title: str
-    lead: list[str] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    figures: list[Drawing] = field(default_factory=list)
-
-
 def report(job: ReportJob) -> Path:
     """Write report.html and report.json; returns their directory.
 
@@ -96,11 +68,13 @@ def report(job: ReportJob) -> Path:
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
     data = _data_version(job.data)
     side_by_side = _side_by_side(job)
+    studies = findings.read_all(job.out)
     chapters = [
         *(_scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
         *([_families(side_by_side)] if side_by_side else []),
         *(_details(task, evaluation) for task, evaluation in evaluations.items()),
+        *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies),
         _lineage(job, data),
     ]
@@ -111,6 +85,7 @@ def report(job: ReportJob) -> Path:
         "families": [entry.as_dict() for entry in side_by_side],
         "corpora": corpora,
         "vocabularies": vocabularies,
+        "studies": {name: study.numbers for name, study in studies.items()},
     }
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -13,8 +13,11 @@ import pytest
 from components.artifacts import writing
 from components.errors import ArtifactError
 from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.stage import ReportJob, report
+from components.studies import findings
+from components.studies.findings import Findings
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -158,6 +161,19 @@ def test_json_holds_the_same_numbers(job: ReportJob) -> None:
     assert numbers["data"] == "0123456789abcdef.dir"
     assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
     assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
+
+
+def test_every_study_that_was_run_is_a_chapter(job: ReportJob) -> None:
+    assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
+    drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")
+    found = Findings(
+        Chapter("Which layer to use", ["The <last>."], [], [Table(["layer"], [["last"]])], [drawing]), {"a": 1}
+    )
+    findings.write(job.out, "layers", found, options={}, inputs={})
+    page = (report(job) / "report.html").read_text()
+    assert "<h2>Which layer to use</h2>" in page and "The &lt;last&gt;." in page
+    assert "<svg><text>drawn</text></svg>" in page and "<td>last</td>" in page
+    assert json.loads((job.output / "report.json").read_text())["studies"] == {"layers": {"a": 1}}
 
 
 def test_the_same_numbers_give_the_same_page(job: ReportJob) -> None:

@@ -1,0 +1,109 @@
+"""What a study found, as a directory of its own below the run's folder, and read back for the report.
+
+studies/<name>/study.json    {schema, title, lead, text, tables, figures: [{file, caption}], options, numbers}
+studies/<name>/figure-N.svg
+metrics/study/<name>.json    the study's digest: a file below metrics/, which the stage `report` depends on
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from components.artifacts import MANIFEST, read_manifest, write_atomic, writing
+from components.errors import ArtifactError
+from components.reporting.chapters import Chapter, Drawing, Table
+
+KIND: Final = "study"
+FILE: Final = "study.json"
+FOLDER: Final = "studies"
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A chapter for people and the same numbers for programs.
+
+    Attributes:
+        numbers: whatever JSON holds; shares and scores unrounded.
+    """
+
+    chapter: Chapter
+    numbers: Mapping[str, Any]
+
+
+def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
+    """Write what a study found; returns its directory.
+
+    Args:
+        out: `params.run.out`.
+        options: what the study was asked, as JSON holds it.
+        inputs: path -> digest of every output that it read.
+
+    Raises:
+        ArtifactError: the disk is full or the directory cannot be written.
+    """
+    directory = out / FOLDER / name
+    chapter = found.chapter
+    with writing(directory, kind=KIND) as draft:
+        files = [f"figure-{number}.svg" for number in range(1, len(chapter.figures) + 1)]
+        for file, drawing in zip(files, chapter.figures, strict=True):
+            (draft.path / file).write_text(drawing.svg + "\n", encoding="utf-8")
+        content = {
+            "schema": SCHEMA,
+            "title": chapter.title,
+            "lead": chapter.lead,
+            "text": chapter.text,
+            "tables": [asdict(table) for table in chapter.tables],
+            "figures": [
+                {"file": file, "caption": drawing.caption} for file, drawing in zip(files, chapter.figures, strict=True)
+            ],
+            "options": options,
+            "numbers": found.numbers,
+        }
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        (draft.path / FILE).write_text(text, encoding="utf-8")
+        draft.facts |= {"study": name, "options": options, "inputs": dict(sorted(inputs.items()))}
+    metrics = out / "metrics" / KIND / f"{name}.json"
+    metrics.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(metrics, json.dumps({"digest": read_manifest(directory).digest}) + "\n")
+    return directory
+
+
+def read(directory: Path) -> Findings:
+    """Read back what `write` wrote.
+
+    Raises:
+        ArtifactError: the directory is incomplete, damaged or of another version.
+    """
+    read_manifest(directory, kind=KIND)
+    try:
+        content = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            raise ArtifactError(
+                f"{directory}: a study of another version; run `headstart study {directory.name}` again"
+            )
+        figures = [
+            Drawing((directory / figure["file"]).read_text(encoding="utf-8").rstrip("\n"), figure["caption"])
+            for figure in content["figures"]
+        ]
+        tables = [Table(**table) for table in content["tables"]]
+        return Findings(
+            Chapter(content["title"], content["lead"], content["text"], tables, figures), content["numbers"]
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{directory / FILE}: damaged ({error!r}); run `headstart study {directory.name}` again"
+        ) from error
+
+
+def read_all(out: Path) -> dict[str, Findings]:
+    """Every study that was run on this folder, by name.
+
+    Raises:
+        ArtifactError: one of them is damaged or of another version.
+    """
+    return {path.parent.name: read(path.parent) for path in sorted((out / FOLDER).glob(f"[!.]*/{MANIFEST}"))}

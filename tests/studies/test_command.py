@@ -1,0 +1,88 @@
+"""`headstart study`: names, flags from signatures, what is printed and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from components import cli
+from components.errors import ArtifactError, ConfigError
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.studies import command
+from components.studies.base import Study
+from components.studies.findings import Findings
+from components.studies.outputs import Outputs
+from components.studies.table import STUDIES
+
+
+def count(
+    outputs: Outputs,
+    *,
+    word: str = "bank",
+    times: Annotated[int, typer.Option(help="How often.")] = 2,
+) -> Findings:
+    outputs.read["tokens"] = "abc"
+    table = Table(["word", "times"], [[f"[{word}]", str(times)]])
+    chapter = Chapter("Counting", lead=[f"{word}, {times} times."], tables=[table], figures=[Drawing("<svg/>", "")])
+    return Findings(chapter, {"times": times})
+
+
+@pytest.fixture(autouse=True)
+def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STUDIES, "count", Study("count", "How often?", count))
+
+
+def test_flags_come_from_the_signature(params_file: Path) -> None:
+    done = CliRunner().invoke(
+        cli.app, ["study", "count", "--word", "river", "--times", "3", "--params", str(params_file)]
+    )
+    assert done.exit_code == 0
+    assert "river, 3 times." in done.output and "[river]" in done.output
+    directory = params_file.parent / "out" / "studies" / "count"
+    content = json.loads((directory / "study.json").read_text())
+    assert content["options"] == {"word": "river", "times": 3} and content["numbers"] == {"times": 3}
+    assert f"headstart stage report --params {params_file}" in done.output
+    assert json.loads((directory / "manifest.json").read_text())["facts"]["inputs"] == {"tokens": "abc"}
+
+
+def test_help_lists_the_studies_and_their_flags() -> None:
+    done = CliRunner().invoke(cli.app, ["study", "--help"])
+    assert all(name in done.output for name in STUDIES)
+    done = CliRunner().invoke(cli.app, ["study", "count", "--help"])
+    assert all(word in done.output for word in ("--word", "--times", "How often.", "--params"))
+
+
+def test_an_unknown_study_lists_what_exists() -> None:
+    with pytest.raises(ConfigError, match=r"unknown study 'benefit'; did you mean 'benefits'\?"):
+        command.study(["benefit"])
+    with pytest.raises(ConfigError, match="unknown study 'xyz'; known: benefits, .*label-efficiency"):
+        command.study(["xyz"])
+
+
+def test_every_study_has_its_own_name_and_takes_the_outputs() -> None:
+    for name, study in STUDIES.items():
+        assert study.name == name
+        assert study.question.endswith("?")
+        done = CliRunner().invoke(cli.app, ["study", name, "--help"])
+        assert "--params" in done.output, done.output
+
+
+def test_outputs_name_what_is_missing_and_the_stage_that_makes_it(outputs: Outputs) -> None:
+    with pytest.raises(
+        ArtifactError, match=r"evaluation/aws-type: not there yet; run `headstart stage evaluate --item"
+    ):
+        outputs.evaluation("aws-type")
+    with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
+        outputs.encoder("ulmfit", "pretrained")
+    with pytest.raises(ArtifactError, match="no trained encoder yet; run `headstart stage pretrain --item ulmfit`"):
+        outputs.chosen("ulmfit")
+    with pytest.raises(ConfigError, match="unknown encoder 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'"):
+        outputs.chosen("ulmfit-adaptd")
+    with pytest.raises(ConfigError, match="--task: unknown task 'aws-typ'; did you mean 'aws-type'"):
+        outputs.task("aws-typ")
+    assert outputs.split_name("ulmfit/scratch") == outputs.split_name("ulmfit-scratch") == ("ulmfit", "scratch")

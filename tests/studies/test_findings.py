@@ -1,0 +1,72 @@
+"""What a study found goes to disk and comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.studies import findings
+from components.studies.findings import Findings
+
+FOUND = Findings(
+    Chapter(
+        "Layers",
+        lead=["The last wins."],
+        text=["On dev."],
+        tables=[Table(["layer", "score"], [["last", "0.9"]], "aws-type")],
+        figures=[Drawing("<svg>\n</svg>", "By layer."), Drawing("<svg/>", "By task.")],
+    ),
+    {"last": 0.9},
+)
+
+
+def write(out: Path, found: Findings = FOUND) -> Path:
+    return findings.write(out, "layers", found, options={"encoder": "bert"}, inputs={"encoder/bert": "ab"})
+
+
+def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+    directory = write(tmp_path)
+    assert directory == tmp_path / "studies" / "layers"
+    assert findings.read(directory) == FOUND
+    assert findings.read_all(tmp_path) == {"layers": FOUND}
+    manifest = read_manifest(directory, kind="study", verify=True)
+    assert manifest.facts == {"study": "layers", "options": {"encoder": "bert"}, "inputs": {"encoder/bert": "ab"}}
+    assert set(manifest.files) == {"study.json", "figure-1.svg", "figure-2.svg"}
+
+
+def test_the_report_of_dvc_sees_that_it_changed(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics" / "study" / "layers.json"
+    write(tmp_path)
+    before = metrics.read_bytes()
+    write(tmp_path)
+    assert metrics.read_bytes() == before
+    write(tmp_path, Findings(FOUND.chapter, {"last": 0.91}))
+    assert metrics.read_bytes() != before
+
+
+def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+    assert findings.read_all(tmp_path) == {}
+    directory = write(tmp_path)
+    content = json.loads((directory / "study.json").read_text())
+    with pytest.raises(ArtifactError, match="layers: not a complete output"):
+        (directory / "manifest.json").rename(tmp_path / "manifest.json")
+        findings.read(directory)
+    (tmp_path / "manifest.json").rename(directory / "manifest.json")
+    (directory / "study.json").write_text("x" * (directory / "study.json").stat().st_size)
+    with pytest.raises(ArtifactError, match=r"study\.json: damaged .*; run `headstart study layers` again"):
+        findings.read_all(tmp_path)
+    text = json.dumps(content | {"schema": 2}, indent=1) + "\n"
+    (directory / "study.json").write_text(text)
+    with pytest.raises(ArtifactError, match="a study of another version; run `headstart study layers` again"):
+        findings.read(directory)
+
+
+def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Out of range float"):
+        write(tmp_path, Findings(FOUND.chapter, {"last": float("nan")}))
+    assert not (tmp_path / "studies" / "layers").exists()
