@@ -1,0 +1,44 @@
+"""How each kind of task is scored: one file a kind and one line in SCORINGS. Every score is a function of sums over
+rows, so that a bootstrap over rows is one matrix product (see `components.scoring.base`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from components.errors import ConfigError, nearest
+from components.scoring.base import Scoring, resampled, title
+from components.scoring.classification import Choice, Classification
+from components.scoring.multilabel import Multilabel
+from components.scoring.questions import Questions
+from components.scoring.similarity import Similarity
+from components.scoring.tagging import Tagging
+
+#: Kind of task -> (labels, calibration bins) -> its scoring.
+SCORINGS: dict[str, Callable[[Sequence[str], int], Scoring]] = {
+    "classification": Classification,
+    "pair": Classification,
+    "choice": lambda _, bins: Choice(bins),
+    "multilabel": lambda labels, _: Multilabel(labels),
+    "similarity": lambda *_: Similarity(),
+    "tagging": lambda labels, _: Tagging(labels),
+    "questions": lambda *_: Questions(),
+}
+
+
+def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
+    """The scoring of a kind of task.
+
+    Args:
+        kind: of the task, a key of SCORINGS.
+        labels: names of its labels or tags, by number.
+        bins: of the calibration curve.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    if kind not in SCORINGS:
+        raise ConfigError(f"kind: unknown task kind {kind!r}{nearest(kind, SCORINGS)}")
+    return SCORINGS[kind](labels, bins)
+
+
+__all__ = ["SCORINGS", "Scoring", "resampled", "scoring_for", "title"]

@@ -1,0 +1,156 @@
+"""What every kind of task offers to whoever scores it.
+
+Every score is a function of a few sums over rows. So the rows of a test set are reduced once to a sparse matrix (N, K);
+a bootstrap draw is a vector of N weights, all draws are one matrix product, and every score of every draw comes from
+the same few lines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Floats = NDArray[np.float64]
+#: The parts of N inputs, such as (text,) or (question, context).
+Inputs = Sequence[tuple[str, ...]]
+#: N vectors, ragged: what is right of each row, or what a model says of it (see the kind's module).
+Vectors = Sequence[NDArray[np.floating[Any]]]
+
+#: Numbers of `resampled` that are in memory at once.
+CHUNK = 20_000_000
+#: Names of scores as text shows them; those that are not here lose their underscores.
+TITLES = {
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "mcc": "MCC",
+    "ece": "calibration error",
+    "spearman": "Spearman's rho",
+    "pearson": "Pearson's r",
+    "span_f1": "span F1",
+    "f1": "F1",
+    "f1_characters": "F1 of characters",
+    "exact_match_characters": "exact match without white space",
+}
+
+
+class Scoring(ABC):
+    """The scores of one kind of task.
+
+    Attributes:
+        names: of the scores; the first one decides (on dev, in comparisons, at promotion).
+        ranges: what each of them can be at all.
+        strata: parts that a label budget is counted in: the number of classes, or 1 where a budget is a number of rows.
+        stand_in: what answers where there is no model yet (`constant`), in words.
+    """
+
+    names: tuple[str, ...]
+    strata: int = 1
+    stand_in: str
+
+    @property
+    def main(self) -> str:
+        """The deciding score."""
+        return self.names[0]
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """From 0 to 1, unless a kind says otherwise."""
+        return dict.fromkeys(self.names, (0.0, 1.0))
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """K."""
+
+    @abstractmethod
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+
+    @abstractmethod
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Every score of sums (..., K), each (...)."""
+
+    @abstractmethod
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """N answers that look at no input: the best that one can say knowing the `targets` alone."""
+
+    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+        """Parts that are scored apart, from sums (K,): name -> `f1`, `rows` and what else the kind counts of it."""
+        return {}
+
+    def calibration(self, sums: Floats) -> list[dict[str, float]]:
+        """Rows, mean confidence and accuracy of every bin that holds rows, from sums (K,); empty where nothing claims
+        to be a probability."""
+        return []
+
+    def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64] | None:
+        """(C, C) counts, rows are the true labels, columns the guesses; None where a row has not exactly one label."""
+        return None
+
+    def total(self, fields: Inputs, targets: Vectors, answers: Vectors) -> Floats:
+        """Sums (K,) over all rows."""
+        return np.asarray(self.statistics(fields, targets, answers).sum(0), dtype=np.float64).ravel()
+
+    def score(self, fields: Inputs, targets: Vectors, answers: Vectors) -> dict[str, float]:
+        """Every score of N rows."""
+        return {name: float(value) for name, value in self.scores(self.total(fields, targets, answers)).items()}
+
+
+def title(name: str) -> str:
+    """A score's name as text shows it."""
+    return TITLES.get(name, name.replace("_", " "))
+
+
+def numbers(vectors: Vectors) -> NDArray[np.int64]:
+    """N vectors of length 1 -> (N,)."""
+    return np.fromiter((vector[0] for vector in vectors), dtype=np.int64, count=len(vectors))
+
+
+def ratio(above: Floats, below: Floats) -> Floats:
+    """above / below, and 0 where nothing was counted."""
+    return np.divide(above, below, out=np.zeros(np.broadcast_shapes(above.shape, below.shape)), where=below > 0)
+
+
+def f1(hits: Floats, guesses: Floats, truths: Floats) -> Floats:
+    """2 hits / (guesses + truths): the harmonic mean of precision and recall; 0 where there is neither."""
+    return 2 * hits / np.maximum(guesses + truths, 1)
+
+
+def macro(values: Floats, truths: Floats) -> Floats:
+    """(..., C) -> (...): the mean over the classes that occur among the true ones; 0 where there are none."""
+    occurs = truths > 0
+    return np.where(occurs, values, 0).sum(-1) / np.maximum(occurs.sum(-1), 1)
+
+
+def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Floats) -> dict[str, dict[str, float]]:
+    """Precision, recall, F1 and number of true ones of each of C classes, from their (C,) counts."""
+    columns = {
+        "precision": hits / np.maximum(guesses, 1),
+        "recall": hits / np.maximum(truths, 1),
+        "f1": f1(hits, guesses, truths),
+        "rows": truths,
+    }
+    return {
+        name: {column: float(values[place]) for column, values in columns.items()} for place, name in enumerate(names)
+    }
+
+
+def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
+    """Bootstrap draws of rows: for each matrix (N, K) the sums (R, K) of R draws of N rows with replacement.
+
+    All matrices get the same draws, so that differences between systems are paired.
+    """
+    rows = statistics[0].shape[0]
+    rng = np.random.default_rng(seed)
+    sums: list[list[Floats]] = [[] for _ in statistics]
+    step = max(1, CHUNK // rows)
+    for start in range(0, resamples, step):
+        weights = rng.multinomial(rows, np.full(rows, 1 / rows), size=min(step, resamples - start)).astype(np.float64)
+        for found, matrix in zip(sums, statistics, strict=True):
+            found.append((matrix.T @ weights.T).T)
+    return [np.concatenate(found) for found in sums]

@@ -1,0 +1,179 @@
+"""Scores where each row has exactly one label: classification of texts and pairs, and multiple choice.
+
+Targets are [number of the label], answers (C,) probabilities. In multiple choice every row has as many as it has
+choices, and a choice's number says nothing of it, so that there are neither classes nor a confusion matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, numbers, retrieval
+
+
+@dataclass(frozen=True)
+class Classification(Scoring):
+    """One of C labels a row.
+
+    The K = 3 C + 3 B columns: true positives, guesses and truths of each class; rows, summed confidence and hits of
+    each calibration bin. The guess is the most probable class, the confidence its probability; bins are of equal
+    width, each with its upper edge (Guo et al. 2017, section 2).
+
+    Attributes:
+        labels: C names.
+        bins: B.
+    """
+
+    labels: Sequence[str]
+    bins: int = 15
+
+    names = ("macro_f1", "accuracy", "micro_f1", "mcc", "ece")
+    stand_in = "most frequent class"
+
+    @property
+    def strata(self) -> int:  # type: ignore[override]
+        """Budgets count labels a class."""
+        return len(self.labels)
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """A correlation may be negative; `ece` is better when lower."""
+        return {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in self.names}
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 3 * (len(self.labels) + self.bins)
+
+    def parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+        """(..., K) -> the six blocks, (..., C) three times and (..., B) three times."""
+        c, b = len(self.labels), self.bins
+        first, second, third, fourth, fifth, sixth = np.split(sums, np.cumsum([c, c, c, b, b]), axis=-1)
+        return first, second, third, fourth, fifth, sixth
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+        labels = numbers(targets)
+        probabilities = np.asarray(answers).reshape(len(labels), len(self.labels))
+        guesses = probabilities.argmax(1)
+        confidence = probabilities.max(1).astype(np.float64)
+        correct = (guesses == labels).astype(np.float64)
+        c, b, one = len(self.labels), self.bins, np.ones(len(labels))
+        bins = 3 * c + binned(confidence, b)
+        columns = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
+        values = [correct, one, one, one, confidence, correct]
+        rows = np.tile(np.arange(len(labels)), len(columns))
+        return sparse.csr_array(
+            (np.concatenate(values), (rows, np.concatenate(columns))), shape=(len(labels), self.width)
+        )
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Every score of sums (..., K), each (...).
+
+        Macro F1 is the mean over the classes that occur among the true labels. MCC is Gorodkin's R_K (2004) for C
+        classes. ECE is sum_b n_b / n |accuracy_b - confidence_b| (Guo et al. 2017, equation 3).
+        """
+        hits, guesses, truths, _, confidence, correct = self.parts(sums)
+        n = truths.sum(-1)
+        right = hits.sum(-1)
+        accuracy = right / n
+        covariance = right * n - (guesses * truths).sum(-1)
+        spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1)))
+        return {
+            "macro_f1": macro(f1(hits, guesses, truths), truths),
+            "accuracy": accuracy,
+            # With one label a text, micro-averaged precision, recall and F1 are all the accuracy.
+            "micro_f1": accuracy,
+            "mcc": np.divide(covariance, spread, out=np.zeros_like(spread), where=spread > 0),
+            "ece": np.abs(correct - confidence).sum(-1) / n,
+        }
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The shares of the labels, so that the most frequent one wins."""
+        counts = np.bincount(numbers(targets), minlength=len(self.labels))
+        return [(counts / counts.sum()).astype(np.float32)] * len(targets)
+
+    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+        """Precision, recall, F1 and number of true rows of every label."""
+        hits, guesses, truths, *_ = self.parts(sums)
+        return retrieval(self.labels, hits, guesses, truths)
+
+    def calibration(self, sums: Floats) -> list[dict[str, float]]:
+        """The bins that hold rows."""
+        *_, rows, confidence, correct = self.parts(sums)
+        return bins_of(rows, confidence, correct)
+
+    def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64]:
+        """(C, C) counts."""
+        labels, classes = numbers(targets), len(self.labels)
+        guesses = np.asarray(answers).reshape(len(labels), classes).argmax(1)
+        return np.bincount(labels * classes + guesses, minlength=classes**2).reshape(classes, classes)
+
+
+@dataclass(frozen=True)
+class Choice(Scoring):
+    """One of a row's own choices.
+
+    The K = 1 + 3 B columns: rows; rows, summed confidence and hits of each calibration bin.
+    """
+
+    bins: int = 15
+
+    names = ("accuracy", "ece")
+    stand_in = "most frequent place"
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 1 + 3 * self.bins
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+        count, b = len(targets), self.bins
+        right = numbers(targets) == np.fromiter((answer.argmax() for answer in answers), np.int64, count)
+        confidence = np.fromiter((answer.max() for answer in answers), np.float64, count)
+        bins = 1 + binned(confidence, b)
+        columns = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
+        values = [np.ones(count), np.ones(count), confidence, right.astype(np.float64)]
+        rows = np.tile(np.arange(count), len(columns))
+        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(columns))), shape=(count, self.width))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Accuracy, and ECE as in a classification."""
+        n, (_, confidence, correct) = sums[..., 0], np.split(sums[..., 1:], 3, axis=-1)
+        return {"accuracy": correct.sum(-1) / n, "ece": np.abs(correct - confidence).sum(-1) / n}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """Always the choice at the place that is right most often."""
+        counts = np.bincount(numbers(targets))
+        return [(counts / counts.sum()).astype(np.float32)] * len(targets)
+
+    def calibration(self, sums: Floats) -> list[dict[str, float]]:
+        """The bins that hold rows."""
+        rows, confidence, correct = np.split(sums[1:], 3)
+        return bins_of(rows, confidence, correct)
+
+
+def binned(confidence: Floats, bins: int) -> NDArray[np.int64]:
+    """(N,) confidences -> the number of the bin that holds each."""
+    return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+
+
+def bins_of(rows: Floats, confidence: Floats, correct: Floats) -> list[dict[str, float]]:
+    """Edges, rows, mean confidence and accuracy of the bins that hold rows, from (B,) sums each."""
+    return [
+        {
+            "low": index / len(rows),
+            "high": (index + 1) / len(rows),
+            "rows": int(count),
+            "confidence": float(confidence[index] / count),
+            "accuracy": float(correct[index] / count),
+        }
+        for index, count in enumerate(rows)
+        if count
+    ]

@@ -1,0 +1,81 @@
+"""Scores where a row has any number of labels.
+
+Targets are the numbers of a row's labels (possibly none), answers (L,) independent probabilities; a label is given
+where its probability is at least one half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, retrieval
+
+#: The probability from which a label is given.
+THRESHOLD = 0.5
+
+
+@dataclass(frozen=True)
+class Multilabel(Scoring):
+    """The K = 3 L + 2 columns: true positives, guesses and truths of each label; rows whose labels are all right and
+    no others, rows.
+
+    Attributes:
+        labels: L names.
+    """
+
+    labels: Sequence[str]
+
+    names = ("micro_f1", "macro_f1", "subset_accuracy")
+    stand_in = "most frequent labels"
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 3 * len(self.labels) + 2
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+        truths = self._truths(targets)
+        guesses = np.asarray(answers).reshape(truths.shape) >= THRESHOLD
+        same = (truths == guesses).all(1)[:, None]
+        return sparse.csr_array(
+            np.concatenate([truths & guesses, guesses, truths, same, np.ones_like(same)], axis=1).astype(np.float64)
+        )
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Micro F1 counts every label of every row; macro F1 is the mean over the labels that occur among the true
+        ones; subset accuracy is the share of rows with exactly the right labels."""
+        hits, guesses, truths, (same, rows) = self._parts(sums)
+        return {
+            "micro_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
+            "macro_f1": macro(f1(hits, guesses, truths), truths),
+            "subset_accuracy": same / rows,
+        }
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The shares of the labels; where none has half of the rows, the most frequent one counts as given."""
+        shares = self._truths(targets).mean(0).astype(np.float32)
+        shares[shares.argmax()] = max(shares.max(), THRESHOLD)
+        return [shares] * len(targets)
+
+    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+        """Precision, recall, F1 and number of true rows of every label."""
+        hits, guesses, truths, _ = self._parts(sums)
+        return retrieval(self.labels, hits, guesses, truths)
+
+    def _truths(self, targets: Vectors) -> NDArray[np.bool_]:
+        """(N, L): whether a row has a label."""
+        found = np.zeros((len(targets), len(self.labels)), dtype=bool)
+        for row, target in enumerate(targets):
+            found[row, target.astype(np.int64)] = True
+        return found
+
+    def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
+        count = len(self.labels)
+        hits, guesses, truths, rest = np.split(sums, np.cumsum([count, count, count]), axis=-1)
+        return hits, guesses, truths, (rest[..., 0], rest[..., 1])

@@ -1,0 +1,67 @@
+"""Scores where a row's answer is a number: how alike two texts are.
+
+Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (equal values share their mean rank). The
+ranks are taken once, among all rows that `statistics` is given: a bootstrap draw or a slice keeps them, as an exact
+rank correlation is no function of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, stats
+
+from components.scoring.base import Floats, Inputs, Scoring, Vectors
+
+#: Below this share of the product of the two spreads a covariance is rounding.
+NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Similarity(Scoring):
+    """The K = 11 columns: 1; then x, y, x^2, y^2, xy of the values, and the same of the ranks, each less its mean
+    over all rows, which changes no correlation and keeps the sums small."""
+
+    names = ("spearman", "pearson")
+    stand_in = "mean value"
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Correlations."""
+        return dict.fromkeys(self.names, (-1.0, 1.0))
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 11
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+        count = len(targets)
+        x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
+        columns = [np.ones(count)]
+        for one, other in ((x, y), (stats.rankdata(x), stats.rankdata(y))):
+            a, b = one - one.mean(), other - other.mean()
+            columns += [a, b, a * a, b * b, a * b]
+        return sparse.csr_array(np.stack(columns, axis=1))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Correlations; 0 where one side does not vary."""
+        n = sums[..., 0]
+        return {"spearman": _correlation(n, sums[..., 6:]), "pearson": _correlation(n, sums[..., 1:6])}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The mean of the values."""
+        return [np.asarray([np.mean([target[0] for target in targets])], dtype=np.float32)] * len(targets)
+
+
+def _correlation(n: Floats, sums: Floats) -> Floats:
+    """Pearson's r from n and sums (..., 5) of x, y, x^2, y^2, xy."""
+    x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread_x, spread_y = n * xx - x * x, n * yy - y * y
+    varies = (spread_x > NOTHING * n * xx) & (spread_y > NOTHING * n * yy)
+    below = np.sqrt(np.where(varies, spread_x * spread_y, 1))
+    return np.clip(np.where(varies, (n * xy - x * y) / below, 0), -1, 1)

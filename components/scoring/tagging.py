@@ -1,0 +1,121 @@
+"""Scores where every unit of a row (a word) has a tag.
+
+Targets and answers are W tag numbers. Where the tags say spans (BIO, IOB1, IOBES), what counts is the spans: one is
+right if and only if its two ends and its type are (the strict definition, that of CoNLL-2002 and seqeval; see
+`components.scoring.spans`). Otherwise (parts of speech) every tag counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio, retrieval
+from components.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
+
+
+@dataclass(frozen=True)
+class Tagging(Scoring):
+    """The K = 3 C + 2 columns: right ones, guesses and truths of each class (a span type; without spans a tag); right
+    tags, tags.
+
+    Attributes:
+        labels: names of the tags.
+        scheme: None: read off the names.
+    """
+
+    labels: Sequence[str]
+    scheme: Scheme | None = None
+
+    stand_in = "most frequent tag"
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Spans first, where there are spans."""
+        if self.tags.scheme == "none":
+            return ("accuracy", "macro_f1")
+        return ("span_f1", "span_precision", "span_recall", "macro_f1", "accuracy")
+
+    @cached_property
+    def tags(self) -> Tags:
+        """What the names of the tags say."""
+        return read_tags(self.labels, scheme=self.scheme)
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """Names of the C classes."""
+        return self.labels if self.tags.scheme == "none" else self.tags.types
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 3 * len(self.parts) + 2
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K).
+
+        Raises:
+            ValueError: an answer has not one tag a unit.
+        """
+        lengths, given = (np.fromiter(map(len, values), np.int64, len(values)) for values in (targets, answers))
+        if not np.array_equal(lengths, given):
+            row = int(np.flatnonzero(lengths != given)[0])
+            raise ValueError(f"row {row}: {given[row]} tags for {lengths[row]} units")
+        truth, guess = _joined(targets), _joined(answers)
+        count, c = len(lengths), len(self.parts)
+        of_unit = np.repeat(np.arange(count), lengths)
+        right = truth == guess
+        if self.tags.scheme == "none":
+            hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
+        else:
+            true, found = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
+            same = np.isin(_keys(found, lengths, types=c), _keys(true, lengths, types=c))
+            hits = (found.rows[same], found.types[same])
+            guesses, truths = (found.rows, found.types), (true.rows, true.types)
+        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate((hits, guesses, truths))]
+        cells += [(of_unit[right], np.full(int(right.sum()), 3 * c)), (of_unit, np.full(len(of_unit), 3 * c + 1))]
+        rows, columns = (np.concatenate(part) for part in zip(*cells, strict=True))
+        return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, self.width))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Span F1, precision and recall count the spans of all types together; macro F1 is the mean over the types
+        (tags) that occur among the true ones; accuracy is the share of right tags."""
+        hits, guesses, truths = self._counts(sums)
+        found = {
+            "span_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
+            "span_precision": ratio(hits.sum(-1), guesses.sum(-1)),
+            "span_recall": ratio(hits.sum(-1), truths.sum(-1)),
+            "macro_f1": macro(f1(hits, guesses, truths), truths),
+            "accuracy": ratio(sums[..., -2], sums[..., -1]),
+        }
+        return {name: found[name] for name in self.names}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The most frequent tag at every unit."""
+        most = np.bincount(_joined(targets), minlength=1).argmax()
+        return [np.full(len(target), most, dtype=np.float32) for target in targets]
+
+    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+        """Precision, recall, F1 and number of true ones of every type (tag)."""
+        return retrieval(self.parts, *self._counts(sums))
+
+    def _counts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
+        hits, guesses, truths = np.split(sums[..., :-2], 3, axis=-1)
+        return hits, guesses, truths
+
+
+def _joined(values: Vectors) -> Integers:
+    """All rows one after the other."""
+    return np.concatenate([np.zeros(0), *values]).astype(np.int64)
+
+
+def _keys(spans: Spans, lengths: Integers, *, types: int) -> Integers:
+    """(S,) one number for each span of the N rows: equal if and only if row, ends and type are."""
+    longest = int(lengths.max(initial=0)) + 1
+    place = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
+    return (place * longest + spans.ends - spans.starts) * types + spans.types

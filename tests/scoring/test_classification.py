@@ -1,0 +1,125 @@
+"""One label a row: scores from sums over rows, against hand-computed values and against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from components.scoring import resampled
+from components.scoring.classification import Choice, Classification
+
+SCORING = Classification(["a", "b", "c"], bins=4)
+LABELS = np.asarray([[0], [0], [1], [1], [0]])
+PROBABILITIES = np.asarray(
+    [[0.75, 0.25, 0.0], [0.4, 0.6, 0.0], [0.0, 1.0, 0.0], [0.7, 0.2, 0.1], [0.9, 0.1, 0.0]], dtype=np.float32
+)
+FIELDS = [("",)] * 5
+
+
+def totals() -> np.ndarray:
+    return SCORING.total(FIELDS, LABELS, PROBABILITIES)
+
+
+def test_scores_by_hand() -> None:
+    # Guesses 0 1 1 0 0: class 0 has 2 hits, 3 guesses, 3 true; class 1 has 1, 2, 2; class 2 does not occur.
+    found = {name: float(value) for name, value in SCORING.scores(totals()).items()}
+    assert found["accuracy"] == found["micro_f1"] == pytest.approx(3 / 5)
+    assert found["macro_f1"] == pytest.approx((4 / 6 + 2 / 4) / 2)
+    # Two classes: (tp tn - fp fn) / sqrt(...) with tp 2, tn 1, fp 1, fn 1.
+    assert found["mcc"] == pytest.approx((2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2))
+    # Bins (0.5, 0.75]: 0.75 right, 0.6 wrong, 0.7 wrong; (0.75, 1]: 1.0 right, 0.9 right.
+    assert found["ece"] == pytest.approx((abs(1 - 2.05) + abs(2 - 1.9)) / 5)
+
+
+def test_calibration_curve_by_hand() -> None:
+    assert SCORING.calibration(totals()) == [
+        {"low": 0.5, "high": 0.75, "rows": 3, "confidence": pytest.approx(2.05 / 3), "accuracy": pytest.approx(1 / 3)},
+        {"low": 0.75, "high": 1.0, "rows": 2, "confidence": pytest.approx(0.95), "accuracy": 1.0},
+    ]
+
+
+def test_classes_by_hand() -> None:
+    assert SCORING.classes(totals()) == {
+        "a": {"precision": 2 / 3, "recall": 2 / 3, "f1": 4 / 6, "rows": 3},
+        "b": {"precision": 1 / 2, "recall": 1 / 2, "f1": 2 / 4, "rows": 2},
+        "c": {"precision": 0, "recall": 0, "f1": 0, "rows": 0},
+    }
+
+
+def test_confusion_has_true_labels_as_rows() -> None:
+    assert SCORING.confusion(LABELS, PROBABILITIES).tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_scores_agree_with_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 400)
+    probabilities = rng.dirichlet(np.ones(5), 400)
+    probabilities[np.arange(400), labels] += 0.3
+    probabilities = (probabilities / probabilities.sum(1, keepdims=True)).astype(np.float32)
+    guesses = probabilities.argmax(1)
+    scoring = Classification(list("abcde"))
+    sums = scoring.total([("",)] * 400, list(labels[:, None].astype(float)), list(probabilities))
+    found = scoring.scores(sums)
+    assert found["macro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="macro"))
+    assert found["micro_f1"] == pytest.approx(metrics.f1_score(labels, guesses, average="micro"))
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, guesses))
+    assert found["mcc"] == pytest.approx(metrics.matthews_corrcoef(labels, guesses))
+    expected = metrics.precision_recall_fscore_support(labels, guesses)
+    for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
+        np.testing.assert_allclose([entry[name] for entry in scoring.classes(sums).values()], values)
+
+
+def test_one_guess_for_all_has_no_correlation() -> None:
+    always = np.tile(np.asarray([[0.2, 0.8, 0.0]], dtype=np.float32), (5, 1))
+    assert SCORING.score(FIELDS, LABELS, always)["mcc"] == 0.0
+
+
+def test_the_stand_in_is_the_most_frequent_class() -> None:
+    answers = SCORING.constant(LABELS)
+    np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
+    assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
+
+
+def test_draws_are_paired_and_have_the_right_spread() -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, 500)
+    right = rng.random(500) < 0.8
+    probabilities = np.zeros((500, 2), dtype=np.float32)
+    probabilities[np.arange(500), np.where(right, labels, 1 - labels)] = 1
+    scoring = Classification(["a", "b"], bins=2)
+    rows = scoring.statistics([("",)] * 500, labels[:, None], probabilities)
+    one, other = resampled([rows, rows], resamples=2000)
+    assert one.shape == (2000, scoring.width) and np.array_equal(one, other)
+    drawn = scoring.scores(one)
+    assert tuple(drawn) == scoring.names
+    share = right.mean()
+    assert drawn["accuracy"].std() == pytest.approx(np.sqrt(share * (1 - share) / 500), rel=0.1)
+    assert drawn["accuracy"].mean() == pytest.approx(share, abs=0.002)
+    assert np.array_equal(resampled([rows], resamples=2000)[0], one), "the same seed draws the same rows"
+
+
+def test_draws_in_chunks_are_as_many_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.scoring.base.CHUNK", 12)
+    (drawn,) = resampled([SCORING.statistics(FIELDS, LABELS, PROBABILITIES)], resamples=7)
+    assert drawn.shape[0] == 7
+    assert SCORING.parts(drawn)[2].sum(-1).tolist() == [5.0] * 7, "every draw has as many rows as the test set"
+
+
+def test_choices_differ_from_row_to_row() -> None:
+    scoring = Choice(bins=4)
+    targets = [np.asarray([place]) for place in (2, 0, 1)]
+    answers = [np.asarray(row, dtype=np.float32) for row in ([0.1, 0.2, 0.7], [0.4, 0.6], [0.1, 0.8, 0.05, 0.05])]
+    sums = scoring.total([("why", "a", "b", "c"), ("why", "a", "b"), ("why", *"abcd")], targets, answers)
+    # Right, wrong, right; in bins (0.5, 0.75]: 0.7 and 0.6, one right; (0.75, 1]: 0.8, right.
+    found = scoring.scores(sums)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["ece"] == pytest.approx((abs(1 - 1.3) + abs(1 - 0.8)) / 3)
+    assert [entry["rows"] for entry in scoring.calibration(sums)] == [2, 1]
+    assert scoring.classes(sums) == {} and scoring.confusion(targets, answers) is None
+
+
+def test_the_stand_in_for_choices_is_a_place() -> None:
+    scoring = Choice()
+    targets = [np.asarray([place]) for place in (1, 1, 0)]
+    assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]

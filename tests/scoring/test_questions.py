@@ -1,0 +1,104 @@
+"""SQuAD's rules, by hand and against the official script's own arithmetic written out."""
+
+from __future__ import annotations
+
+import collections
+import re
+import string
+
+import numpy as np
+import pytest
+
+from components.scoring.questions import Questions, answer_scores, normalised
+
+SCORING = Questions()
+
+
+def official_f1(gold: str, found: str) -> float:
+    """evaluate-v2.0.py, compute_f1, line by line."""
+
+    def tokens(text: str) -> list[str]:
+        text = "".join(letter for letter in text.lower() if letter not in set(string.punctuation))
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+    gold_tokens, found_tokens = tokens(gold), tokens(found)
+    common = collections.Counter(gold_tokens) & collections.Counter(found_tokens)
+    same = sum(common.values())
+    if len(gold_tokens) == 0 or len(found_tokens) == 0:
+        return int(gold_tokens == found_tokens)
+    if same == 0:
+        return 0
+    precision, recall = same / len(found_tokens), same / len(gold_tokens)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def test_answers_are_normalised() -> None:
+    assert normalised("  The  Eiffel-Tower, (a) PARIS an") == "eiffeltower paris"
+    assert normalised("theatre") == "theatre", "an article is a word of its own"
+
+
+@pytest.mark.parametrize(
+    ("answer", "references", "expected"),
+    [
+        ("the Eiffel Tower", ["Eiffel Tower"], (1, 1, 1, 1)),
+        # Words tower of london / tower: 2 * 1 / (3 + 1). Characters 13 and 5, 5 shared.
+        ("Tower of London", ["tower"], (2 / 4, 0, 10 / 18, 0)),
+        ("cat", ["dog", "a black cat"], (2 / 3, 0, 6 / 11, 0)),
+        ("", [], (1, 1, 1, 1)),
+        ("something", [], (0, 0, 0, 0)),
+        ("", ["something"], (0, 0, 0, 0)),
+        # Nothing of the reference is left, so there is none.
+        ("", ["the"], (1, 1, 1, 1)),
+        ("an", ["the", "cat"], (0, 0, 0, 0)),
+        # Thai: one word without spaces; 5 characters of 8 are shared.
+        ("กรุงเทพ", ["กรุง เทพ"], (0, 0, 1, 1)),
+        ("กรุงเทพ", ["กรุงเทพมหานคร"], (0, 0, 14 / 20, 0)),
+    ],
+)
+def test_scores_by_hand(answer: str, references: list[str], expected: tuple[float, ...]) -> None:
+    assert answer_scores(answer, references) == pytest.approx(expected)
+
+
+def test_f1_is_that_of_the_official_script() -> None:
+    rng = np.random.default_rng(0)
+    words = ["the", "Cat", "sat.", "on", "a", "mat", "mat", "--", "cat!"]
+    for _ in range(300):
+        gold, found = (" ".join(rng.choice(words, size=rng.integers(0, 6))) for _ in range(2))
+        assert answer_scores(found, [gold])[0] == pytest.approx(official_f1(gold, found))
+
+
+CONTEXT = "Marie Curie was born in Warsaw in 1867."
+FIELDS = [("who", CONTEXT), ("where", CONTEXT), ("why", CONTEXT), ("how", CONTEXT)]
+# Two references; one; none; none.
+TARGETS = [np.asarray(places, dtype=float) for places in ([0, 11, 6, 11], [24, 30], [], [])]
+
+
+def answer(start: int, end: int) -> np.ndarray:
+    return np.asarray([start, end, 3.5, 1.0], dtype=np.float32)
+
+
+def test_offsets_and_parts() -> None:
+    answers = [answer(6, 11), answer(21, 30), answer(0, 0), answer(0, 5)]
+    # "Curie" is right; "in Warsaw" for "Warsaw": words 2/3, characters 12/14; none is right; "Marie" is wrong.
+    sums = SCORING.total(FIELDS, TARGETS, answers)
+    assert {name: float(value) for name, value in SCORING.scores(sums).items()} == {
+        "f1": pytest.approx((1 + 2 / 3 + 1 + 0) / 4),
+        "exact_match": pytest.approx(2 / 4),
+        "f1_characters": pytest.approx((1 + 12 / 14 + 1 + 0) / 4),
+        "exact_match_characters": pytest.approx(2 / 4),
+    }
+    parts = SCORING.classes(sums)
+    assert parts["answerable"] == {
+        "f1": pytest.approx((1 + 2 / 3) / 2),
+        "exact_match": 0.5,
+        "f1_characters": pytest.approx((1 + 12 / 14) / 2),
+        "exact_match_characters": 0.5,
+        "rows": 2,
+    }
+    assert (parts["unanswerable"]["f1"], parts["unanswerable"]["rows"]) == (0.5, 2)
+
+
+def test_the_stand_in_never_answers() -> None:
+    found = SCORING.score(FIELDS, TARGETS, SCORING.constant(TARGETS))
+    assert found["f1"] == found["exact_match"] == 0.5
+    assert "unanswerable" not in SCORING.classes(SCORING.total(FIELDS[:2], TARGETS[:2], SCORING.constant(TARGETS[:2])))

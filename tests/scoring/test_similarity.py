@@ -1,0 +1,60 @@
+"""Correlations from sums, by hand and against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from components.scoring import resampled
+from components.scoring.similarity import Similarity
+
+SCORING = Similarity()
+
+
+def column(values: list[float] | np.ndarray) -> list[np.ndarray]:
+    return [np.asarray([value]) for value in values]
+
+
+def score(targets: list[float] | np.ndarray, answers: list[float] | np.ndarray) -> dict[str, float]:
+    return SCORING.score([("", "")] * len(targets), column(targets), column(answers))
+
+
+def test_scores_by_hand() -> None:
+    found = score([1, 2, 3, 4], [1, 4, 9, 100])
+    assert found["spearman"] == pytest.approx(1.0)
+    # Deviations -1.5 -0.5 0.5 1.5 and -27.5 -24.5 -19.5 71.5.
+    covariance = 1.5 * 27.5 + 0.5 * 24.5 - 0.5 * 19.5 + 1.5 * 71.5
+    assert found["pearson"] == pytest.approx(covariance / np.sqrt(5 * (27.5**2 + 24.5**2 + 19.5**2 + 71.5**2)))
+    assert score([1, 2, 3], [3, 2, 1]) == {"spearman": pytest.approx(-1), "pearson": pytest.approx(-1)}
+
+
+def test_scores_agree_with_scipy_where_values_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, 300) + 1000.0
+    y = np.round(x + rng.normal(0, 2, 300), 1)
+    found = score(x, y)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic)
+
+
+def test_an_answer_that_never_varies_correlates_with_nothing() -> None:
+    targets = column([1.0, 2.0, 4.0])
+    answers = SCORING.constant(targets)
+    assert answers[0].tolist() == pytest.approx([7 / 3])
+    assert SCORING.score([("", "")] * 3, targets, answers) == {"spearman": 0.0, "pearson": 0.0}
+
+
+def test_draws_keep_the_ranks_of_all_rows() -> None:
+    x, y = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0]), np.asarray([2.0, 1.0, 4.0, 3.0, 9.0])
+    matrix = SCORING.statistics([("", "")] * 5, column(x), column(y))
+    (drawn,) = resampled([matrix], resamples=50)
+    rng = np.random.default_rng(0)
+    weights = rng.multinomial(5, np.full(5, 0.2), size=50)
+    for sums, weight in zip(drawn, weights, strict=True):
+        chosen = np.repeat(np.arange(5), weight)
+        found = SCORING.scores(sums)
+        for name, values in (("pearson", (x, y)), ("spearman", (stats.rankdata(x), stats.rankdata(y)))):
+            a, b = (side[chosen] for side in values)
+            expected = np.corrcoef(a, b)[0, 1] if a.std() and b.std() else 0.0
+            assert float(found[name]) == pytest.approx(expected)

@@ -1,0 +1,161 @@
+"""Spans by the strict definition, against values by hand and against regular expressions over every short sequence."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from components.scoring.spans import OUTSIDE, read_tags
+from components.scoring.tagging import Tagging
+
+BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+IOBES = ["O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES")]
+Found = set[tuple[int, int, str]]
+
+
+def spans(labels: list[str], *rows: list[str], scheme: str | None = None) -> list[Found]:
+    """The spans of each row as (start, end, type)."""
+    tags = read_tags(labels, scheme=scheme)
+    numbers = np.asarray([labels.index(tag) for row in rows for tag in row], dtype=np.int64)
+    found = tags.spans(numbers, np.asarray([len(row) for row in rows]))
+    by_row: list[Found] = [set() for _ in rows]
+    for row, start, end, kind in zip(found.rows, found.starts, found.ends, found.types, strict=True):
+        by_row[row].add((int(start), int(end), tags.types[kind]))
+    return by_row
+
+
+def by_expression(pattern: str) -> Callable[[tuple[str, ...]], Found]:
+    """The spans of a row as the matches of a regular expression over its tags, of each type in turn."""
+
+    def find(row: tuple[str, ...]) -> Found:
+        found = set()
+        for kind in "XY":
+            # One letter a tag: of this type as it is, of the other in small letters.
+            line = "".join("o" if tag == OUTSIDE else tag[0] if tag[2] == kind else tag[0].lower() for tag in row)
+            found |= {(match.start(), match.end(), kind) for match in re.finditer(pattern, line)}
+        return found
+
+    return find
+
+
+def iob1(row: tuple[str, ...]) -> Found:
+    """I+ where nothing of the type stands before; B where it does. A B that separates nothing begins no span."""
+    found = set()
+    start = None
+    for place, tag in enumerate((*row, OUTSIDE)):
+        before = row[place - 1] if place else OUTSIDE
+        same = tag[2:] == before[2:] and OUTSIDE not in (tag, before)
+        if start is not None and not (tag[0] == "I" and same):
+            if not (before[0] == "B" and tag[0] == "B" and not same):
+                found.add((start, place, before[2:]))
+            start = None
+        if start is None and ((tag[0] == "I") or (tag[0] == "B" and same)):
+            start = place
+    return found
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "expected", "longest"),
+    [
+        (BIO, "BIO", by_expression("BI*"), 5),
+        (BIO, "IOB1", iob1, 5),
+        (IOBES, "IOBES", by_expression("S|BI*E"), 4),
+    ],
+)
+def test_every_short_sequence(labels: list[str], scheme: str, expected: Callable, longest: int) -> None:
+    rows = [row for length in range(longest + 1) for row in itertools.product(labels, repeat=length)]
+    for row, found in zip(rows, spans(labels, *map(list, rows), scheme=scheme), strict=True):
+        assert found == expected(row), row
+
+
+def test_bilou_is_iobes_by_other_letters() -> None:
+    labels = ["O", "B-X", "I-X", "L-X", "U-X"]
+    assert spans(labels, ["B-X", "I-X", "L-X", "U-X", "B-X", "O"]) == [{(0, 3, "X"), (3, 4, "X")}]
+
+
+def test_a_span_does_not_go_over_the_end_of_a_row() -> None:
+    assert spans(BIO, ["O", "B-X"], ["I-X", "O"], [], ["B-X", "I-X"]) == [
+        {(1, 2, "X")},
+        set(),
+        set(),
+        {(0, 2, "X")},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        (["B-LOC", "I-LOC", "O"], "BIO"),
+        (["I-LOC", "O"], "IOB1"),
+        (["B-LOC", "O", "S-LOC"], "IOBES"),
+        (["NOUN", "VERB"], "none"),
+        (["B-", "NN", "-LRB-"], "none"),
+        (["O"], "none"),
+        (["B-LOC", "NOUN"], "none"),
+    ],
+)
+def test_the_scheme_is_read_off_the_names(labels: list[str], scheme: str) -> None:
+    assert read_tags(labels).scheme == scheme
+
+
+def test_types_may_hold_hyphens() -> None:
+    assert read_tags(["O", "B-creative-work", "I-creative-work"]).types == ["creative-work"]
+
+
+def tagged(labels: list[str], *rows: str) -> list[np.ndarray]:
+    return [np.asarray([labels.index(tag) for tag in row.split()], dtype=np.float32) for row in rows]
+
+
+def test_scores_by_hand() -> None:
+    scoring = Tagging(BIO)
+    targets = tagged(BIO, "B-X I-X O B-Y", "O B-X", "B-Y O")
+    answers = tagged(BIO, "B-X I-X O B-X", "O B-X", "I-Y O")
+    # True: X(0,2) Y(3,4) X(1,2) Y(0,1); found: X(0,2) X(3,4) X(1,2); a lone I-Y is no span. Two are right.
+    sums = scoring.total([()] * 3, targets, answers)
+    assert {name: float(value) for name, value in scoring.scores(sums).items()} == {
+        "span_f1": pytest.approx(4 / 7),
+        "span_precision": pytest.approx(2 / 3),
+        "span_recall": pytest.approx(2 / 4),
+        "macro_f1": pytest.approx((4 / 5 + 0) / 2),
+        "accuracy": pytest.approx(6 / 8),
+    }
+    assert scoring.main == "span_f1"
+    assert scoring.classes(sums) == {
+        "X": {"precision": 2 / 3, "recall": 1.0, "f1": 0.8, "rows": 2.0},
+        "Y": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "rows": 2.0},
+    }
+
+
+def test_an_end_that_is_wrong_is_a_span_that_is_wrong() -> None:
+    scoring = Tagging(BIO)
+    found = scoring.score([()], tagged(BIO, "B-X I-X O"), tagged(BIO, "B-X I-X I-X"))
+    assert (found["span_f1"], found["accuracy"]) == (0.0, pytest.approx(2 / 3))
+    assert scoring.score([()], tagged(BIO, "O O"), tagged(BIO, "O O"))["span_f1"] == 0.0, "there is nothing to find"
+
+
+def test_parts_of_speech_count_tag_by_tag() -> None:
+    labels = ["ADJ", "NOUN", "VERB"]
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 90)
+    guess = np.where(rng.random(90) < 0.7, truth, rng.integers(0, 3, 90))
+    scoring = Tagging(labels)
+    cut = [30, 31, 60]
+    found = scoring.score([()] * 4, np.split(truth.astype(float), cut), np.split(guess.astype(float), cut))
+    assert scoring.names == tuple(found) == ("accuracy", "macro_f1")
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
+    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
+
+
+def test_the_stand_in_is_the_most_frequent_tag() -> None:
+    targets = tagged(BIO, "O O B-X", "O")
+    assert [answer.tolist() for answer in Tagging(BIO).constant(targets)] == [[0, 0, 0], [0]]
+
+
+def test_an_answer_of_another_length_is_a_defect() -> None:
+    with pytest.raises(ValueError, match="row 1: 1 tags for 2 units"):
+        Tagging(BIO).score([()] * 2, tagged(BIO, "O", "O O"), tagged(BIO, "O", "O"))
