@@ -1,0 +1,193 @@
+"""Linear-chain conditional random field: the tags of a sequence are scored together, each with its neighbour.
+
+Lafferty, McCallum and Pereira 2001; on top of a neural network as in Lample et al. 2016 (section 2.2):
+
+    s(x, y) = a[y_1] + sum_t x[t, y_t] + sum_t A[y_{t-1}, y_t] + b[y_T]        p(y | x) = exp(s(x, y)) / Z(x)
+
+Z by the forward algorithm in the log domain, the best y by Viterbi; both go once over the time, all rows at a time. The
+sums over exponentials are matrix products in float64: a score may lie 700 nats below the best one before it is lost,
+which float32 would allow for 88.
+
+Shape suffixes: B rows, T places, C tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+#: Score of an illegal step while decoding: far below all that is learned, but finite, so that where no sequence of some
+#: length is legal (tags B and E alone, an odd length) the one with the fewest illegal steps is found.
+ILLEGAL = -1e9
+SPAN_TAG = re.compile("[BIES]-.+", re.DOTALL)
+#: Behind the last place of a row that is shorter than the others.
+PADDING = -1
+
+
+@dataclass(frozen=True)
+class Legal:
+    """What may follow what.
+
+    Attributes:
+        start: (C,) bool, tags that may be the first.
+        step: (C, C) bool, [i, j]: whether j may follow i.
+        end: (C,) bool, tags that may be the last.
+    """
+
+    start: Tensor
+    step: Tensor
+    end: Tensor
+
+
+def legal_transitions(tags: Sequence[str]) -> Legal:
+    """What the scheme of the tags allows; the tags themselves say which it is.
+
+    Tags of spans are "O" and a prefix with the span's type ("B-LOC"). With B and I alone they are BIO (IOB2): an I goes
+    on with a B or I of its type. With E or S among them they are IOBES (also called BILOU, BMES): a span is S alone, or
+    B, any number of I, and E, of one type. Anything else, such as parts of speech, has no scheme and all is allowed.
+
+    Args:
+        tags: C names.
+    """
+    split = [("O", "") if tag == "O" else (tag[:1], tag[2:]) for tag in tags]
+    prefixes = {prefix for prefix, _ in split}
+    count = len(tags)
+    if prefixes == {"O"} or not all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in tags):
+        every = torch.ones(count, dtype=torch.bool)
+        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
+    closed = bool(prefixes & set("ES"))
+
+    def allowed(before: tuple[str, str], after: tuple[str, str]) -> bool:
+        inside = before[0] in ("B", "I") and after[0] in ("I", "E") and before[1] == after[1]
+        opens = after[0] in ("O", "B", "S")
+        return inside or (opens and (not closed or before[0] in ("O", "E", "S")))
+
+    outside = ("O", "")
+    return Legal(
+        torch.tensor([allowed(outside, tag) for tag in split]),
+        torch.tensor([[allowed(before, after) for after in split] for before in split]),
+        torch.tensor([allowed(tag, outside) for tag in split]),
+    )
+
+
+class LinearChainCRF(nn.Module):
+    """Transition scores A (C, C), start scores a and end scores b (C,), learned; the x come from elsewhere.
+
+    All scores begin at zero: an untrained layer is a softmax over the tags at each place.
+
+    Args:
+        tags: C.
+        legal: what decoding keeps to; None allows everything.
+        constrained: sequences that are not legal have probability zero in training, too, so that nothing is learned
+            about what decoding would not choose anyway; the likelihood of tags that break the scheme is then 0.
+    """
+
+    start_legal: Tensor
+    step_legal: Tensor
+    end_legal: Tensor
+
+    def __init__(self, tags: int, *, legal: Legal | None = None, constrained: bool = False) -> None:
+        super().__init__()
+        self.tags = tags
+        self.constrained = constrained
+        self.start = nn.Parameter(torch.zeros(tags))
+        self.transition = nn.Parameter(torch.zeros(tags, tags))
+        self.end = nn.Parameter(torch.zeros(tags))
+        every = torch.ones(tags, dtype=torch.bool)
+        legal = legal or Legal(every, torch.ones(tags, tags, dtype=torch.bool), every.clone())
+        # Derived from the tags' names, so they are not stored with the weights.
+        self.register_buffer("start_legal", legal.start, persistent=False)
+        self.register_buffer("step_legal", legal.step, persistent=False)
+        self.register_buffer("end_legal", legal.end, persistent=False)
+
+    def log_likelihood(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
+        """log p(y | x) of every row.
+
+        Args:
+            emissions: (B, T, C) x; what stands behind a row's length does not count, unless it is not a number.
+            tags: (B, T) int64; behind a row's length any number.
+            lengths: (B,) int64, 1 or more.
+
+        Returns:
+            (B,) float64.
+        """
+        return self.score(emissions, tags, lengths) - self.log_partition(emissions, lengths)
+
+    def score(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
+        """s(x, y) of every row, (B,) float64; arguments as of `log_likelihood`."""
+        start_C, step_CC, end_C = self._scores(-torch.inf if self.constrained else 0.0)
+        inside_BT = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
+        tags = tags.masked_fill(~inside_BT, 0)
+        chosen_BT = emissions.double().gather(2, tags.unsqueeze(2)).squeeze(2)
+        steps_BT = step_CC[tags[:, :-1], tags[:, 1:]]
+        last_B = tags.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
+        return (
+            start_C[tags[:, 0]]
+            + chosen_BT.masked_fill(~inside_BT, 0).sum(1)
+            + steps_BT.masked_fill(~inside_BT[:, 1:], 0).sum(1)
+            + end_C[last_B]
+        )
+
+    def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """log Z(x), (B,) float64: over all sequences, or the legal ones of a constrained layer."""
+        start_C, step_CC, end_C = self._scores(-torch.inf if self.constrained else 0.0)
+        x_BTC = emissions.double()
+        # One factor for the whole matrix is taken out, so that no exponential overflows.
+        largest = step_CC.detach().amax()
+        weights_CC = (step_CC - largest).exp()
+        tiny = torch.finfo(torch.float64).tiny
+        alpha_BC = start_C + x_BTC[:, 0]
+        for place in range(1, x_BTC.shape[1]):
+            best_B1 = alpha_BC.detach().amax(1, keepdim=True)
+            sums_BC = (alpha_BC - best_B1).exp() @ weights_CC
+            # What cannot be reached keeps a logarithm, 708 nats below the rest, and with it a gradient (of zero).
+            ahead_BC = sums_BC.clamp_min(tiny).log() + best_B1 + largest + x_BTC[:, place]
+            alpha_BC = torch.where((place < lengths)[:, None], ahead_BC, alpha_BC)
+        return (alpha_BC + end_C).logsumexp(1)
+
+    def marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """p(y_t = j | x), (B, T, C) float64, zero behind a row's length: the gradient of log Z by the emissions."""
+        with torch.enable_grad():
+            x_BTC = emissions.detach().double().requires_grad_()
+            (found_BTC,) = torch.autograd.grad(self.log_partition(x_BTC, lengths).sum(), x_BTC)
+        return found_BTC
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """The best legal tags by Viterbi, (B, T) int64, `PADDING` behind a row's length; arguments as above."""
+        start_C, step_CC, end_C = self._scores(ILLEGAL)
+        x_BTC = emissions.double()
+        best_BC = start_C + x_BTC[:, 0]
+        own_1C = torch.arange(self.tags, device=x_BTC.device).unsqueeze(0)
+        came_from: list[Tensor] = []
+        for place in range(1, x_BTC.shape[1]):
+            # [b, j, i]: by i to j. The last dimension is the one to search, which is the fastest way round.
+            scores_BC, from_BC = (best_BC.unsqueeze(1) + step_CC.t()).max(2)
+            going_B1 = (place < lengths)[:, None]
+            best_BC = torch.where(going_B1, scores_BC + x_BTC[:, place], best_BC)
+            came_from.append(torch.where(going_B1, from_BC, own_1C))
+        tag_B1 = (best_BC + end_C).argmax(1, keepdim=True)
+        path = [tag_B1]
+        for from_BC in reversed(came_from):
+            tag_B1 = from_BC.gather(1, tag_B1)
+            path.append(tag_B1)
+        found_BT = torch.cat(path[::-1], 1)
+        inside_BT = torch.arange(x_BTC.shape[1], device=x_BTC.device) < lengths[:, None]
+        return found_BT.masked_fill(~inside_BT, PADDING)
+
+    def _scores(self, illegal: float) -> tuple[Tensor, Tensor, Tensor]:
+        """a, A and b in float64, with `illegal` added where they are so."""
+        return (
+            self.start.double() + illegal_where(~self.start_legal, illegal),
+            self.transition.double() + illegal_where(~self.step_legal, illegal),
+            self.end.double() + illegal_where(~self.end_legal, illegal),
+        )
+
+
+def illegal_where(broken: Tensor, illegal: float) -> Tensor:
+    """`illegal` where `broken` is true, else 0; float64."""
+    return torch.zeros(broken.shape, dtype=torch.float64, device=broken.device).masked_fill(broken, illegal)

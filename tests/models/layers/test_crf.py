@@ -1,0 +1,205 @@
+"""The CRF against every path written out: partition function, marginals, best path, what is legal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.models.layers.crf import PADDING, Legal, LinearChainCRF, legal_transitions
+
+BIO = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
+IOBES = ["B-X", "E-X", "I-X", "O", "S-X"]
+LENGTHS = torch.tensor([4, 1, 3])
+
+
+def drawn(tags: int, *, legal: Legal | None = None, constrained: bool = False, seed: int = 0) -> LinearChainCRF:
+    torch.manual_seed(seed)
+    layer = LinearChainCRF(tags, legal=legal, constrained=constrained)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    return layer
+
+
+def paths(layer: LinearChainCRF, x_TC: Tensor, *, legal: Legal | None = None) -> dict[tuple[int, ...], float]:
+    """Every (legal) sequence with its score, added up one by one."""
+    start, transition, end = (part.tolist() for part in (layer.start, layer.transition, layer.end))
+    found = {}
+    for path in itertools.product(range(layer.tags), repeat=len(x_TC)):
+        if legal is not None and not is_legal(legal, path):
+            continue
+        score = start[path[0]] + end[path[-1]] + sum(float(x_TC[place, tag]) for place, tag in enumerate(path))
+        found[path] = score + sum(transition[before][after] for before, after in itertools.pairwise(path))
+    return found
+
+
+def is_legal(legal: Legal, path: tuple[int, ...]) -> bool:
+    steps = all(bool(legal.step[before, after]) for before, after in itertools.pairwise(path))
+    return bool(legal.start[path[0]]) and bool(legal.end[path[-1]]) and steps
+
+
+def test_one_place_and_two_tags_by_hand() -> None:
+    layer = LinearChainCRF(2)
+    with torch.no_grad():
+        layer.start.copy_(torch.tensor([1.0, 0.0]))
+        layer.end.copy_(torch.tensor([0.0, 2.0]))
+    x = torch.tensor([[[0.5, 0.25]]])
+    lengths = torch.tensor([1])
+    assert layer.log_partition(x, lengths).item() == pytest.approx(math.log(math.exp(1.5) + math.exp(2.25)), abs=1e-12)
+    assert layer.score(x, torch.tensor([[1]]), lengths).item() == 2.25
+    assert layer.decode(x, lengths).tolist() == [[1]]
+
+
+def test_two_places_by_hand() -> None:
+    layer = LinearChainCRF(2)
+    with torch.no_grad():
+        layer.transition.copy_(torch.tensor([[0.0, 3.0], [0.0, 0.0]]))
+    x = torch.zeros(1, 2, 2)
+    # Paths 00, 10 and 11 score 0, path 01 scores 3.
+    assert layer.log_partition(x, torch.tensor([2])).item() == pytest.approx(math.log(3 + math.exp(3)), abs=1e-12)
+    likelihood = layer.log_likelihood(x, torch.tensor([[0, 1]]), torch.tensor([2]))
+    assert likelihood.item() == pytest.approx(3 - math.log(3 + math.exp(3)), abs=1e-12)
+    assert layer.decode(x, torch.tensor([2])).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ragged_rows_equal_all_paths_written_out(seed: int) -> None:
+    layer = drawn(4, seed=seed)
+    x = 3 * torch.randn(3, 4, 4)
+    tags = torch.randint(4, (3, 4))
+    found = layer.log_partition(x, LENGTHS)
+    likelihood = layer.log_likelihood(x, tags, LENGTHS)
+    marginals = layer.marginals(x, LENGTHS)
+    decoded = layer.decode(x, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        scored = paths(layer, x[row, :length])
+        total = torch.tensor(list(scored.values()), dtype=torch.float64).logsumexp(0).item()
+        assert found[row].item() == pytest.approx(total, abs=1e-6)
+        gold = tuple(tags[row, :length].tolist())
+        assert likelihood[row].item() == pytest.approx(scored[gold] - total, abs=1e-6)
+        best = max(scored, key=lambda path: scored[path])
+        assert decoded[row].tolist() == [*best, *[PADDING] * (4 - length)]
+        for place in range(4):
+            for tag in range(4):
+                share = sum(math.exp(score - total) for path, score in scored.items() if path[place:][:1] == (tag,))
+                assert marginals[row, place, tag].item() == pytest.approx(share, abs=1e-6)
+
+
+def test_padding_has_no_influence() -> None:
+    layer = drawn(3)
+    x = torch.randn(2, 5, 3)
+    tags = torch.randint(3, (2, 5))
+    lengths = torch.tensor([2, 5])
+    other, other_tags = x.clone(), tags.clone()
+    other[0, 2:], other_tags[0, 2:] = 1e4, PADDING
+    for first, second in (
+        (layer.log_likelihood(x, tags, lengths), layer.log_likelihood(other, other_tags, lengths)),
+        (layer.decode(x, lengths), layer.decode(other, lengths)),
+    ):
+        assert torch.equal(first, second)
+    alone = layer.log_likelihood(x[:1, :2], tags[:1, :2], lengths[:1])
+    assert alone.item() == pytest.approx(layer.log_likelihood(x, tags, lengths)[0].item(), abs=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    layer = drawn(3, legal=legal_transitions(["B-X", "I-X", "O"]), constrained=True)
+    x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    tags, lengths = torch.tensor([[0, 1, 2], [2, 0, 0]]), torch.tensor([3, 2])
+    layer.double()
+    assert torch.autograd.gradcheck(lambda *_: layer.log_likelihood(x, tags, lengths), (x, *layer.parameters()))
+
+
+@pytest.mark.parametrize("tags", [BIO, IOBES])
+@pytest.mark.parametrize("seed", range(3))
+def test_decoding_is_the_best_legal_path(tags: list[str], seed: int) -> None:
+    legal = legal_transitions(tags)
+    layer = drawn(5, legal=legal, seed=seed)
+    x = 5 * torch.randn(3, 4, 5)
+    decoded = layer.decode(x, LENGTHS)
+    broken = 0
+    for row, length in enumerate(LENGTHS.tolist()):
+        scored = paths(layer, x[row, :length], legal=legal)
+        best = max(scored, key=lambda path: scored[path])
+        assert decoded[row, :length].tolist() == list(best)
+        everything = paths(layer, x[row, :length])
+        broken += max(everything, key=lambda path: everything[path]) != best
+    if seed == 0:
+        assert broken, "no row whose best path is illegal: the constraint was not put to the test"
+
+
+def test_constrained_training_counts_legal_paths_only() -> None:
+    legal = legal_transitions(BIO)
+    layer = drawn(5, legal=legal, constrained=True)
+    x = torch.randn(1, 3, 5)
+    lengths = torch.tensor([3])
+    scored = paths(layer, x[0], legal=legal)
+    total = torch.tensor(list(scored.values()), dtype=torch.float64).logsumexp(0).item()
+    assert layer.log_partition(x, lengths).item() == pytest.approx(total, abs=1e-6)
+    assert layer.log_likelihood(x, torch.tensor([[4, 2, 4]]), lengths).item() == -math.inf
+    layer.log_likelihood(x, torch.tensor([[0, 2, 4]]), lengths).sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all()
+
+
+def test_legal_steps_of_bio() -> None:
+    legal = legal_transitions(BIO)
+    assert [BIO[tag] for tag in range(5) if legal.start[tag]] == ["B-LOC", "B-PER", "O"]
+    assert legal.end.all()
+    after = {before: {BIO[tag] for tag in range(5) if legal.step[row, tag]} for row, before in enumerate(BIO)}
+    opens = {"B-LOC", "B-PER", "O"}
+    assert after == {
+        "B-LOC": opens | {"I-LOC"},
+        "I-LOC": opens | {"I-LOC"},
+        "B-PER": opens | {"I-PER"},
+        "I-PER": opens | {"I-PER"},
+        "O": opens,
+    }
+
+
+def test_legal_steps_of_iobes() -> None:
+    legal = legal_transitions(IOBES)
+    after = {before: {IOBES[tag] for tag in range(5) if legal.step[row, tag]} for row, before in enumerate(IOBES)}
+    opens = {"O", "B-X", "S-X"}
+    assert after == {"B-X": {"I-X", "E-X"}, "I-X": {"I-X", "E-X"}, "E-X": opens, "S-X": opens, "O": opens}
+    assert {IOBES[tag] for tag in range(5) if legal.start[tag]} == opens
+    assert {IOBES[tag] for tag in range(5) if legal.end[tag]} == {"O", "E-X", "S-X"}
+
+
+@pytest.mark.parametrize("tags", [["NOUN", "VERB", "X"], ["B", "I", "O"], ["O"], ["B-", "O"], ["Q-LOC", "O"]])
+def test_tags_without_a_scheme_may_follow_each_other(tags: list[str]) -> None:
+    legal = legal_transitions(tags)
+    assert legal.start.all() and legal.step.all() and legal.end.all()
+
+
+def test_a_length_without_a_legal_sequence_gets_the_one_with_the_fewest_breaks() -> None:
+    tags = ["B-X", "E-X"]
+    layer = LinearChainCRF(2, legal=legal_transitions(tags))
+    x = torch.zeros(1, 3, 2)
+    x[0, :, 0] = 1.0
+    # B E B: only the end is broken; B B B would break two steps and the end.
+    assert layer.decode(x, torch.tensor([3])).tolist() == [[0, 1, 0]]
+
+
+def test_scores_far_apart_stay_exact() -> None:
+    layer = LinearChainCRF(3)
+    x = torch.zeros(1, 3, 3)
+    x[0, 0] = torch.tensor([300.0, 0.0, -300.0])
+    with torch.no_grad():
+        # Only tag 2, which lies 600 nats below, leads on to tag 1.
+        layer.transition[:2, 1] = -2000.0
+        layer.transition[:, 0] = layer.transition[:, 2] = -2000.0
+    assert layer.log_partition(x[:, :2], torch.tensor([2])).item() == pytest.approx(-300.0, abs=1e-9)
+
+
+def test_half_precision_emissions_under_autocast() -> None:
+    layer = drawn(3)
+    x = torch.randn(2, 4, 3).bfloat16()
+    lengths = torch.tensor([4, 2])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = layer.log_partition(x, lengths)
+    assert inside.dtype == torch.float64
+    assert torch.equal(inside, layer.log_partition(x, lengths))
