@@ -1,0 +1,129 @@
+"""Words as they are given, each as its own pieces, for every kind of vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from components.config import TokenizerSettings
+from components.tokenization import KINDS, Tokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import UNK
+from components.tokenization.train import fit
+from components.tokenization.words import WordPieces, encode_words
+
+MakeTokenizer = Callable[..., Tokenizer]
+
+TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names", "ผมกินข้าวที่บ้าน"] * 3
+SMALL = TokenizerSettings.model_validate(
+    {
+        "wordpiece": {"vocabulary": 90},
+        "word": {"vocabulary": 16, "min_frequency": 3},
+        "char": {"min_frequency": 1},
+        "bpe": {"vocabulary": 300},
+        "unigram": {"vocabulary": 45},
+    }
+)
+THAI = ["ผม", "กิน", "ข้าว", "API", "ที่", "บ้าน"]
+
+
+def fitted(kind: str, segmenter: str = "none") -> Tokenizer:
+    segmentation = Segmentation(segmenter)
+    texts = [segmentation.spaced(text) for text in TEXTS] if kind != "bpe" else TEXTS
+    return fit(texts, kind=kind, settings=SMALL, segmentation=segmentation)
+
+
+def pieces(tokenizer: Tokenizer, found: WordPieces) -> list[str]:
+    return [tokenizer.spelling(int(id_)) for id_ in found.ids]
+
+
+def words(tokenizer: Tokenizer, found: WordPieces) -> list[list[str]]:
+    spelled = pieces(tokenizer, found)
+    return [spelled[first : last + 1] for first, last in found.spans.tolist()]
+
+
+def test_wordpiece_cuts_each_word_by_itself(make: MakeTokenizer) -> None:
+    tokenizer = make("wordpiece", ["new", "##er", "york", "-", "."])
+    (found,) = encode_words(tokenizer, [["Newer", "New-York", "x", "."]])
+    assert words(tokenizer, found) == [["new", "##er"], ["new", "-", "york"], ["[UNK]"], ["."]]
+    assert found.spans.tolist() == [[0, 1], [2, 4], [5, 5], [6, 6]]
+
+
+def test_a_space_between_words_is_a_piece_of_characters(make: MakeTokenizer) -> None:
+    tokenizer = make("char", ["a", "b", " "])
+    found, empty = encode_words(tokenizer, [["ab", "b", "a c"], []])
+    assert found.ids.tolist() == [5, 6, 7, 6, 7, 5, 7, UNK]
+    assert found.spans.tolist() == [[0, 1], [3, 3], [5, 7]]
+    assert empty.ids.tolist() == [] and empty.spans.shape == (0, 2)
+
+
+def test_byte_pairs_take_the_space_before_each_word() -> None:
+    tokenizer = fitted("bpe")
+    (found,) = encode_words(tokenizer, [["the", "name", ",", "the"]])
+    assert ["".join(word) for word in words(tokenizer, found)] == ["Ġthe", "Ġname", "Ġ,", "Ġthe"]
+    assert tokenizer.decode(found.ids.tolist()) == " the name , the"
+    # In running text the same word has the same pieces.
+    running = tokenizer.encode_batch(["a name"])[0].tolist()
+    assert (
+        running[-len(found.ids[slice(*found.spans[1])]) - 1 :]
+        == found.ids[found.spans[1, 0] : found.spans[1, 1] + 1].tolist()
+    )
+
+
+def test_unigram_words_are_marked() -> None:
+    tokenizer = fitted("unigram")
+    (found,) = encode_words(tokenizer, [["the", "name", "the"]])
+    first, name, last = words(tokenizer, found)
+    assert "".join(first) == "\u2581the" and "".join(name) == "\u2581name"
+    assert first == last
+    assert tokenizer.encode_batch(["the name the"])[0].tolist() == found.ids.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_word_has_pieces_and_none_is_shared(kind: str) -> None:
+    tokenizer = fitted(kind, "thai")
+    given = ["The", "\x00", "API's", "name", "\u200b", "don't", *THAI, "👩‍👩‍👧", "1 000"]
+    (found,) = encode_words(tokenizer, [given])
+    assert len(found.spans) == len(given)
+    before = -1
+    for first, last in found.spans.tolist():
+        assert before < first <= last < len(found.ids)
+        before = last
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "word", "bpe", "unigram", "open_word"])
+def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
+    tokenizer = fitted(kind)
+    # A byte-level vocabulary knows every byte; the others drop control characters.
+    (found,) = encode_words(tokenizer, [["the", "\x00", "name"]])
+    first, last = found.spans[1].tolist()
+    assert found.ids[first : last + 1].tolist() == (
+        [UNK] if kind != "bpe" else tokenizer.encode_batch([" \x00"])[0].tolist()
+    )
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_thai_words_stand_side_by_side_as_in_running_text(kind: str) -> None:
+    tokenizer = fitted(kind, "thai")
+    (found,) = encode_words(tokenizer, [THAI])
+    lead = " " if kind == "bpe" else ""
+    assert tokenizer.decode(found.ids.tolist()) == f"{lead}ผมกินข้าว API ที่บ้าน"
+    running = tokenizer.encode_batch([f"{lead}ผมกินข้าว API ที่บ้าน"])[0]
+    assert found.ids.tolist() == running.tolist()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "word", "unigram", "open_word"])
+def test_thai_words_are_those_of_segmented_text(kind: str) -> None:
+    tokenizer = fitted(kind, "thai")
+    text = "".join(THAI)
+    given = tokenizer.segmentation.spaced(text).split(" ")
+    assert len(given) > 3
+    (found,) = encode_words(tokenizer, [given])
+    assert found.ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
+
+
+def test_without_a_segmenter_thai_words_are_words_like_others() -> None:
+    tokenizer = fitted("char", "none")
+    (found,) = encode_words(tokenizer, [["ผม", "กิน"]])
+    assert tokenizer.decode(found.ids.tolist()) == "ผม กิน"
