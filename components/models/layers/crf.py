@@ -13,8 +13,6 @@ Shape suffixes: B rows, T places, C tags.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +21,6 @@ from torch import Tensor, nn
 #: Score of an illegal step while decoding: far below all that is learned, but finite, so that where no sequence of some
 #: length is legal (tags B and E alone, an odd length) the one with the fewest illegal steps is found.
 ILLEGAL = -1e9
-SPAN_TAG = re.compile("[BIES]-.+", re.DOTALL)
 #: Behind the last place of a row that is shorter than the others.
 PADDING = -1
 
@@ -43,35 +40,45 @@ class Legal:
     end: Tensor
 
 
-def legal_transitions(tags: Sequence[str]) -> Legal:
-    """What the scheme of the tags allows; the tags themselves say which it is.
+def illegal_scores(legal: Legal, score: float = ILLEGAL) -> tuple[Tensor, Tensor, Tensor]:
+    """Start (C,), step (C, C) and end (C,) scores, float64: `score` for what is not legal, otherwise 0."""
 
-    Tags of spans are "O" and a prefix with the span's type ("B-LOC"). With B and I alone they are BIO (IOB2): an I goes
-    on with a B or I of its type. With E or S among them they are IOBES (also called BILOU, BMES): a span is S alone, or
-    B, any number of I, and E, of one type. Anything else, such as parts of speech, has no scheme and all is allowed.
+    def where(allowed: Tensor) -> Tensor:
+        zeros = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
+        return zeros.masked_fill(~allowed, score)
+
+    return where(legal.start), where(legal.step), where(legal.end)
+
+
+@torch.no_grad()
+def viterbi(emissions: Tensor, lengths: Tensor, *, start: Tensor, step: Tensor, end: Tensor) -> Tensor:
+    """The tags whose sum of scores is highest (Viterbi 1967).
 
     Args:
-        tags: C names.
+        emissions: (B, T, C) x; what stands behind a row's length does not count.
+        lengths: (B,) int64, 1 or more.
+        start, step, end: a (C,), A (C, C) and b (C,).
+
+    Returns:
+        (B, T) int64, `PADDING` behind a row's length.
     """
-    split = [("O", "") if tag == "O" else (tag[:1], tag[2:]) for tag in tags]
-    prefixes = {prefix for prefix, _ in split}
-    count = len(tags)
-    if prefixes == {"O"} or not all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in tags):
-        every = torch.ones(count, dtype=torch.bool)
-        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
-    closed = bool(prefixes & set("ES"))
-
-    def allowed(before: tuple[str, str], after: tuple[str, str]) -> bool:
-        inside = before[0] in ("B", "I") and after[0] in ("I", "E") and before[1] == after[1]
-        opens = after[0] in ("O", "B", "S")
-        return inside or (opens and (not closed or before[0] in ("O", "E", "S")))
-
-    outside = ("O", "")
-    return Legal(
-        torch.tensor([allowed(outside, tag) for tag in split]),
-        torch.tensor([[allowed(before, after) for after in split] for before in split]),
-        torch.tensor([allowed(tag, outside) for tag in split]),
-    )
+    x_BTC = emissions.double()
+    best_BC = start + x_BTC[:, 0]
+    own_1C = torch.arange(len(start), device=x_BTC.device).unsqueeze(0)
+    came_from: list[Tensor] = []
+    for place in range(1, x_BTC.shape[1]):
+        # [b, j, i]: from i to j. The last dimension is the one to search, which is the fastest way round.
+        scores_BC, from_BC = (best_BC.unsqueeze(1) + step.t()).max(2)
+        going_B1 = (place < lengths)[:, None]
+        best_BC = torch.where(going_B1, scores_BC + x_BTC[:, place], best_BC)
+        came_from.append(torch.where(going_B1, from_BC, own_1C))
+    tag_B1 = (best_BC + end).argmax(1, keepdim=True)
+    path = [tag_B1]
+    for from_BC in reversed(came_from):
+        tag_B1 = from_BC.gather(1, tag_B1)
+        path.append(tag_B1)
+    inside_BT = torch.arange(x_BTC.shape[1], device=x_BTC.device) < lengths[:, None]
+    return torch.cat(path[::-1], 1).masked_fill(~inside_BT, PADDING)
 
 
 class LinearChainCRF(nn.Module):
@@ -156,38 +163,12 @@ class LinearChainCRF(nn.Module):
             (found_BTC,) = torch.autograd.grad(self.log_partition(x_BTC, lengths).sum(), x_BTC)
         return found_BTC
 
-    @torch.no_grad()
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """The best legal tags by Viterbi, (B, T) int64, `PADDING` behind a row's length; arguments as above."""
+        """The best legal tags, (B, T) int64, `PADDING` behind a row's length; arguments as above."""
         start_C, step_CC, end_C = self._scores(ILLEGAL)
-        x_BTC = emissions.double()
-        best_BC = start_C + x_BTC[:, 0]
-        own_1C = torch.arange(self.tags, device=x_BTC.device).unsqueeze(0)
-        came_from: list[Tensor] = []
-        for place in range(1, x_BTC.shape[1]):
-            # [b, j, i]: by i to j. The last dimension is the one to search, which is the fastest way round.
-            scores_BC, from_BC = (best_BC.unsqueeze(1) + step_CC.t()).max(2)
-            going_B1 = (place < lengths)[:, None]
-            best_BC = torch.where(going_B1, scores_BC + x_BTC[:, place], best_BC)
-            came_from.append(torch.where(going_B1, from_BC, own_1C))
-        tag_B1 = (best_BC + end_C).argmax(1, keepdim=True)
-        path = [tag_B1]
-        for from_BC in reversed(came_from):
-            tag_B1 = from_BC.gather(1, tag_B1)
-            path.append(tag_B1)
-        found_BT = torch.cat(path[::-1], 1)
-        inside_BT = torch.arange(x_BTC.shape[1], device=x_BTC.device) < lengths[:, None]
-        return found_BT.masked_fill(~inside_BT, PADDING)
+        return viterbi(emissions, lengths, start=start_C, step=step_CC, end=end_C)
 
     def _scores(self, illegal: float) -> tuple[Tensor, Tensor, Tensor]:
         """a, A and b in float64, with `illegal` added where they are so."""
-        return (
-            self.start.double() + illegal_where(~self.start_legal, illegal),
-            self.transition.double() + illegal_where(~self.step_legal, illegal),
-            self.end.double() + illegal_where(~self.end_legal, illegal),
-        )
-
-
-def illegal_where(broken: Tensor, illegal: float) -> Tensor:
-    """`illegal` where `broken` is true, else 0; float64."""
-    return torch.zeros(broken.shape, dtype=torch.float64, device=broken.device).masked_fill(broken, illegal)
+        start_C, step_CC, end_C = illegal_scores(Legal(self.start_legal, self.step_legal, self.end_legal), illegal)
+        return self.start + start_C, self.transition + step_CC, self.end + end_C
