@@ -124,7 +124,7 @@ def test_decoding_is_the_best_legal_path(seed: int) -> None:
     layer = drawn(3, legal=BIO, seed=seed)
     x = 5 * torch.randn(3, 4, 3)
     # Tempts to begin with what may not stand there.
-    x[:, 0, 2] += 10
+    x[:, 0, 2] += 30
     decoded = layer.decode(x, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         scored = paths(layer, x[row, :length], legal=BIO)
