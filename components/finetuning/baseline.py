@@ -22,12 +22,12 @@ from sklearn.linear_model import LogisticRegression
 
 from components.artifacts import writing
 from components.config import Section
-from components.finetuning.examples import read_facts, read_labels, read_split
+from components.finetuning.examples import read_facts, read_split, strata_of
 from components.finetuning.results import KIND, RunResult, summary, write_results
-from components.finetuning.scores import dev_scores
 from components.finetuning.tasks.base import Split
 from components.finetuning.tasks.checks import draw
 from components.progress import Progress
+from components.scoring import Scoring, scoring_for
 
 #: Inverse strengths of the L2 penalty; dev decides, as it does for the fine-tuned systems.
 C_GRID = (1.0, 10.0, 100.0, 1000.0)
@@ -50,6 +50,11 @@ class _Data:
     dev: Split
     test: Split
     classes: int
+    scoring: Scoring
+
+    def dev_scores(self, found: NDArray[np.float32]) -> dict[str, float]:
+        """Of (N, C) probabilities."""
+        return self.scoring.score(self.dev.fields, self.dev.targets, list(found))
 
 
 def baseline(job: BaselineJob) -> Path:
@@ -59,7 +64,9 @@ def baseline(job: BaselineJob) -> Path:
         ArtifactError: the examples are incomplete.
     """
     facts = read_facts(job.examples)
-    labels = read_labels(job.examples, "train")
+    train = read_split(job.examples, "train")
+    strata = strata_of(train, facts.kind)
+    scoring = scoring_for(facts.kind, facts.labels)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     total = len(facts.budgets) * len(facts.seeds) * (len(NGRAMS) + 1)
 
@@ -67,10 +74,8 @@ def baseline(job: BaselineJob) -> Path:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
             for budget in facts.budgets:
                 for seed in facts.seeds:
-                    rows, short = draw(labels, budget, seed=seed)
-                    data = _Data(
-                        read_split(job.examples, "train", rows=rows), splits["dev"], splits["test"], len(facts.labels)
-                    )
+                    rows, short = draw(strata, budget, seed=seed)
+                    data = _Data(train.take(rows), splits["dev"], splits["test"], len(facts.labels), scoring)
                     record = {
                         "budget": budget,
                         "seed": seed,
@@ -95,11 +100,12 @@ def _run(system: str, data: _Data, record: dict[str, Any]) -> RunResult:
         found = _most_frequent(data)
     else:
         found, details = _tfidf(data, ngrams=NGRAMS[system])
-    scores = dev_scores(data.dev.labels, found["dev"])
+    scores = data.dev_scores(found["dev"])
     curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **scores}]
     record = {
         **record,
         **details,
+        "score": data.scoring.main,
         "curve": curve,
         "best_step": 0,
         "best_epoch": 0.0,
@@ -107,7 +113,7 @@ def _run(system: str, data: _Data, record: dict[str, Any]) -> RunResult:
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return RunResult(system, "baseline", "none", record, found)
+    return RunResult(system, "baseline", "none", record, {name: list(rows) for name, rows in found.items()})
 
 
 def _most_frequent(data: _Data) -> dict[str, NDArray[np.float32]]:
@@ -128,7 +134,7 @@ def _tfidf(data: _Data, *, ngrams: tuple[int, int]) -> tuple[dict[str, NDArray[n
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             regression.fit(x, data.train.labels)
-        tried.append((dev_scores(data.dev.labels, _full(regression, x_dev, data.classes))["macro_f1"], c, regression))
+        tried.append((data.dev_scores(_full(regression, x_dev, data.classes))[data.scoring.main], c, regression))
     # The first of equals: the strongest penalty.
     _, c, regression = max(tried, key=lambda entry: entry[0])
     found = {

@@ -1,6 +1,6 @@
 """Classifiers as directories: what fine-tuning hands over to the registry and to whoever labels texts.
 
-config.json         {task kind, settings of the head, number of features}
+config.json         {task kind, settings of the head}
 labels.json         names of the labels by number
 head.safetensors    weights above the encoder
 encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from torch import nn
 
 from components.artifacts import read_manifest, writing
 from components.config import FinetuneSettings
-from components.errors import ArtifactError
-from components.finetuning.model import Classifier, probabilities
+from components.errors import ArtifactError, ConfigError
+from components.finetuning.model import TaskModel, answers
 from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Task
+from components.finetuning.tasks.base import Answer, Fields, Task
 from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
 from components.tokenization import Tokenizer
 
@@ -34,32 +33,36 @@ KIND = "classifier"
 
 @dataclass(frozen=True)
 class TextClassifier:
-    """A classifier that labels texts.
+    """A task's model that answers; for tasks whose answers are probabilities of labels, a classifier.
 
     Attributes:
         labels: C names.
     """
 
     labels: Sequence[str]
-    model: Classifier
+    model: TaskModel
     tokenizer: Tokenizer
     task: Task
-    max_length: int
+    settings: FinetuneSettings
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[Answer]:
+        """What is said of each row; at most `batch_size` rows are tokenized at a time."""
+        found: list[Answer] = []
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            found += answers(self.model, self.task.encode(part, self.tokenizer, self.model.encoder, self.settings))
+        return found
 
     def predict(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
-        """Probabilities (N, C) of texts, rows sum to 1; at most `batch_size` texts are tokenized at a time."""
-        found = [np.zeros((0, len(self.labels)), dtype=np.float32)]
-        for start in range(0, len(texts), batch_size):
-            part = texts[start : start + batch_size]
-            pieces = self.task.encode(part, self.tokenizer, self.model.encoder, self.max_length)
-            found.append(probabilities(self.model, pieces))
-        return np.concatenate(found)
+        """Probabilities (N, C) of texts, for tasks that read one text and give each label a probability."""
+        none = np.zeros((0, len(self.labels)), dtype=np.float32)
+        return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
 
 
 class _AboveEncoder(nn.Module):
     """The parts of a classifier that are not its encoder, under the names they are stored by."""
 
-    def __init__(self, classifier: Classifier) -> None:
+    def __init__(self, classifier: TaskModel) -> None:
         super().__init__()
         self.features = classifier.features
         self.head = classifier.head
@@ -68,7 +71,7 @@ class _AboveEncoder(nn.Module):
 def save_classifier(
     directory: Path,
     *,
-    classifier: Classifier,
+    classifier: TaskModel,
     family: str,
     settings: FinetuneSettings,
     kind: str,
@@ -82,12 +85,10 @@ def save_classifier(
         tokenizer: the encoder's tokenizer directory; it is copied.
         facts: into the manifest.
     """
-    limit = classifier.encoder.max_tokens
     config = {
         "kind": kind,
         # How often a checkpoint was written says nothing of the classifier.
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
-        "max_length": settings.max_length if limit is None else min(limit, settings.max_length),
     }
     with writing(directory, kind=KIND) as draft:
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
@@ -110,11 +111,10 @@ def load_classifier(directory: Path) -> TextClassifier:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
         settings = FinetuneSettings.model_validate(config["settings"])
-        kind, max_length = config["kind"], int(config["max_length"])
-    except (OSError, ValueError, KeyError, ValidationError) as error:
+        task = find_task(config["kind"])
+    except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoder = load_encoder(directory / "encoder", part=True)
-    task = find_task(kind)
-    classifier = Classifier(encoder.model, settings=settings, outputs=len(labels), head=task.head)
+    classifier = TaskModel(encoder.model, task=task, settings=settings, outputs=len(labels))
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, max_length)
+    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings)

@@ -1,7 +1,7 @@
 """Stage `examples`: a task's labelled files, read and checked once, as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (text, label, slice), labels.json (names by
-number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs to come, and a digest
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see
+`tasks.base`), labels.json (names by number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs to come, and a digest
 of each split's content, by which later stages know one test version from another.
 """
 
@@ -20,12 +20,20 @@ import pyarrow.parquet as pq
 from components.artifacts import read_manifest, writing
 from components.config import Section, TaskSource
 from components.errors import ArtifactError
+from components.finetuning.results import ragged
 from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Split
+from components.finetuning.tasks.base import Labels, Split
 from components.finetuning.tasks.checks import draw, numbered
 
 KIND = "examples"
-SCHEMA = pa.schema([("text", pa.string()), ("label", pa.int32()), ("slice", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("fields", pa.list_(pa.string())),
+        ("target", pa.list_(pa.float64())),
+        ("slice", pa.string()),
+        ("id", pa.string()),
+    ]
+)
 
 
 class ExamplesJob(Section):
@@ -38,7 +46,7 @@ class ExamplesJob(Section):
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What the other stages must know of a task beside its texts; `budgets` ascend, -1 stands for all labels."""
+    """What the other stages must know of a task beside its rows; `budgets` ascend, -1 stands for all rows."""
 
     task: str
     kind: str
@@ -49,7 +57,7 @@ class TaskFacts:
 
 
 def examples(job: ExamplesJob) -> Path:
-    """Read, check and write the labelled texts of one task.
+    """Read, check and write the labelled rows of one task.
 
     Raises:
         ConfigError: `kind` names no task.
@@ -60,16 +68,26 @@ def examples(job: ExamplesJob) -> Path:
     found = task.read(job.task, job.source)
     budgets = numbered(job.source.budgets)
     splits = {"train": found.train, "dev": found.dev, "test": found.test}
+    strata = strata_of(found.train, job.source.kind)
+    counted = task.strata(found.train) is not None
     short = {}
     for budget in budgets:
-        _, missing = draw(found.train.labels, budget, seed=0)
-        for label, rows in missing.items():
-            short[f"budget_{budget}_{found.labels[label]}"] = rows
-            print(f"{key}: budget {budget}: {found.labels[label]!r} has {rows} examples in train, all of them are used")
+        _, missing = draw(strata, budget, seed=0)
+        for stratum, rows in missing.items():
+            name = found.labels[stratum] if counted else "train"
+            short[f"budget_{budget}_{name}"] = rows
+            said = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {said}, all of them are used")
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
-                [split.texts, pa.array(split.labels, pa.int32()), pa.array(split.slices, pa.string())], schema=SCHEMA
+                [
+                    pa.array(split.fields, pa.list_(pa.string())),
+                    ragged(split.targets, pa.float64()),
+                    pa.array(split.slices, pa.string()),
+                    pa.array(split.ids, pa.string()),
+                ],
+                schema=SCHEMA,
             )
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
         (draft.path / "labels.json").write_text(json.dumps(found.labels, ensure_ascii=False, indent=1) + "\n")
@@ -86,11 +104,18 @@ def examples(job: ExamplesJob) -> Path:
     return job.output
 
 
+def strata_of(train: Split, kind: str) -> Labels:
+    """(N,) what a budget counts rows of: the task's strata, or 0 for all rows where it has none."""
+    found = find_task(kind).strata(train)
+    return np.zeros(len(train), dtype=np.int64) if found is None else found
+
+
 def digest(split: Split, labels: list[str]) -> str:
-    """SHA-256 over texts, label names and slices in their order: the version of a split, whatever file holds it."""
+    """SHA-256 over inputs, targets and slices in their order: the version of a split, whatever file holds it."""
     content = hashlib.sha256()
-    for text, label, name in zip(split.texts, split.labels, split.slices, strict=True):
-        content.update(json.dumps([text, labels[label], name]).encode() + b"\n")
+    for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
+        right = [labels[int(number)] for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, right, name]).encode() + b"\n")
     return content.hexdigest()
 
 
@@ -105,23 +130,25 @@ def read_facts(directory: Path) -> TaskFacts:
     return TaskFacts(labels=labels, **facts)
 
 
-def read_labels(directory: Path, split: str) -> np.ndarray:
-    """(N,) label numbers of a split, without its texts."""
-    return _table(directory, split, ["label"]).column("label").to_numpy().astype(np.int64)
-
-
 def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
-    """A split, or some of its rows in the order given."""
-    table = _table(directory, split, None)
-    if rows is not None:
-        table = table.take(pa.array(rows))
-    labels = table.column("label").to_numpy().astype(np.int64)
-    return Split(table.column("text").to_pylist(), labels, table.column("slice").to_pylist())
+    """A split, or some of its rows in the order given.
 
-
-def _table(directory: Path, split: str, columns: list[str] | None) -> pa.Table:
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
     path = directory / f"{split}.parquet"
     try:
-        return pq.read_table(path, columns=columns)
+        table = pq.read_table(path, schema=SCHEMA)
     except (OSError, pa.ArrowException) as error:
         raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    if rows is not None:
+        table = table.take(pa.array(rows))
+    targets = table.column("target").combine_chunks()
+    ends = np.cumsum(targets.value_lengths().to_numpy(zero_copy_only=False))
+    flat = targets.flatten().to_numpy(zero_copy_only=False)
+    return Split(
+        [tuple(parts) for parts in table.column("fields").to_pylist()],
+        np.split(flat, ends[:-1]) if len(ends) else [],
+        table.column("slice").to_pylist(),
+        table.column("id").to_pylist(),
+    )

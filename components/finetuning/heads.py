@@ -1,42 +1,46 @@
 """From hidden states to logits: which layers, how pooled, and the layers on top.
 
-Shapes: B texts, T pieces (padding included), D width of a layer, F features of a text, C classes.
+Shapes: S sequences of B rows, T pieces (padding included), U units, D width of a layer, F features, C outputs.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.config import LayerChoice
+from components.config import FinetuneSettings, LayerChoice
 from components.errors import ConfigError
+from components.models.base import Batch
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 
 
 def mask(lengths: Tensor, columns: int) -> Tensor:
-    """(B,) lengths -> (B, columns) bool, true at real pieces."""
+    """(S,) lengths -> (S, columns) bool, true at real pieces."""
     return torch.arange(columns, device=lengths.device) < lengths[:, None]
 
 
 def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Mean over the real pieces: (B, T, D) -> (B, D), summed in float32."""
+    """Mean over the real pieces: (S, T, D) -> (S, D), summed in float32."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
 
 
 def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Mean with weight 1 / (3 + t) at place t: (B, T, D) -> (B, D). What a text is about stands in its first words."""
+    """Mean with weight 1 / (3 + t) at place t: (S, T, D) -> (S, D). What a text is about stands in its first words."""
     columns = hidden.shape[1]
     weights = mask(lengths, columns) / (3 + torch.arange(columns, device=hidden.device))
     return torch.einsum("btd,bt->bd", hidden.float(), weights / weights.sum(1, keepdim=True))
 
 
 def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Maximum over the real pieces: (B, T, D) -> (B, D)."""
+    """Maximum over the real pieces: (S, T, D) -> (S, D)."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
 
@@ -50,25 +54,28 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, hidden: Sequence[Tensor]) -> Tensor:
-        """L tensors (B, T, D) -> (B, T, D)."""
+        """L tensors (S, T, D) -> (S, T, D)."""
         weights = self.scores.softmax(0)
         mixed = torch.stack([weight * layer.float() for weight, layer in zip(weights, hidden, strict=True)]).sum(0)
         return self.gamma * mixed
 
 
 class Features(nn.Module):
-    """One vector a text from an encoder's hidden states.
+    """One vector a sequence from an encoder's hidden states.
 
     The choices `last` to `concat_last_four` are the rows of Devlin et al. 2019, table 7 (the sums there leave out the
     embedding, and so do these); `first` is the embedding; `mix` is ELMo's learned scalar mix; `all` pools the embedding
     and every layer and joins them. Pooling `concat` is ULMFiT's [last, max, mean] (Howard and Ruder 2018, section 3.3),
     where "last" is the family's own summary (the last state; both ends for a bidirectional model; the first token).
 
+    A task that reads units gets one vector a unit instead: the chosen layers at the unit's place, joined.
+
     Args:
         layers: which hidden states.
         pooling: how they become one vector.
         widths: D of the embedding and of every layer, lowest first.
         summary: `LanguageModel.summary`.
+        unit_states: `LanguageModel.unit_states`.
 
     Raises:
         ConfigError: the choice adds up layers of different widths, or wants layers above the embedding of a model
@@ -82,11 +89,13 @@ class Features(nn.Module):
         pooling: Pooling,
         widths: Sequence[int],
         summary: Callable[[Tensor, Tensor], Tensor],
+        unit_states: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
         super().__init__()
         self.layers = layers
         self.pooling = pooling
         self._summary = summary
+        self._unit_states = unit_states
         if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
             raise ConfigError(f"layers: {layers!r} needs layers above the embedding, and there are none; choose last")
         added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(layers, ())
@@ -98,7 +107,7 @@ class Features(nn.Module):
         self.mix = ScalarMix(len(widths)) if layers == "mix" else None
 
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """The chosen hidden states, each (B, T, D), from the embedding and all layers."""
+        """The chosen hidden states, each (S, T, D), from the embedding and all layers."""
         above = hidden[1:]
         if self.mix is not None:
             return [self.mix(hidden)]
@@ -119,7 +128,7 @@ class Features(nn.Module):
                 return list(hidden)
 
     def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """L + 1 tensors (B, T, D_l) -> (B, F) float32."""
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32."""
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": self._summary,
             "max": masked_max,
@@ -130,6 +139,10 @@ class Features(nn.Module):
         return torch.cat(
             [pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names], dim=1
         )
+
+    def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32."""
+        return torch.cat([self._unit_states(layer, units).float() for layer in self.select(hidden)], dim=2)
 
 
 class FixedNorm(nn.Module):
@@ -150,7 +163,7 @@ class FixedNorm(nn.Module):
         self.deviation.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F) -> (B, F)."""
+        """(S, F) -> (S, F)."""
         return (features - self.mean) / self.deviation
 
 
@@ -158,7 +171,7 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation that uses its running statistics for a batch of one text, which has no variance."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F) -> (B, F)."""
+        """(S, F) -> (S, F)."""
         if self.training and len(features) == 1:
             return nn.functional.batch_norm(
                 features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -170,7 +183,43 @@ def _norm(kind: Literal["fixed", "batch", "none"], features: int) -> nn.Module:
     return {"fixed": FixedNorm, "batch": BatchNorm}.get(kind, nn.Identity)(features)
 
 
-class ClassificationHead(nn.Module):
+class Head(nn.Module, ABC):
+    """What a task puts on top of the features of B rows' S sequences.
+
+    Attributes:
+        penalty: weight of an L2 penalty that `loss` adds, for heads that know one; the head alone sets it.
+    """
+
+    penalty: float = 0.0
+
+    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+        """Told the targets of the training rows before anything is learned: their range, say."""
+
+    def fit_norm(self, vectors: Tensor) -> None:
+        """Told the (N, F) features of the training rows, for the statistics of a normalisation."""
+
+    @abstractmethod
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Features of sequences to what the task makes answers of.
+
+        Args:
+            features: (S, F); or, of tasks that read units, (S, U, F).
+            lengths: (S,) units of each sequence, of the latter.
+
+        Returns:
+            (S, C), or (S, U, C).
+        """
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The mean over a batch of `components.finetuning.sampler`, with `targets`: a scalar."""
+
+    @abstractmethod
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """What is said of each of the batch's B rows (see `tasks.base.Answer`)."""
+
+
+class TextHead(Head):
     """Normalisation, dropout, linear; with `hidden`, a ReLU layer of that width before (Howard and Ruder 2018, 3.3).
 
     Args:
@@ -199,7 +248,40 @@ class ClassificationHead(nn.Module):
             self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(dropout))
         self.output = nn.Linear(hidden or features, outputs)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, F) -> logits (B, C)."""
-        logits: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
-        return logits
+    @classmethod
+    def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
+        """As `finetune.<family>` says."""
+        return cls(
+            features, outputs, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
+        )
+
+    def fit_norm(self, vectors: Tensor) -> None:
+        """Give the normalisation the statistics of the training features."""
+        if isinstance(self.norm, FixedNorm):
+            self.norm.fit(vectors)
+        elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
+            assert self.norm.running_var is not None
+            self.norm.running_mean.copy_(vectors.mean(0))
+            self.norm.running_var.copy_(vectors.var(0, correction=0))
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, F) -> (S, C)."""
+        outputs: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
+        return outputs
+
+
+class ClassificationHead(TextHead):
+    """One of C classes a row; a row is one sequence, or its sequences were combined."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean cross entropy + penalty / 2 * |W|^2 of the last layer W.
+
+        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
+        begins without a push on the head, and learns by moving the features.
+        """
+        loss = nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long())
+        return loss + self.penalty / 2 * self.output.weight.square().sum()
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities (C,) of each row."""
+        return list(outputs.float().softmax(1).cpu().numpy())

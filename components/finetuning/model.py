@@ -1,8 +1,9 @@
-"""An encoder with a head on top: what fine-tuning trains and what is served."""
+"""An encoder with a task's head on top: what fine-tuning trains and what is served."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,37 +11,33 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.config import FinetuneSettings
-from components.finetuning.heads import ClassificationHead, Features
-from components.finetuning.sampler import pad
+from components.finetuning.heads import Features
+from components.finetuning.sampler import collate, longest, pad, sequences
+from components.finetuning.tasks.base import Answer, Encoded, Task
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.tokenization.special import UNK
-
-Pieces = Sequence[NDArray[np.int64]]
 
 #: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
 PREDICT_PIECES = 4096
 
+Result = TypeVar("Result")
 
-class Classifier(nn.Module):
-    """Texts to logits.
+
+class TaskModel(nn.Module):
+    """Batches of rows to the head's outputs.
 
     Args:
         encoder: the language model; its objective's own parameters are carried along untouched.
+        task: what is learned.
         settings: layers, pooling and head.
-        outputs: C classes.
-        head: (settings, features, outputs) -> the layers on top, from the task.
+        outputs: number of label names.
     """
 
-    def __init__(
-        self,
-        encoder: LanguageModel,
-        *,
-        settings: FinetuneSettings,
-        outputs: int,
-        head: Callable[[FinetuneSettings, int, int], ClassificationHead],
-    ) -> None:
+    def __init__(self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, outputs: int) -> None:
         super().__init__()
         self.encoder = encoder
+        self.of_units = task.reads == "units"
+        self._combine = task.combine(settings, encoder)
         one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
         with torch.no_grad():
             hidden = encoder.hidden_states(one, length)
@@ -49,81 +46,94 @@ class Classifier(nn.Module):
                 pooling=settings.pooling,
                 widths=[layer.shape[-1] for layer in hidden],
                 summary=encoder.summary,
+                unit_states=encoder.unit_states,
             )
-            width = self.features(hidden, length).shape[1]
-        self.head = head(settings, width, outputs)
-        #: Weight of the L2 penalty on the head's last layer; the head alone sets it to what it was learned with.
-        self.penalty = 0.0
+            if self.of_units:
+                vectors = self.features.of_units(hidden, torch.zeros(1, 1, 2, dtype=torch.int64))
+            else:
+                vectors = self.features(hidden, length)
+                if self._combine is not None:
+                    vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
+        self.head = task.head(settings, vectors.shape[-1], outputs)
 
-    def pooled(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """(B, T) piece ids -> (B, F) features."""
-        features: Tensor = self.features(self.encoder.hidden_states(tokens, lengths), lengths)
-        return features
+    def vectors(self, batch: Batch) -> Tensor:
+        """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
+        hidden = self.encoder.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
+        if self.of_units:
+            return self.features.of_units(hidden, batch["units"])
+        pooled: Tensor = self.features(hidden, batch["lengths"])
+        return pooled if self._combine is None else self._combine(pooled, batch["rows"])
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """(B, T) piece ids -> (B, C) logits."""
-        logits: Tensor = self.head(self.pooled(tokens, lengths))
-        return logits
+    def forward(self, batch: Batch) -> Tensor:
+        """The head's outputs of a batch."""
+        outputs: Tensor = self.head(self.vectors(batch), batch["unit_lengths"] if self.of_units else None)
+        return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """Mean cross entropy of a batch of `ExampleSampler` + penalty / 2 * |W|^2 of the head's last layer W.
-
-        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
-        begins without a push on the head, and learns by moving the features.
-        """
-        logits = self(batch["tokens"], batch["lengths"]).float()
-        loss = nn.functional.cross_entropy(logits, batch["labels"])
-        count = torch.tensor(len(logits), device=logits.device)
-        sums = {"labels": (loss.detach() * count, count)}
-        return Losses(loss + self.penalty / 2 * self.head.output.weight.square().sum(), sums)
+        """The head's loss on a batch of `ExampleSampler`."""
+        loss = self.head.loss(self(batch), batch)
+        count = torch.tensor(len(batch["targets"]), device=loss.device)
+        return Losses(loss, {"rows": (loss.detach() * count, count)})
 
     def own_parameters(self) -> list[nn.Parameter]:
         """Parameters above the encoder."""
         return [*self.features.parameters(), *self.head.parameters()]
 
 
-def batches_by_length(pieces: Pieces, budget: int = PREDICT_PIECES) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in batches of at most `budget` pieces with padding, the shortest texts first; every row once."""
-    lengths = np.asarray([len(text) for text in pieces], dtype=np.int64)
+def batches_by_length(
+    lengths: NDArray[np.int64], counts: NDArray[np.int64], budget: int = PREDICT_PIECES
+) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in batches of at most `budget` places with padding, the shortest first; every row once.
+
+    Args:
+        lengths: (N,) places of each row's longest sequence.
+        counts: (N,) sequences of each row.
+    """
     order = np.argsort(lengths, kind="stable")
-    start = 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or (end + 1 - start) * lengths[order[end]] > budget:
+    start = held = 0
+    for end in range(len(order)):
+        count = int(counts[order[end]])
+        if end > start and (held + count) * lengths[order[end]] > budget:
             yield order[start:end]
-            start = end
+            start, held = end, 0
+        held += count
+    if start < len(order):
+        yield order[start:]
 
 
 def run_over(
-    function: Callable[[Tensor, Tensor], Tensor], model: nn.Module, pieces: Pieces, *, precision: str = "float32"
-) -> Tensor:
-    """Apply `function` (tokens, lengths) -> (B, K) to all texts in evaluation mode: (N, K) float32, in their order.
+    function: Callable[[Batch], Sequence[Result]],
+    model: nn.Module,
+    encoded: Sequence[Encoded],
+    *,
+    precision: str = "float32",
+) -> list[Result]:
+    """Apply `function` (a batch of B rows -> B results) to all rows in evaluation mode; results in the rows' order.
 
     Args:
         function: a method of `model`.
-        pieces: N texts as piece ids.
+        encoded: N rows.
         precision: `float32` or `bf16`.
     """
     device = next(model.parameters()).device
     training = model.training
     model.eval()
-    results: list[tuple[NDArray[np.int64], Tensor]] = []
+    results: dict[int, Result] = {}
     with (
         torch.inference_mode(),
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
     ):
-        for rows in batches_by_length(pieces):
-            tokens, lengths = pad([pieces[row] for row in rows])
-            results.append((rows, function(tokens.to(device), lengths.to(device)).float().cpu()))
+        for rows in batches_by_length(longest(encoded), sequences(encoded)) if encoded else ():
+            batch = collate([encoded[row] for row in rows])
+            found = function({name: tensor.to(device) for name, tensor in batch.items()})
+            results |= zip(rows.tolist(), found, strict=True)
     model.train(training)
-    order = torch.from_numpy(np.concatenate([rows for rows, _ in results]))
-    joined = torch.cat([result for _, result in results])
-    # A plain tensor again, that training may use.
-    return torch.empty_like(joined).index_copy_(0, order, joined).clone()
+    return [results[row] for row in range(len(encoded))]
 
 
-def probabilities(model: Classifier, pieces: Pieces, *, precision: str = "float32") -> NDArray[np.float32]:
-    """(N, C) class probabilities of texts given as piece ids."""
-    return run_over(model, model, pieces, precision=precision).softmax(1).numpy()
+def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
+    """What the model says of each row."""
+    return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,5 @@
-"""The head alone, on features that the frozen encoder gave once: multinomial logistic regression.
+"""The head alone, on features that the frozen encoder gave once: multinomial logistic regression where the task is a
+classification and the head is linear, gradient steps otherwise.
 
 Starting fine-tuning from a head that fits the features leaves them less distorted than starting from a random one
 (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform out-of-distribution").
@@ -18,7 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from components.config import Training
-from components.finetuning.heads import BatchNorm, ClassificationHead, FixedNorm
+from components.finetuning.features import FeatureTable
+from components.finetuning.heads import ClassificationHead, Head
+from components.finetuning.tasks.base import Target
 from components.models.base import Batch, Carry, Losses
 from components.training.counters import counter_rng
 from components.training.groups import decayed
@@ -70,7 +73,7 @@ def fit_head(
         penalties: strengths to try.
         steps: most L-BFGS iterations.
     """
-    fit_norm(head, features)
+    head.fit_norm(features)
     head.eval()
     with torch.inference_mode():
         x, x_dev = head.norm(features).double().numpy(), head.norm(dev)
@@ -84,15 +87,6 @@ def fit_head(
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
     return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
-
-
-def fit_norm(head: ClassificationHead, features: Tensor) -> None:
-    """Give the head's normalisation the statistics of the training features."""
-    if isinstance(head.norm, FixedNorm):
-        head.norm.fit(features)
-    elif isinstance(head.norm, BatchNorm) and head.norm.running_mean is not None and head.norm.running_var is not None:
-        head.norm.running_mean.copy_(features.mean(0))
-        head.norm.running_var.copy_(features.var(0, correction=0))
 
 
 def _regression(
@@ -115,54 +109,63 @@ def _regression(
     return full_weight, full_bias
 
 
-class _HeadAlone(nn.Module):
-    """A head as something the training loop can train, on batches of features."""
+class HeadAlone(nn.Module):
+    """A head as something the training loop can train, on batches of `FeatureSampler`."""
 
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self, head: Head) -> None:
         super().__init__()
         self.head = head
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        loss = nn.functional.cross_entropy(self.head(batch["features"]), batch["labels"])
-        count = torch.tensor(len(batch["labels"]))
-        return Losses(loss, {"labels": (loss.detach() * count, count)})
+        """The head's loss on features."""
+        loss = self.head.loss(self.head(batch["features"], batch.get("unit_lengths")), batch)
+        count = torch.tensor(len(batch["targets"]), device=loss.device)
+        return Losses(loss, {"rows": (loss.detach() * count, count)})
 
 
-class _FeatureSampler(Sampler):
-    """Rows of features, all of them once an epoch, in an order of (seed, epoch)."""
+class FeatureSampler(Sampler):
+    """Rows of a table, all of them once an epoch, in an order of (seed, epoch).
 
-    def __init__(self, features: Tensor, labels: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
-        self.features, self.labels = features, torch.from_numpy(labels)
+    Args:
+        table: features of N rows.
+        targets: N vectors.
+    """
+
+    def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
+        self.table, self.targets = table, targets
         self.batch_size, self.seed = batch_size, seed
+        self.epoch_steps = -(-len(table) // batch_size)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        epoch, place = divmod(step, -(-len(self.features) // self.batch_size))
-        order = counter_rng(self.seed, "features", epoch).permutation(len(self.features))
-        rows = torch.from_numpy(order[place * self.batch_size : (place + 1) * self.batch_size])
-        return {"features": self.features[rows], "labels": self.labels[rows]}
+        """The batch of a step."""
+        epoch, place = divmod(step, self.epoch_steps)
+        order = counter_rng(self.seed, "features", epoch).permutation(len(self.table))
+        rows = order[place * self.batch_size : (place + 1) * self.batch_size][rank::world]
+        return self.table.batch(rows, [self.targets[row] for row in rows])
 
     def tokens_before(self, step: int) -> int:
-        """Texts before `step`; no token is read."""
-        return step * self.batch_size
+        """Rows before `step`; no token is read."""
+        epochs, place = divmod(step, self.epoch_steps)
+        return epochs * len(self.table) + place * self.batch_size
 
 
 def train_head(
-    head: ClassificationHead,
+    head: Head,
     *,
-    features: Tensor,
-    labels: NDArray[np.int64],
+    table: FeatureTable,
+    targets: Sequence[Target],
     settings: Training,
     steps: int,
     seed: int,
 ) -> None:
-    """Train a head with a hidden layer by gradient steps on (N, F) features, through the one training loop.
+    """Train a head by gradient steps on frozen features, through the one training loop.
 
     Raises:
         TrainingError: the loss is no longer finite.
     """
-    fit_norm(head, features)
-    alone = _HeadAlone(head)
+    head.fit_norm(table.vectors)
+    alone = HeadAlone(head)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
-    sampler = _FeatureSampler(features, labels, batch_size=settings.batch_size, seed=seed)
+    sampler = FeatureSampler(table, targets, batch_size=settings.batch_size, seed=seed)
     for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):
         pass

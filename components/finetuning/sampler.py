@@ -1,4 +1,14 @@
-"""Batches of labelled texts: every text once an epoch, texts of like length together."""
+"""Batches of labelled rows: every row once an epoch, rows of like length together.
+
+A batch of B rows with S sequences in all holds
+
+tokens, lengths         (S, T) piece ids padded with 0, and (S,)
+segments                (S, T), only where any is not 0
+rows                    (S,) the row of the batch that a sequence belongs to, ascending
+units, unit_lengths     (S, U, 2) padded with -1 (see `tasks.base.Encoded`), and (S,)
+offsets                 (S, U, 2) padded with -1, only where there are any
+targets, target_lengths (B, X) padded with nan, and (B,); only where targets are known
+"""
 
 from __future__ import annotations
 
@@ -9,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from components.finetuning.tasks.base import Encoded, Target
 from components.models.base import Batch
 from components.training.counters import counter_rng
 from components.training.windows import Sampler
@@ -17,37 +28,72 @@ from components.training.windows import Sampler
 BUCKET = 16
 
 
-def pad(pieces: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """Texts as (B, T) int64, padded with 0 to the longest, and their lengths (B,)."""
-    lengths = np.asarray([len(text) for text in pieces], dtype=np.int64)
-    tokens = np.zeros((len(pieces), int(lengths.max())), dtype=np.int64)
-    for row, text in zip(tokens, pieces, strict=True):
-        row[: len(text)] = text
-    return torch.from_numpy(tokens), torch.from_numpy(lengths)
+def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Tensor, Tensor]:
+    """Vectors (or matrices) as (N, T, ...), padded with `value` to the longest, and their lengths (N,)."""
+    lengths = np.asarray([len(vector) for vector in vectors], dtype=np.int64)
+    padded = np.full((len(vectors), int(lengths.max()), *vectors[0].shape[1:]), value, dtype=vectors[0].dtype)
+    for row, vector in zip(padded, vectors, strict=True):
+        row[: len(vector)] = vector
+    return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+def collate(encoded: Sequence[Encoded], targets: Sequence[Target] | None = None) -> Batch:
+    """Rows as a batch (see the module's text)."""
+    tokens, lengths = pad([pieces for row in encoded for pieces in row.pieces])
+    units, unit_lengths = pad([units for row in encoded for units in row.units], value=-1)
+    batch = {
+        "tokens": tokens,
+        "lengths": lengths,
+        "rows": torch.from_numpy(np.repeat(np.arange(len(encoded)), [len(row.pieces) for row in encoded])),
+        "units": units,
+        "unit_lengths": unit_lengths,
+    }
+    if any(len(offsets) for row in encoded for offsets in row.offsets):
+        batch["offsets"], _ = pad([offsets for row in encoded for offsets in row.offsets], value=-1)
+    if any(segments.any() for row in encoded for segments in row.segments):
+        batch["segments"], _ = pad([segments for row in encoded for segments in row.segments])
+    return batch | target_batch(targets)
+
+
+def target_batch(targets: Sequence[Target] | None) -> Batch:
+    """The part of a batch that says what is right."""
+    if targets is None:
+        return {}
+    padded, lengths = pad(targets, value=np.nan)
+    return {"targets": padded, "target_lengths": lengths}
+
+
+def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
+    """(N,) pieces of each row's longest sequence."""
+    return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+
+
+def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
+    """(N,) sequences of each row."""
+    return np.asarray([len(row.pieces) for row in encoded], dtype=np.int64)
 
 
 class ExampleSampler(Sampler):
-    """Labelled texts, a pure function of (seed, step).
+    """Labelled rows, a pure function of (seed, step).
 
     Each epoch has its own order. Within it, stretches of `BUCKET` batches are sorted by length and cut into batches,
     whose order is then drawn: there is little padding, and no batch order that follows length.
 
     Args:
-        pieces: N texts as piece ids.
-        labels: (N,) label numbers.
-        batch_size: texts of a global batch; an epoch's last batch may have fewer.
+        encoded: N rows.
+        targets: N vectors.
+        batch_size: rows of a global batch; an epoch's last batch may have fewer.
         seed: decides the order.
     """
 
-    def __init__(
-        self, pieces: Sequence[NDArray[np.int64]], labels: NDArray[np.int64], *, batch_size: int, seed: int
-    ) -> None:
-        self.pieces = pieces
-        self.labels = labels
+    def __init__(self, encoded: Sequence[Encoded], targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
+        self.encoded = encoded
+        self.targets = targets
         self.batch_size = batch_size
         self.seed = seed
-        self.lengths = np.asarray([len(text) for text in pieces], dtype=np.int64)
-        self.epoch_steps = -(-len(pieces) // batch_size)
+        self.lengths = longest(encoded)
+        self.pieces = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+        self.epoch_steps = -(-len(encoded) // batch_size)
         #: The epoch at hand: its number, its batches, and the pieces before each of them.
         self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], self.lengths[:0])
 
@@ -56,15 +102,14 @@ class ExampleSampler(Sampler):
         epoch, place = divmod(step, self.epoch_steps)
         if self._epoch[0] != epoch:
             batches = self._batches(epoch)
-            before = np.cumsum([0, *(int(self.lengths[rows].sum()) for rows in batches)])
+            before = np.cumsum([0, *(int(self.pieces[rows].sum()) for rows in batches)])
             self._epoch = (epoch, batches, before)
         return self._epoch[1][place]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """`tokens` (B, T) padded with 0, `lengths` (B,), `labels` (B,)."""
+        """The batch of a step, with targets."""
         rows = self.rows(step)[rank::world]
-        tokens, lengths = pad([self.pieces[row] for row in rows])
-        return {"tokens": tokens, "lengths": lengths, "labels": torch.from_numpy(self.labels[rows])}
+        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 
     def tokens_before(self, step: int) -> int:
         """Pieces of all batches before `step`, padding not counted."""
@@ -73,11 +118,11 @@ class ExampleSampler(Sampler):
         if place:
             self.rows(step)
             begun = int(self._epoch[2][place])
-        return epochs * int(self.lengths.sum()) + begun
+        return epochs * int(self.pieces.sum()) + begun
 
     def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
         rng = counter_rng(self.seed, "examples", epoch)
-        order = rng.permutation(len(self.pieces))
+        order = rng.permutation(len(self.encoded))
         stretch = BUCKET * self.batch_size
         batches: list[NDArray[np.int64]] = []
         for start in range(0, len(order), stretch):

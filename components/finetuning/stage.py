@@ -19,12 +19,11 @@ from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
 from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section, Start
 from components.finetuning.classifier import save_classifier
-from components.finetuning.examples import TaskFacts, read_facts, read_labels, read_split
-from components.finetuning.model import Classifier
-from components.finetuning.results import KIND, RunResult, summary, write_results
-from components.finetuning.runs import ALONE, RunSpec, build, device, encode, execute, finished
+from components.finetuning.examples import TaskFacts, read_facts, read_split
+from components.finetuning.model import TaskModel
+from components.finetuning.results import KIND, RunResult, best_score, summary, write_results
+from components.finetuning.runs import ALONE, RunSpec, build, device, drawn, encode, execute, finished, unpacked
 from components.finetuning.sampler import ExampleSampler
-from components.finetuning.tasks.checks import draw
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import family_of
 from components.progress import Progress
@@ -58,7 +57,7 @@ class FinetuneJob(Section):
 
 
 def finetune(job: FinetuneJob) -> Path:
-    """Train a classifier for every budget and seed; write their predictions, records, and the best one.
+    """Train a model for every budget and seed; write their answers, records, and the best one.
 
     The output directory holds what `components.finetuning.results` describes, `classifier/` (largest budget, best seed
     on dev; see `components.finetuning.classifier`) and metrics.json.
@@ -86,8 +85,8 @@ def finetune(job: FinetuneJob) -> Path:
         f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:
         for _, record in map_parallel(execute, left, settings=job.cluster):
-            best = max(point["macro_f1"] for point in record["curve"])
-            bar.advance(1, labels=_budget_name(record["budget"]), dev_macro_f1=round(best, 4))
+            score = {f"dev_{record['score']}": round(best_score(record), 4)}
+            bar.advance(1, labels=_budget_name(record["budget"]), **score)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, _results(job, specs), splits=splits, labels=facts.labels)
@@ -160,10 +159,11 @@ def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, i
         return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
     spec = _spec(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
     classifier, tokenizer = build(spec)
-    rows, _ = draw(read_labels(job.examples, "train"), spec.budget, seed=spec.seed)
-    split = read_split(job.examples, "train", rows=rows[: 4 * settings.training.batch_size])
-    pieces = encode(spec, classifier, tokenizer, split.texts)
-    sampler = ExampleSampler(pieces, split.labels, batch_size=settings.training.batch_size, seed=0)
+    split, _ = drawn(spec)
+    split = split.take(range(min(len(split), 4 * settings.training.batch_size)))
+    classifier.head.prepare(split.targets)
+    encoded = encode(spec, classifier, tokenizer, split.fields)
+    sampler = ExampleSampler(encoded, split.targets, batch_size=settings.training.batch_size, seed=0)
     batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
     precision = choose(classifier, batch, "auto", device())
     store.save(0, {"none": torch.zeros(1)}, {"precision": precision})
@@ -216,10 +216,10 @@ def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
         stored = CheckpointStore(spec.storage, key=spec.key).latest()
         assert stored is not None
         record = stored.numbers["record"]
-        tuned = {name: stored.tensors[name].numpy() for name in ("dev", "test")}
+        tuned = {name: unpacked(name, stored.tensors) for name in ("dev", "test")}
         yield RunResult(job.system, job.family, job.start, record, tuned)
         if f"{ALONE}test" in stored.tensors:
-            alone = {name: stored.tensors[f"{ALONE}{name}"].numpy() for name in ("dev", "test")}
+            alone = {name: unpacked(f"{ALONE}{name}", stored.tensors) for name in ("dev", "test")}
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
             yield RunResult(f"{job.system}{FROZEN}", job.family, f"{job.start}{FROZEN}", first, alone)
 
@@ -228,14 +228,14 @@ def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
     """The run whose classifier is served: the largest budget, its best seed on dev."""
     largest = specs[0].budget
     scores = {
-        record["seed"]: max(point["macro_f1"] for point in record["curve"])
+        record["seed"]: best_score(record)
         for record in records
         if record["budget"] == largest and not record["start"].endswith(FROZEN)
     }
     return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
 
 
-def _load(classifier: Classifier, tensors: dict[str, torch.Tensor]) -> None:
+def _load(classifier: TaskModel, tensors: dict[str, torch.Tensor]) -> None:
     prefix = "model."
     classifier.load_state_dict(
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

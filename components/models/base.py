@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from components.errors import ConfigError
 from components.models.layers.dropout import Noise
+from components.tokenization.special import END
 
 if TYPE_CHECKING:
     from components.tokenization import Tokenizer
@@ -62,12 +63,14 @@ class LanguageModel(nn.Module, ABC):
         """The pretraining objective on one batch made by the family's sampler."""
 
     @abstractmethod
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         """Embedding output and every layer's output for whole texts.
 
         Args:
             tokens: (B, T) int64, already with the special pieces that the family expects, padded with id 0.
             lengths: (B,) int64, number of real tokens in each row.
+            segments: (B, T) int64, 0 at the first of two texts and its special pieces, 1 at the second, as `pair_tokens`
+                gives them; None: all 0. Families that were not taught to tell segments apart do not look at it.
 
         Returns:
             L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.
@@ -80,6 +83,19 @@ class LanguageModel(nn.Module, ABC):
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """One vector a text from a layer (B, T, D) -> (B, D): the first token (BERT), the last state (causal models),
         the last forward state joined to the first backward state (FLAIR)."""
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        """One vector a unit (a word, say): the state of its first piece (Devlin et al. 2019, section 5.3). A model that
+        reads in one direction gives the state that has read all of the unit.
+
+        Args:
+            hidden: (B, T, D) of one layer.
+            units: (B, U, 2) columns of each unit's first and last piece; -1 where a row has fewer units.
+
+        Returns:
+            (B, U, D); anything where there is no unit.
+        """
+        return at_columns(hidden, units[..., 0])
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -99,6 +115,13 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def special_tokens(self, pieces: list[int]) -> list[int]:
         """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
+
+    def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
+        """Two texts' pieces as one sequence with END between them and the family's special pieces around; and the
+        segment of each piece: 0 up to that END, 1 behind it."""
+        pieces = self.special_tokens([*first, END, *second])
+        begins = self.special_tokens([-1]).index(-1) + len(first) + 1
+        return pieces, [int(place >= begins) for place in range(len(pieces))]
 
     def bind(self, tokenizer: Tokenizer) -> None:
         """Told which pieces the rows stand for: after building, loading and every change of vocabulary. Families that
@@ -133,6 +156,11 @@ class LanguageModel(nn.Module, ABC):
         for module in self.modules():
             if isinstance(module, Noise):
                 module.scale = scale
+
+
+def at_columns(hidden: Tensor, columns: Tensor) -> Tensor:
+    """The states (B, U, D) at the columns (B, U) of (B, T, D); at column 0 where it is -1."""
+    return hidden.gather(1, columns.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 
 ConfigT = TypeVar("ConfigT", bound=ModelConfig)

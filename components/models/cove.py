@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
@@ -178,7 +178,7 @@ class CoVe(LanguageModel):
             sums={"tokens": (total.detach(), torch.tensor(len(places_N), device=total.device))},
         )
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         words_BTD, *layers = self._encode(tokens, lengths)
         return [words_BTD, *(torch.cat([words_BTD, states_BTH], dim=-1) for states_BTH in layers)]
 
@@ -190,6 +190,15 @@ class CoVe(LanguageModel):
         ahead_BTH, back_BTH = hidden[..., width:].chunk(2, dim=-1)
         rows = torch.arange(hidden.shape[0], device=hidden.device)
         return torch.cat([words_BD.to(hidden.dtype), ahead_BTH[rows, lengths - 1], back_BTH[:, 0]], dim=-1)
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        # The word vector and the forward half at the end, the backward half at the beginning of the unit.
+        width, half = self.config.embedding, (hidden.shape[-1] - self.config.embedding) // 2
+        words_BTD, ahead_BTH, back_BTH = hidden.split([width, half, half], dim=-1)
+        first_BU, last_BU = units.unbind(-1)
+        return torch.cat(
+            [at_columns(words_BTD, first_BU), at_columns(ahead_BTH, last_BU), at_columns(back_BTH, first_BU)], dim=-1
+        )
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(layer.parameters()) for layer in self.layers)]

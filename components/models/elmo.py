@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
 from components.models.layers.directions import both_ends, joined, turn, turned
 from components.models.layers.dropout import Dropout
@@ -135,7 +135,7 @@ class ELMo(LanguageModel):
             carry=carry_forward + carry_backward,
         )
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
         x_BTP = self._vectors(tokens, self._spellings(tokens))
         forward, _ = self.forwards(x_BTP.transpose(0, 1), ())
@@ -150,6 +150,11 @@ class ELMo(LanguageModel):
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return both_ends(hidden, lengths)
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        # Each direction where it has read all of the unit.
+        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
+        return torch.cat([at_columns(ahead_BTH, units[..., 1]), at_columns(back_BTH, units[..., 0])], dim=-1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
 from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
@@ -109,7 +109,7 @@ class FLAIR(LanguageModel):
             carry=carry_forward + carry_backward,
         )
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
         forward, _ = self.forwards(tokens.t(), ())
         backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), ())
@@ -120,6 +120,11 @@ class FLAIR(LanguageModel):
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return both_ends(hidden, lengths)
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        # The forward state behind the unit's end, the backward state before its beginning (Akbik et al. 2018, eq. 6).
+        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
+        return torch.cat([at_columns(ahead_BTH, units[..., 1]), at_columns(back_BTH, units[..., 0])], dim=-1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         directions = (self.forwards, self.backwards)

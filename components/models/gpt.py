@@ -90,12 +90,15 @@ class GPT(LanguageModel):
         count = torch.tensor(len(targets_N), device=total.device)
         return Losses(total / count, {"tokens": (total.detach(), count)})
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
         return self._run(tokens)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]

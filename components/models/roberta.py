@@ -18,6 +18,7 @@ from torch import nn
 from components.models.base import Batch, Carry, Losses, ModelFamily
 from components.models.layers.masked import MaskedConfig, MaskedModel, added
 from components.models.layers.transformer import Block
+from components.tokenization.special import END
 
 
 class RoBERTaConfig(MaskedConfig):
@@ -38,6 +39,11 @@ class RoBERTa(MaskedModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         return added(tokens=self.filled_in(self.run(batch["tokens"], None, None)[-1], batch))
+
+    def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
+        # Two ends between the texts (fairseq's RobertaHubInterface.encode), and no segments to tell them apart.
+        pieces = self.special_tokens([*first, END, END, *second])
+        return pieces, [0] * len(pieces)
 
     def body(self) -> Iterable[Block]:
         return cast(Iterable[Block], self.blocks)

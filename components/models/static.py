@@ -76,7 +76,7 @@ class StaticVectors(LanguageModel):
     def bind(self, tokenizer: Tokenizer) -> None:
         self._places = {piece: place for place, piece in enumerate(tokenizer.pieces)}
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         return [self.embed(tokens)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:

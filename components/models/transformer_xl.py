@@ -116,12 +116,15 @@ class TransformerXL(LanguageModel):
         carried = self._remembered(carry, outputs[:-1])
         return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands at the end and nothing looks ahead: `lengths` need not be looked at.
         return self._run(tokens, ())
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         shared = [bias for bias in (self.content_bias, self.position_bias) if bias is not None]

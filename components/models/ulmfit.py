@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.errors import ConfigError
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
@@ -107,7 +107,7 @@ class AWDLSTM(LanguageModel):
             loss = loss + self.config.slowness * raw_TBD.float().diff(dim=0).square().mean()
         return Losses(loss, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carry)
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands behind the last piece that is read: it need not be looked at.
         turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
         outputs, _ = self._run((tokens if turned_BT is None else tokens.gather(1, turned_BT)).t(), ())
@@ -119,6 +119,10 @@ class AWDLSTM(LanguageModel):
         if self.backward:
             return hidden[:, 0]
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
+        # Whichever way it is read, the piece that is read last.
+        return at_columns(hidden, units[..., 0 if self.backward else 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]

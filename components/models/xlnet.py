@@ -83,7 +83,8 @@ class XLNet(LanguageModel):
             carry=self._remembered(carry, states, remembered(segments_BT.shape[1])),
         )
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
+        # The segments are those of pretraining, which the pieces themselves tell: the class piece is one of its own.
         padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
         states, top_BTD = self._run(tokens, _segments(tokens), padding_BT.long(), ())
         return [*states, top_BTD]

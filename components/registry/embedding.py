@@ -8,7 +8,9 @@ from torch import Tensor
 
 from components.finetuning.heads import masked_mean
 from components.finetuning.model import run_over
-from components.finetuning.tasks.classification import encode
+from components.finetuning.tasks.base import Encoded
+from components.finetuning.tasks.classification import encode_texts
+from components.models.base import Batch
 from components.models.encoder import Encoder
 
 
@@ -28,11 +30,13 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
     if not filled:
         return vectors
 
-    def pooled(tokens: Tensor, lengths: Tensor) -> Tensor:
-        return masked_mean(encoder.model.hidden_states(tokens, lengths)[-1], lengths)
+    def pooled(batch: Batch) -> list[Tensor]:
+        hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])
+        return list(masked_mean(hidden[-1], batch["lengths"]).float().cpu())
 
     room = min(max_length, encoder.model.max_tokens or max_length)
-    pieces = encode([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
-    for index, vector in zip(filled, run_over(pooled, encoder.model, pieces).tolist(), strict=True):
-        vectors[index] = vector
+    pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
+    encoded = [Encoded.of_texts([(text, [0] * len(text))]) for text in pieces]
+    for index, vector in zip(filled, run_over(pooled, encoder.model, encoded), strict=True):
+        vectors[index] = vector.tolist()
     return vectors

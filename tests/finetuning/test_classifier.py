@@ -13,7 +13,8 @@ from components.artifacts import MANIFEST, digest_file
 from components.config import FinetuneSettings
 from components.errors import ArtifactError
 from components.finetuning.classifier import load_classifier, save_classifier
-from components.finetuning.model import Classifier
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import collate
 from components.finetuning.tasks import find_task
 from components.models.encoder import load_encoder
 
@@ -21,11 +22,11 @@ TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", 
 
 
 @pytest.fixture
-def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Path, Classifier]:
+def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Path, TaskModel]:
     encoder = make_encoder("bert")
     torch.manual_seed(2)
     task = find_task("classification")
-    model = Classifier(load_encoder(encoder).model, settings=settings, outputs=2, head=task.head).eval()
+    model = TaskModel(load_encoder(encoder).model, task=task, settings=settings, outputs=2).eval()
     directory = tmp_path / "classifier"
     save_classifier(
         directory,
@@ -47,10 +48,12 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
     found = classifier.predict(TEXTS)
     assert found.shape == (5, 2) and found.dtype == np.float32
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
-    pieces = classifier.task.encode(TEXTS, classifier.tokenizer, model.encoder, classifier.max_length)
-    for row, text in zip(found, pieces, strict=True):
+    encoded = classifier.task.encode(
+        [(text,) for text in TEXTS], classifier.tokenizer, model.encoder, classifier.settings
+    )
+    for row, text in zip(found, encoded, strict=True):
         with torch.inference_mode():
-            expected = model(torch.from_numpy(text)[None], torch.tensor([len(text)])).softmax(1)[0]
+            expected = model(collate([text])).softmax(1)[0]
         np.testing.assert_allclose(row, expected, atol=1e-5)
     np.testing.assert_allclose(classifier.predict(TEXTS, 2), found, atol=1e-5)
     assert classifier.predict([]).shape == (0, 2)
@@ -58,8 +61,11 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
 
 def test_texts_are_cut_to_what_the_encoder_takes(saved) -> None:
     classifier = load_classifier(saved[0])
-    assert classifier.max_length == 24, "the encoder has 24 positions, the settings allow 128"
-    pieces = classifier.task.encode(["plum " * 300], classifier.tokenizer, classifier.model.encoder, 24)[0]
+    assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
+    encoded = classifier.task.encode(
+        [("plum " * 300,)], classifier.tokenizer, classifier.model.encoder, classifier.settings
+    )
+    pieces = encoded[0].pieces[0]
     assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"
 
 

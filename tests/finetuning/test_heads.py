@@ -16,6 +16,7 @@ from components.finetuning.heads import (
     masked_max,
     masked_mean,
 )
+from components.models.base import at_columns
 
 # Two texts, two pieces long and one; what stands at the padding must never matter.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])
@@ -26,8 +27,12 @@ def last(hidden: Tensor, lengths: Tensor) -> Tensor:
     return hidden[torch.arange(len(hidden)), lengths - 1]
 
 
+def places(hidden: Tensor, units: Tensor) -> Tensor:
+    return at_columns(hidden, units[..., 0])
+
+
 def features(layers: str, pooling: str = "mean", widths: tuple[int, ...] = (2, 2, 2)) -> Features:
-    return Features(layers=layers, pooling=pooling, widths=widths, summary=last)  # type: ignore[arg-type]
+    return Features(layers=layers, pooling=pooling, widths=widths, summary=last, unit_states=places)  # type: ignore[arg-type]
 
 
 def test_masked_pooling_leaves_padding_out() -> None:
@@ -66,6 +71,16 @@ def test_layer_choices(layers: str, expected: list[float]) -> None:
     hidden = [torch.full((1, 3, 1), 2.0**depth) for depth in range(6)]
     pooled = features(layers, widths=(1,) * 6)(hidden, torch.tensor([3]))
     assert pooled[0].tolist() == pytest.approx(expected)
+
+
+def test_a_unit_is_the_chosen_layers_at_its_place() -> None:
+    hidden = [HIDDEN, 10 * HIDDEN, 100 * HIDDEN]
+    units = torch.tensor([[[1, 1], [0, 0]], [[0, 0], [-1, -1]]])
+    found = features("all").of_units(hidden, units)
+    assert found.shape == (2, 2, 6)
+    assert found[0].tolist() == [[3, -4, 30, -40, 300, -400], [1, -2, 10, -20, 100, -200]]
+    assert found[1, 0].tolist() == [-5, 6, -50, 60, -500, 600]
+    assert features("last").of_units(hidden, units)[0, 0].tolist() == [300, -400]
 
 
 def test_a_model_of_two_layers_gives_what_it_has() -> None:

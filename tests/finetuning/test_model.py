@@ -10,22 +10,34 @@ from torch import nn
 
 from components.config import Training
 from components.finetuning.heads import ClassificationHead
+from components.finetuning.features import FeatureTable
 from components.finetuning.model import batches_by_length, run_over
 from components.finetuning.probe import fit_head, train_head
-from components.finetuning.scores import dev_scores
+from components.finetuning.tasks.base import Encoded
 
 
-def test_batches_hold_every_row_once_and_no_more_pieces_than_allowed() -> None:
-    pieces = [np.zeros(length, dtype=np.int64) for length in (5, 1, 9, 3, 30, 2)]
-    batches = [rows.tolist() for rows in batches_by_length(pieces, 10)]
+def text(*pieces: int) -> Encoded:
+    return Encoded.of_texts([(pieces, [0] * len(pieces))])
+
+
+def test_batches_hold_every_row_once_and_no_more_places_than_allowed() -> None:
+    lengths = np.asarray([5, 1, 9, 3, 30, 2])
+    batches = [rows.tolist() for rows in batches_by_length(lengths, np.ones(6, dtype=np.int64), 10)]
     assert batches == [[1, 5, 3], [0], [2], [4]]
+    # Rows of several sequences take as many places: 2 x 3, then 1 x 5 and 1 x 5, then what is too long by itself.
+    batches = [rows.tolist() for rows in batches_by_length(np.asarray([5, 3, 5, 9]), np.asarray([1, 2, 1, 2]), 10)]
+    assert batches == [[1], [0, 2], [3]]
 
 
-def test_results_come_in_the_order_of_the_texts() -> None:
+def test_results_come_in_the_order_of_the_rows() -> None:
     model = nn.Linear(1, 1)
-    pieces = [np.full(length, length, dtype=np.int64) for length in (9, 2, 5)]
-    found = run_over(lambda tokens, lengths: torch.stack([tokens[:, 0], lengths], 1), model, pieces)
-    assert found.tolist() == [[9.0, 9.0], [2.0, 2.0], [5.0, 5.0]]
+    found = run_over(
+        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
+        model,
+        [text(*[length] * length) for length in (9, 2, 5)],
+    )
+    assert found == [(9, 9), (2, 2), (5, 5)]
+    assert run_over(list, model, []) == []
 
 
 def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarray]:
@@ -43,7 +55,7 @@ def test_the_linear_head_is_the_logistic_regression_that_dev_likes_best(classes:
         features=x,
         labels=labels,
         dev=x,
-        score=lambda found: dev_scores(labels, found)["nll"] * -1,
+        score=lambda found: float(np.log(found[np.arange(len(labels)), labels]).mean()),
         penalties=[1.0, 1000.0],
         steps=500,
     )
@@ -73,14 +85,6 @@ def test_a_head_with_a_hidden_layer_is_trained_by_the_loop() -> None:
     torch.manual_seed(0)
     head = ClassificationHead(4, 3, hidden=8, norm="batch")
     settings = Training(rate=0.03, batch_size=6, schedule="constant")
-    train_head(head, features=x, labels=labels, settings=settings, steps=60, seed=0)
-    assert dev_scores(labels, head.eval()(x).softmax(1).detach().numpy())["accuracy"] == 1.0
-
-
-def test_dev_scores_by_hand() -> None:
-    found = np.asarray([[0.5, 0.5, 0.0], [0.25, 0.75, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32)
-    scores = dev_scores(np.asarray([0, 1, 0, 0]), found)
-    # Class 0: 2 of 3 found, no false one: F1 0.8; class 1: 1 found, 1 false: F1 2/3; class 2 does not occur.
-    assert scores["macro_f1"] == pytest.approx((0.8 + 2 / 3) / 2)
-    assert scores["accuracy"] == 0.75
-    assert scores["nll"] == pytest.approx(-(np.log(0.5) + np.log(0.75) + np.log(1.0) + np.log(1e-12)) / 4)
+    table = FeatureTable(x, None, np.ones(len(x), dtype=np.int64), np.zeros((0, 2), dtype=np.int64))
+    train_head(head, table=table, targets=list(labels[:, None].astype(float)), settings=settings, steps=60, seed=0)
+    assert np.array_equal(head.eval()(x).argmax(1).numpy(), labels)

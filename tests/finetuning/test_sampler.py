@@ -1,4 +1,4 @@
-"""Batches of labelled texts: complete, repeatable, shared out, little padding."""
+"""Batches of labelled rows: complete, repeatable, shared out, little padding."""
 
 from __future__ import annotations
 
@@ -6,19 +6,49 @@ import numpy as np
 import pytest
 import torch
 
-from components.finetuning.sampler import ExampleSampler, pad
+from components.finetuning.sampler import ExampleSampler, collate, pad
+from components.finetuning.tasks.base import Encoded
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
+ENCODED = [Encoded.of_texts([(pieces, [0] * len(pieces))]) for pieces in PIECES]
 LABELS = np.arange(45) % 3
+TARGETS = [np.asarray([label], dtype=np.float64) for label in LABELS]
 
 
 def sampler(seed: int = 0, batch_size: int = 4) -> ExampleSampler:
-    return ExampleSampler(PIECES, LABELS, batch_size=batch_size, seed=seed)
+    return ExampleSampler(ENCODED, TARGETS, batch_size=batch_size, seed=seed)
 
 
 def test_padding_is_zero_at_the_end() -> None:
     tokens, lengths = pad([np.asarray([7]), np.asarray([8, 9])])
     assert tokens.tolist() == [[7, 0], [8, 9]] and lengths.tolist() == [1, 2]
+
+
+def test_a_batch_of_rows_with_several_sequences_says_which_is_whose() -> None:
+    none = np.zeros((0, 2), dtype=np.int64)
+    two = Encoded(
+        [np.asarray([2, 7, 3]), np.asarray([2, 3])],
+        [np.asarray([0, 0, 1]), np.asarray([0, 1])],
+        [np.asarray([[1, 1]]), none],
+        [np.asarray([[4, 9]]), none],
+    )
+    one = Encoded([np.asarray([5])], [np.asarray([0])], [np.asarray([[0, 0], [0, 0]])], [np.asarray([[0, 1], [1, 2]])])
+    batch = collate([two, one], [np.asarray([1.0, 2.0]), np.zeros(0)])
+    assert {name: tensor.tolist() for name, tensor in batch.items() if name != "targets"} == {
+        "tokens": [[2, 7, 3], [2, 3, 0], [5, 0, 0]],
+        "lengths": [3, 2, 1],
+        "segments": [[0, 0, 1], [0, 1, 0], [0, 0, 0]],
+        "rows": [0, 0, 1],
+        "units": [[[1, 1], [-1, -1]], [[-1, -1], [-1, -1]], [[0, 0], [0, 0]]],
+        "unit_lengths": [1, 0, 2],
+        "offsets": [[[4, 9], [-1, -1]], [[-1, -1], [-1, -1]], [[0, 1], [1, 2]]],
+        "target_lengths": [2, 0],
+    }
+    np.testing.assert_array_equal(batch["targets"], [[1, 2], [np.nan, np.nan]])
+
+
+def test_what_nobody_reads_is_left_out_of_a_batch() -> None:
+    assert set(collate(ENCODED[:2])) == {"tokens", "lengths", "rows", "units", "unit_lengths"}
 
 
 def test_every_row_comes_once_an_epoch_in_another_order_each_time() -> None:
@@ -40,7 +70,7 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
 
 def test_labels_and_pieces_stay_together() -> None:
     batch = sampler().batch(3)
-    for tokens, length, label in zip(batch["tokens"], batch["lengths"], batch["labels"], strict=True):
+    for tokens, length, label in zip(batch["tokens"], batch["lengths"], batch["targets"][:, 0], strict=True):
         number = int(tokens[0]) - 5
         assert length == len(PIECES[number]) and label == LABELS[number]
         assert tokens[: int(length)].tolist() == PIECES[number].tolist() and not tokens[int(length) :].any()
@@ -49,7 +79,7 @@ def test_labels_and_pieces_stay_together() -> None:
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_share_the_global_batch(world: int) -> None:
     whole = sampler().rows(5)
-    parts = [sampler().batch(5, rank, world)["labels"] for rank in range(world)]
+    parts = [sampler().batch(5, rank, world)["targets"][:, 0] for rank in range(world)]
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
 
 

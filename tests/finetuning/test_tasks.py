@@ -9,7 +9,7 @@ import pytest
 
 from components.config import TaskSource
 from components.errors import ConfigError, DataError
-from components.finetuning.examples import ExamplesJob, examples, read_facts, read_labels, read_split
+from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
 from components.finetuning.tasks import TASKS, find_task
 from components.finetuning.tasks.checks import ALL, draw, numbered
 
@@ -158,8 +158,9 @@ def test_the_stage_writes_what_later_stages_read(task: Path) -> None:
     facts = read_facts(task)
     assert (facts.task, facts.kind, facts.budgets, facts.seeds) == ("things", "classification", [2, 4], [0, 1])
     assert facts.labels == ["animal", "fruit", "metal"]
-    assert read_labels(task, "train")[:3].tolist() == [1, 2, 0]
+    assert read_split(task, "train").labels[:3].tolist() == [1, 2, 0]
     split = read_split(task, "train", rows=np.asarray([4, 1]))
+    assert split.ids == ["5", "2"], "their lines, where no column names them"
     assert split.texts == [rows(12)[4]["text"], rows(12)[1]["text"]] and split.labels.tolist() == [2, 2]
 
 

@@ -1,46 +1,73 @@
-"""What every downstream task offers, and the labelled texts that it works on."""
+"""What every downstream task offers, the labelled data that it works on, and how an encoder reads a row of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from components.config import FinetuneSettings, TaskSource
-from components.finetuning.heads import ClassificationHead
+from components.finetuning.heads import Head
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 
+#: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
+Fields = tuple[str, ...]
+#: What is right of a row, by kind:  classification, pair, choice [number of the label]   multilabel the numbers of its
+#: labels   similarity [value]   tagging a tag number a word   questions [start, end] of every reference answer, in
+#: characters of the context, end exclusive; none where there is no answer.
+Target = NDArray[np.float64]
+#: What a model says of a row, by kind:  classification, pair, choice the probabilities of the labels (choices), which
+#: sum to 1   multilabel those of every label by itself   similarity [value]   tagging a tag number a word   questions
+#: [start, end, score, score of no answer].
+Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
+#: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
+Combine = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled texts in their order.
+    """Labelled rows in their order.
 
     Attributes:
-        texts: N texts.
-        labels: (N,) label numbers.
+        fields: N inputs.
+        targets: N vectors, ragged.
         slices: N names of the slice that a row is scored with, or None where there is none.
+        ids: N names of the rows in their source.
         lines: N places in the file that the rows came from, counted from 1, for messages; empty once written.
     """
 
-    texts: list[str]
-    labels: Labels
+    fields: list[Fields]
+    targets: list[Target]
     slices: list[str | None]
+    ids: list[str]
     lines: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.fields)
+
+    @property
+    def labels(self) -> Labels:
+        """(N,) label numbers, of kinds whose targets are one number."""
+        return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
+
+    @property
+    def texts(self) -> list[str]:
+        """N texts, the first part of every input."""
+        return [parts[0] for parts in self.fields]
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Split:
         """The named rows, in the order given."""
         return Split(
-            [self.texts[row] for row in rows],
-            self.labels[np.asarray(rows, dtype=np.int64)],
+            [self.fields[row] for row in rows],
+            [self.targets[row] for row in rows],
             [self.slices[row] for row in rows],
+            [self.ids[row] for row in rows],
             [self.lines[row] for row in rows] if self.lines else [],
         )
 
@@ -50,7 +77,7 @@ class Examples:
     """A task's data, read and checked.
 
     Attributes:
-        labels: names of the labels; a label's number is its place here (sorted by name).
+        labels: names of the labels; a label's number is its place here (sorted by name). Empty where targets are none.
         counts: what was dropped or noticed on the way.
     """
 
@@ -62,18 +89,66 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """One row as an encoder reads it: S sequences (one; one a choice; one a window of a long text).
+
+    Attributes:
+        pieces: S times (T,) piece ids with the family's special pieces.
+        segments: S times (T,), 0 at the first text and its special pieces, 1 at the second.
+        units: S times (U, 2), the columns of the first and last piece of each unit (a word; a piece of the context);
+            (0, 2) for tasks that read one vector a sequence.
+        offsets: S times (U, 2), where a unit stands in the row's context, in characters, end exclusive; (0, 2) where
+            nobody asks.
+    """
+
+    pieces: list[NDArray[np.int64]]
+    segments: list[NDArray[np.int64]]
+    units: list[NDArray[np.int64]]
+    offsets: list[NDArray[np.int64]]
+
+    @classmethod
+    def of_texts(cls, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Encoded:
+        """A row without units from (pieces, segments) of each of its sequences."""
+        none = [np.zeros((0, 2), dtype=np.int64)] * len(sequences)
+        return cls(
+            [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],
+            [np.asarray(segments, dtype=np.int64) for _, segments in sequences],
+            none,
+            none,
+        )
+
+
+def one_stratum(split: Split) -> None:
+    """A budget is a number of rows, whatever they are."""
+
+
+def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
+    """The head reads every sequence by itself."""
+
+
+@dataclass(frozen=True)
 class Task:
     """One line of the TASKS table.
 
     Attributes:
+        reads: what the head gets of a sequence: one pooled vector (`text`), or one vector a unit (`units`).
         read: (name, source) -> the task's data; raises DataError for what is wrong with it.
-        encode: (texts, tokenizer, model, max_length) -> each text as piece ids with the model's special pieces.
-        head: (settings, features, outputs) -> the layers on top of the encoder: (B, features) -> (B, outputs).
-        metrics: names of the scores of `components.evaluation.metrics` that count here, the deciding one first.
+        encode: (rows, tokenizer, encoder, settings) -> the rows as the encoder reads them.
+        head: (settings, features, outputs) -> the layers on top of the encoder, for `features` a vector; `outputs` is
+            the number of label names.
+        strata: split -> (N,) what a budget counts rows of, each by itself; None: a budget is a number of rows.
+        combine: (settings, encoder) -> how the vectors of a row's sequences become one before the head; None: not.
     """
 
     kind: str
+    reads: Literal["text", "units"]
     read: Callable[[str, TaskSource], Examples]
-    encode: Callable[[Sequence[str], Tokenizer, LanguageModel, int], list[NDArray[np.int64]]]
-    head: Callable[[FinetuneSettings, int, int], ClassificationHead]
-    metrics: tuple[str, ...]
+    encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
+    head: Callable[[FinetuneSettings, int, int], Head]
+    strata: Callable[[Split], Labels | None] = one_stratum
+    combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+
+
+def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:
+    """Pieces of a sequence that are read, special ones included: `max_length`, or what the encoder has room for."""
+    return min(settings.max_length, encoder.max_tokens or settings.max_length)

@@ -10,26 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.errors import DataError
-from components.finetuning.tasks.base import Labels, Split
+from components.finetuning.tasks.base import Fields, Labels, Split
 from components.ingestion.textkey import text_key
 
 #: What `budgets: [all]` is called where budgets are numbers.
 ALL = -1
 
 
+def row_key(parts: Fields) -> str:
+    """What two rows share that say the same: their parts without case, punctuation and white space."""
+    return "\x1f".join(map(text_key, parts))
+
+
 def split_off_dev(train: Split, *, share: float, key: str) -> tuple[Split, Split]:
-    """Set apart about `share` of train as dev, chosen by a hash of the text: twins stay together, and the choice does
+    """Set apart about `share` of train as dev, chosen by a hash of the input: twins stay together, and the choice does
     not change when rows are added or reordered.
 
     Raises:
         DataError: the share leaves dev or train without rows.
     """
 
-    def chosen(text: str) -> bool:
-        digest = hashlib.blake2b(text_key(text).encode(), digest_size=8).digest()
+    def chosen(parts: Fields) -> bool:
+        digest = hashlib.blake2b(row_key(parts).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") < share * 2**64
 
-    flags = np.fromiter((chosen(text) for text in train.texts), dtype=bool, count=len(train))
+    flags = np.fromiter((chosen(parts) for parts in train.fields), dtype=bool, count=len(train))
     if flags.all() or not flags.any():
         raise DataError(
             f"{key}.dev_share: {share} of {len(train)} rows leaves {'no' if flags.all() else 'all'} rows for train; "
@@ -41,15 +46,15 @@ def split_off_dev(train: Split, *, share: float, key: str) -> tuple[Split, Split
 def without_overlap(
     train: Split, dev: Split, test: Split, *, rule: str, counts: dict[str, int], where: Path, key: str
 ) -> tuple[Split, Split]:
-    """Train and dev without the texts that stand in a later split too (equal but for case, punctuation, white space).
+    """Train and dev without the inputs that stand in a later split too (equal but for case, punctuation, white space).
 
     With rule `drop` they go; `report` only counts them; `refuse` raises. `counts` gets the numbers.
 
     Raises:
-        DataError: rule `refuse`, and a text stands in two splits.
+        DataError: rule `refuse`, and an input stands in two splits.
     """
     keys = {
-        name: [text_key(text) for text in split.texts]
+        name: [row_key(parts) for parts in split.fields]
         for name, split in (("train", train), ("dev", dev), ("test", test))
     }
     in_test = set(keys["test"])
@@ -67,7 +72,7 @@ def without_overlap(
         place = f" (line {split.lines[first]})" if split.lines else ""
         raise DataError(
             f"{where}: {total} row(s) of train and dev stand in a later split too, the first in {name}{place}: "
-            f"{split.texts[first][:60]!r}; remove them, or set {key}.overlap to drop or report"
+            f"{' | '.join(split.fields[first])[:60]!r}; remove them, or set {key}.overlap to drop or report"
         )
     if rule == "drop":
         train, dev = train.take(np.flatnonzero(~twins["train"])), dev.take(np.flatnonzero(~twins["dev"]))
@@ -79,29 +84,29 @@ def without_overlap(
     return train, dev
 
 
-def draw(labels: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """Rows of one training set: `budget` rows of each class, or all rows for `ALL`.
+def draw(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
+    """Rows of one training set: `budget` rows of each stratum (a class, say), or all rows for `ALL`.
 
-    The order in which a class's rows are drawn depends on the seed alone, so a larger budget holds the smaller one and
-    every model sees the same rows.
+    The order in which a stratum's rows are drawn depends on the seed alone, so a larger budget holds the smaller one
+    and every model sees the same rows.
 
     Args:
-        labels: (N,) labels of the whole train split.
-        budget: rows a class; a class that has fewer gives what it has.
+        strata: (N,) the stratum of every row of the train split.
+        budget: rows a stratum; one that has fewer gives what it has.
         seed: of the draw.
 
     Returns:
-        Sorted row numbers, and for each class that fell short the number of rows it has.
+        Sorted row numbers, and for each stratum that fell short the number of rows it has.
     """
     if budget == ALL:
-        return np.arange(len(labels)), {}
+        return np.arange(len(strata)), {}
     chosen: list[NDArray[np.int64]] = []
     short: dict[int, int] = {}
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        chosen.append(np.random.default_rng([seed, int(label)]).permutation(rows)[:budget])
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        chosen.append(np.random.default_rng([seed, int(stratum)]).permutation(rows)[:budget])
         if len(rows) < budget:
-            short[int(label)] = len(rows)
+            short[int(stratum)] = len(rows)
     return np.sort(np.concatenate(chosen)), short
 
 

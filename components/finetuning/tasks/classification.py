@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from components.config import FinetuneSettings, TaskSource
 from components.errors import DataError
 from components.finetuning.heads import ClassificationHead
-from components.finetuning.tasks.base import Examples, Split, Task
+from components.finetuning.tasks.base import Encoded, Examples, Fields, Labels, Split, Task, most_pieces
 from components.finetuning.tasks.checks import split_off_dev, without_overlap
 from components.ingestion.readers import LabelledRow, read_labelled
 from components.models.base import LanguageModel
@@ -72,37 +72,46 @@ def read(name: str, source: TaskSource) -> Examples:
 
 
 def encode(
-    texts: Sequence[str], tokenizer: Tokenizer, model: LanguageModel, max_length: int
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """One sequence a text, cut so that with the special pieces there are at most as many as may be read."""
+    texts = [text for (text,) in rows]
+    return [
+        Encoded.of_texts([(pieces, np.zeros(len(pieces), dtype=np.int64))])
+        for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
+    ]
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
 ) -> list[NDArray[np.int64]]:
-    """Piece ids of each text, cut so that with the special pieces there are at most `max_length`."""
-    room = max(1, max_length - len(model.special_tokens([])))
+    """Piece ids of each text, cut so that with the special pieces there are at most `most`."""
+    room = max(1, most - len(encoder.special_tokens([])))
     return [
         # A text of which no piece is left (control characters, say) is one unknown piece: a model cannot read nothing.
-        np.asarray(model.special_tokens([int(piece) for piece in pieces[:room]] or [UNK]), dtype=np.int64)
+        np.asarray(encoder.special_tokens([int(piece) for piece in pieces[:room]] or [UNK]), dtype=np.int64)
         for pieces in tokenizer.encode_batch(texts)
     ]
 
 
 def head(settings: FinetuneSettings, features: int, outputs: int) -> ClassificationHead:
     """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
-    return ClassificationHead(
-        features, outputs, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
-    )
+    return ClassificationHead.of(settings, features, outputs)
+
+
+def strata(split: Split) -> Labels:
+    """A budget is a number of rows of each class."""
+    return split.labels
 
 
 def _split(rows: list[LabelledRow], number: dict[str, int]) -> Split:
     return Split(
-        [row.text for row in rows],
-        np.asarray([number[row.label] for row in rows], dtype=np.int64),
+        [(row.text,) for row in rows],
+        [np.asarray([number[row.label]], dtype=np.float64) for row in rows],
         [row.slice for row in rows],
+        [row.id if row.id is not None else str(row.line) for row in rows],
         [row.line for row in rows],
     )
 
 
-TASK = Task(
-    kind="classification",
-    read=read,
-    encode=encode,
-    head=head,
-    metrics=("macro_f1", "accuracy", "micro_f1", "mcc", "ece"),
-)
+TASK = Task(kind="classification", reads="text", read=read, encode=encode, head=head, strata=strata)

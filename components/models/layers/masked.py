@@ -88,9 +88,9 @@ class MaskedModel(LanguageModel):
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
         return total, torch.tensor(len(targets_N), device=total.device)
 
-    def hidden_states(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-        return self.run(tokens, None, mask_BT[:, None, None, :])
+        return self.run(tokens, segments, mask_BT[:, None, None, :])
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0]
