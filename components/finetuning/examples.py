@@ -1,8 +1,8 @@
 """Stage `examples`: a task's labelled files, read and checked once, as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see
-`tasks.base`), labels.json (names by number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs to come, and a digest
-of each split's content, by which later stages know one test version from another.
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see `tasks.base`),
+labels.json (names by number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs
+to come, and a digest of each split's content, by which later stages know one test version from another.
 """
 
 from __future__ import annotations

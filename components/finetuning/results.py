@@ -9,7 +9,7 @@ labels.json   names of the labels by number
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class RunResult:
     family: str
     start: str
     record: dict[str, Any]
-    answers: dict[str, Sequence[Answer]]
+    answers: Mapping[str, Sequence[Answer]]
 
 
 def write_results(

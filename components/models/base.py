@@ -69,8 +69,8 @@ class LanguageModel(nn.Module, ABC):
         Args:
             tokens: (B, T) int64, already with the special pieces that the family expects, padded with id 0.
             lengths: (B,) int64, number of real tokens in each row.
-            segments: (B, T) int64, 0 at the first of two texts and its special pieces, 1 at the second, as `pair_tokens`
-                gives them; None: all 0. Families that were not taught to tell segments apart do not look at it.
+            segments: (B, T) int64, 0 at the first of two texts and its special pieces, 1 at the second, as
+                `pair_tokens` gives them; None: all 0. Families that know no segments do not look at it.
 
         Returns:
             L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, at_columns
 from components.models.layers.dropout import Dropout
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy

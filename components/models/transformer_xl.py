@@ -21,7 +21,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, at_columns
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.precision import compute_dtype

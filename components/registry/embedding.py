@@ -36,7 +36,7 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
 
     room = min(max_length, encoder.model.max_tokens or max_length)
     pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
-    encoded = [Encoded.of_texts([(text, [0] * len(text))]) for text in pieces]
+    encoded = [Encoded.of_texts([text]) for text in pieces]
     for index, vector in zip(filled, run_over(pooled, encoder.model, encoded), strict=True):
         vectors[index] = vector.tolist()
     return vectors

@@ -9,15 +9,15 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from components.config import Training
-from components.finetuning.heads import ClassificationHead
 from components.finetuning.features import FeatureTable
+from components.finetuning.heads import ClassificationHead
 from components.finetuning.model import batches_by_length, run_over
 from components.finetuning.probe import fit_head, train_head
 from components.finetuning.tasks.base import Encoded
 
 
 def text(*pieces: int) -> Encoded:
-    return Encoded.of_texts([(pieces, [0] * len(pieces))])
+    return Encoded.of_texts([pieces])
 
 
 def test_batches_hold_every_row_once_and_no_more_places_than_allowed() -> None:

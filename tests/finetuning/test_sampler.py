@@ -10,7 +10,7 @@ from components.finetuning.sampler import ExampleSampler, collate, pad
 from components.finetuning.tasks.base import Encoded
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
-ENCODED = [Encoded.of_texts([(pieces, [0] * len(pieces))]) for pieces in PIECES]
+ENCODED = [Encoded.of_texts([pieces]) for pieces in PIECES]
 LABELS = np.arange(45) % 3
 TARGETS = [np.asarray([label], dtype=np.float64) for label in LABELS]
 

@@ -20,7 +20,7 @@ from components.artifacts import writing
 from components.config import FinetuneSettings, PromotionRule, RegistrySettings, Start, TaskSource, Training
 from components.finetuning.classifier import TextClassifier, load_classifier, save_classifier
 from components.finetuning.examples import ExamplesJob, examples, read_split
-from components.finetuning.model import Classifier
+from components.finetuning.model import TaskModel
 from components.finetuning.results import KIND as FINETUNED
 from components.finetuning.results import RunResult, write_results
 from components.finetuning.tasks import find_task
@@ -112,7 +112,7 @@ class Pipeline:
 
     def write_classifier(self, start: Start, *, knows: int) -> None:
         model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 31, "hidden": 4, "layers": 1})
-        classifier = Classifier(model, settings=SETTINGS, outputs=3, head=find_task("classification").head)
+        classifier = TaskModel(model, task=find_task("classification"), settings=SETTINGS, outputs=3)
         state = {name: torch.zeros_like(value) for name, value in classifier.state_dict().items()}
         state["encoder.embedding"] = torch.eye(len(PIECES))
         for place, piece in enumerate(range(len(SPECIAL_PIECES), len(PIECES))):

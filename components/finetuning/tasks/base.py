@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from components.config import FinetuneSettings, TaskSource
@@ -107,15 +107,12 @@ class Encoded:
     offsets: list[NDArray[np.int64]]
 
     @classmethod
-    def of_texts(cls, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Encoded:
-        """A row without units from (pieces, segments) of each of its sequences."""
-        none = [np.zeros((0, 2), dtype=np.int64)] * len(sequences)
-        return cls(
-            [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],
-            [np.asarray(segments, dtype=np.int64) for _, segments in sequences],
-            none,
-            none,
-        )
+    def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
+        """A row without units: the pieces of each of its sequences, and their segments (None: all 0)."""
+        arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
+        none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
+        told = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in told], none, none)
 
 
 def one_stratum(split: Split) -> None:

@@ -77,8 +77,7 @@ def encode(
     """One sequence a text, cut so that with the special pieces there are at most as many as may be read."""
     texts = [text for (text,) in rows]
     return [
-        Encoded.of_texts([(pieces, np.zeros(len(pieces), dtype=np.int64))])
-        for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
+        Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
     ]
 
 
