@@ -115,6 +115,6 @@ def load_classifier(directory: Path) -> TextClassifier:
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoder = load_encoder(directory / "encoder", part=True)
-    classifier = TaskModel(encoder.model, task=task, settings=settings, outputs=len(labels))
+    classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
     return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings)

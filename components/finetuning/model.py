@@ -30,10 +30,12 @@ class TaskModel(nn.Module):
         encoder: the language model; its objective's own parameters are carried along untouched.
         task: what is learned.
         settings: layers, pooling and head.
-        outputs: number of label names.
+        labels: their names.
     """
 
-    def __init__(self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, outputs: int) -> None:
+    def __init__(
+        self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.of_units = task.reads == "units"
@@ -54,7 +56,7 @@ class TaskModel(nn.Module):
                 vectors = self.features(hidden, length)
                 if self._combine is not None:
                     vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
-        self.head = task.head(settings, vectors.shape[-1], outputs)
+        self.head = task.head(settings, vectors.shape[-1], labels)
 
     def vectors(self, batch: Batch) -> Tensor:
         """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""

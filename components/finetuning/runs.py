@@ -94,7 +94,7 @@ def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
         encoder.bind(loaded.tokenizer)
     encoder.set_dropout(spec.settings.dropout)
     torch.manual_seed(counter_seed(spec.seed, "head"))
-    model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, outputs=len(facts.labels))
+    model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
     # One mode for all parts: the loop switches a model that is not in training mode, and looks at its top only.
     return model.to(device()).eval(), loaded.tokenizer
 

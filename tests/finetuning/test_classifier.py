@@ -26,7 +26,7 @@ def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Pat
     encoder = make_encoder("bert")
     torch.manual_seed(2)
     task = find_task("classification")
-    model = TaskModel(load_encoder(encoder).model, task=task, settings=settings, outputs=2).eval()
+    model = TaskModel(load_encoder(encoder).model, task=task, settings=settings, labels=["no", "yes"]).eval()
     directory = tmp_path / "classifier"
     save_classifier(
         directory,

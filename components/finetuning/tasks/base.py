@@ -131,8 +131,8 @@ class Task:
         reads: what the head gets of a sequence: one pooled vector (`text`), or one vector a unit (`units`).
         read: (name, source) -> the task's data; raises DataError for what is wrong with it.
         encode: (rows, tokenizer, encoder, settings) -> the rows as the encoder reads them.
-        head: (settings, features, outputs) -> the layers on top of the encoder, for `features` a vector; `outputs` is
-            the number of label names.
+        head: (settings, features, labels) -> the layers on top of the encoder, for `features` a vector, given the names
+            of the labels.
         strata: split -> (N,) what a budget counts rows of, each by itself; None: a budget is a number of rows.
         combine: (settings, encoder) -> how the vectors of a row's sequences become one before the head; None: not.
     """
@@ -141,7 +141,7 @@ class Task:
     reads: Literal["text", "units"]
     read: Callable[[str, TaskSource], Examples]
     encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
-    head: Callable[[FinetuneSettings, int, int], Head]
+    head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
     strata: Callable[[Split], Labels | None] = one_stratum
     combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
 

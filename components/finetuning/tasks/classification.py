@@ -93,9 +93,9 @@ def encode_texts(
     ]
 
 
-def head(settings: FinetuneSettings, features: int, outputs: int) -> ClassificationHead:
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ClassificationHead:
     """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
-    return ClassificationHead.of(settings, features, outputs)
+    return ClassificationHead.of(settings, features, len(labels))
 
 
 def strata(split: Split) -> Labels:
