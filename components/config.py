@@ -311,6 +311,8 @@ class EvaluateSettings(Section):
     resamples: Positive = 1000
     calibration_bins: Positive = 15
     ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}
+    #: Classes and slices with fewer test rows are not looked at one by one for harm that transfer does.
+    part_rows: Positive = 20
 
 
 class PromotionRule(Section):

@@ -14,21 +14,9 @@ from components.config import FROZEN, EvaluateSettings
 from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
-from components.evaluation.statistics import (
-    RANGES,
-    SCORES,
-    Layout,
-    calibration,
-    confusion,
-    per_class,
-    resampled,
-    row_statistics,
-    scores,
-)
+from components.scoring import Scoring, resampled, title
 
 Floats = NDArray[np.float64]
-#: The score by which systems are compared.
-MAIN = "macro_f1"
 BASELINE = "baseline"
 SCRATCH = "scratch"
 Systems = Mapping[str, tuple[str, str]]
@@ -40,11 +28,14 @@ class Cell:
 
     Attributes:
         seeds: of the runs, ascending; everything below is in their order.
-        labels: training rows a class, the mean over seeds.
+        labels: training rows a class (of a task whose budgets are rows: training rows), the mean over seeds.
         values: score -> (S,) on the test rows.
         draws: score -> (S, R) on bootstrap draws of the test rows, the same draws in every cell.
         intervals: score -> its interval.
-        sums: (S, K) of `statistics.Layout`.
+        sums: (S, K) of the task's scoring.
+        rows: S matrices (N, K) that they are the sums of.
+        classes: class -> its F1, (S,), where the scoring knows classes.
+        class_draws: the same on the draws, (S, R).
     """
 
     system: str
@@ -56,24 +47,31 @@ class Cell:
     draws: dict[str, Floats]
     intervals: dict[str, Interval]
     sums: Floats
-    slice_sums: dict[str, Floats]
-    layout: Layout
+    rows: list[sparse.csr_array]
+    classes: dict[str, Floats]
+    class_draws: dict[str, Floats]
+    scoring: Scoring
 
     @property
     def main(self) -> Interval:
         """The interval of the score that systems are compared by."""
-        return self.intervals[MAIN]
+        return self.intervals[self.scoring.main]
+
+    @property
+    def dev(self) -> float:
+        """The deciding score of the best weights on dev, the mean over seeds."""
+        return _mean([max(point[self.scoring.main] for point in run.record["curve"]) for run in self.runs])
 
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
         """For JSON."""
-        classes = per_class(self.sums.mean(0), layout=self.layout)
-        guesses = [run.probabilities.argmax(1) for run in self.runs]
-        counts = sum(confusion(test.labels, guess, classes=len(test.names)) for guess in guesses)
+        scoring, main = self.scoring, self.scoring.main
+        targets = test.rows.targets
+        confused = [scoring.confusion(targets, run.answers) for run in self.runs]
+        counts = [matrix for matrix in confused if matrix is not None]
         slices = {}
-        for name, sums in self.slice_sums.items():
-            found = scores(sums, layout=self.layout)
-            rows = int(self.layout.parts(sums)[2][0].sum())
-            slices[name] = {"rows": rows, "accuracy": _mean(found["accuracy"]), MAIN: _mean(found[MAIN])}
+        for name, members in slice_members(test.rows.slices).items():
+            found = scoring.scores(np.stack([slice_sum(matrix, members) for matrix in self.rows]))
+            slices[name] = {"rows": len(members), **{score: _mean(found[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]
         seconds, tokens = (sum(record[key] for record in records) for key in ("seconds", "tokens"))
         return {
@@ -81,20 +79,17 @@ class Cell:
             "labels": self.labels,
             "seeds": self.seeds,
             "scores": {
-                name: {**self.intervals[name].as_dict(), "seeds": self.values[name].tolist()} for name in SCORES
+                name: {**self.intervals[name].as_dict(), "seeds": self.values[name].tolist()} for name in scoring.names
             },
-            "per_class": {
-                label: {name: float(values[number]) for name, values in classes.items()}
-                for number, label in enumerate(test.names)
-            },
+            "per_class": scoring.classes(self.sums.mean(0)),
             "slices": slices,
-            "confusion": np.asarray(counts).tolist(),
-            "calibration": calibration(self.sums.mean(0), layout=self.layout),
+            "confusion": sum(counts[1:], counts[0]).tolist() if counts else [],
+            "calibration": scoring.calibration(self.sums.mean(0)),
             "training": {
                 "seconds": seconds / len(records),
                 "tokens_per_second": tokens / seconds if seconds else 0.0,
                 "best_epoch": _mean([record["best_epoch"] for record in records]),
-                f"dev_{MAIN}": _mean([max(point[MAIN] for point in record["curve"]) for record in records]),
+                f"dev_{main}": self.dev,
             },
         }
 
@@ -126,12 +121,12 @@ class Comparison:
         }
 
 
-def make_cells(runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings) -> dict[tuple[str, int], Cell]:
+def make_cells(
+    runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings, *, scoring: Scoring
+) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and score them."""
-    layout = Layout(len(test.names), settings.calibration_bins)
-    rows = [row_statistics(test.labels, run.probabilities, layout=layout) for run in runs]
-    draws = [scores(sums, layout=layout) for sums in resampled(rows, resamples=settings.resamples)]
-    members = _slice_members(test.slices)
+    rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
+    drawn = resampled(rows, resamples=settings.resamples)
     grouped: dict[tuple[str, int], list[int]] = {}
     for place, run in enumerate(runs):
         grouped.setdefault((run.system, run.budget), []).append(place)
@@ -139,25 +134,27 @@ def make_cells(runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings)
     for (system, budget), found in grouped.items():
         places = sorted(found, key=lambda place: runs[place].seed)
         sums = np.stack([np.asarray(rows[place].sum(0)).ravel() for place in places])
-        values = scores(sums, layout=layout)
-        drawn = {name: np.stack([draws[place][name] for place in places]) for name in SCORES}
+        of_draws = np.stack([drawn[place] for place in places])
+        values, draws = scoring.scores(sums), scoring.scores(of_draws)
         cells[system, budget] = Cell(
             system=system,
             budget=budget,
             seeds=[runs[place].seed for place in places],
-            labels=_mean([runs[place].record["rows"] for place in places]) / len(test.names),
+            labels=_mean([runs[place].record["rows"] for place in places]) / scoring.strata,
             runs=[runs[place] for place in places],
             values=values,
-            draws=drawn,
+            draws=draws,
             intervals={
-                name: interval(values[name], drawn[name].mean(0), confidence=settings.confidence).within(*RANGES[name])
-                for name in SCORES
+                name: interval(values[name], draws[name].mean(0), confidence=settings.confidence).within(
+                    *scoring.ranges[name]
+                )
+                for name in scoring.names
             },
             sums=sums,
-            slice_sums={
-                name: np.stack([_slice_sum(rows[place], members[name]) for place in places]) for name in members
-            },
-            layout=layout,
+            rows=[rows[place] for place in places],
+            classes=scoring.class_f1(sums),
+            class_draws=scoring.class_f1(of_draws),
+            scoring=scoring,
         )
     return cells
 
@@ -172,7 +169,7 @@ def comparisons(
     """The pairs that matter, at every budget: starts of one family with each other, an ensemble with its best member,
     and the best fine-tuned system with the best baseline. The better one (by mean) stands first."""
     found = []
-    for budget in _budgets(cells):
+    for budget in budgets_of(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
         learned = [name for name in names if systems[name][0] != BASELINE]
         pairs = [
@@ -196,7 +193,7 @@ def best_by_budget(cells: Mapping[tuple[str, int], Cell]) -> dict[int, str]:
     """The system with the best mean at each budget."""
     return {
         budget: _best(cells, [system for system, of_cell in cells if of_cell == budget], budget)
-        for budget in _budgets(cells)
+        for budget in budgets_of(cells)
     }
 
 
@@ -204,21 +201,21 @@ def family_benefits(
     runs: Sequence[Run], cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float
 ) -> dict[str, dict[str, dict[str, dict[str, Benefit]]]]:
     """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start beside scratch."""
-    largest = _budgets(cells)[-1]
+    largest, main = budgets_of(cells)[-1], _main(cells)
 
     def by_training(system: str) -> dict[int, dict[str, float]]:
         chosen = {run.seed: run.record["curve"] for run in runs if (run.system, run.budget) == (system, largest)}
         return {
-            seed: of_training([point["epoch"] for point in curve], [point[MAIN] for point in curve])
+            seed: of_training([point["epoch"] for point in curve], [point[main] for point in curve])
             for seed, curve in chosen.items()
         }
 
     def by_labels(system: str) -> dict[int, dict[str, float]]:
-        own = [cells[system, budget] for budget in _budgets(cells) if (system, budget) in cells]
+        own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
         seeds = set.intersection(*(set(cell.seeds) for cell in own))
         return {
             seed: of_labels(
-                [cell.labels for cell in own], [float(cell.values[MAIN][cell.seeds.index(seed)]) for cell in own]
+                [cell.labels for cell in own], [float(cell.values[main][cell.seeds.index(seed)]) for cell in own]
             )
             for seed in seeds
         }
@@ -237,7 +234,7 @@ def family_benefits(
 def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) -> dict[str, dict[str, Any]]:
     """For every transferred system and budget, how many labels a class the same family from scratch, and the best
     baseline, would need for the same score. `labels` is null where even the largest budget does not reach it."""
-    budgets = _budgets(cells)
+    budgets = budgets_of(cells)
 
     def curve(system: str) -> tuple[list[float], list[float]]:
         own = [cells[system, budget] for budget in budgets if (system, budget) in cells]
@@ -266,12 +263,12 @@ def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) ->
     return found
 
 
-def training_curve(runs: Sequence[Run]) -> list[dict[str, float]]:
+def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
     """Mean dev score at each epoch that all seeds of the largest budget have in common."""
     largest = max((run.budget for run in runs), key=lambda budget: (budget < 0, budget))
-    curves = [{point["epoch"]: point[MAIN] for point in run.record["curve"]} for run in runs if run.budget == largest]
+    curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in runs if run.budget == largest]
     common = sorted(set.intersection(*(set(curve) for curve in curves)))
-    return [{"epoch": epoch, MAIN: _mean([curve[epoch] for curve in curves])} for epoch in common]
+    return [{"epoch": epoch, main: _mean([curve[epoch] for curve in curves])} for epoch in common]
 
 
 def statements(
@@ -326,8 +323,8 @@ def _comparable(one: str, other: str) -> bool:
 
 def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> str:
     better, worse = (cells[name, comparison.budget] for name in (comparison.better, comparison.worse))
-    labels = "all labels" if comparison.budget < 0 else f"{comparison.budget} labels a class"
-    figures = f"macro F1 {_figure(better.main)} against {_figure(worse.main)}"
+    labels = in_words(comparison.budget, better.scoring)
+    figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
     if not comparison.clear:
         return f"At {labels}, {better.system} and {worse.system} cannot be told apart: {figures}."
     overlap = "the intervals do not overlap" if comparison.apart else "the intervals overlap, the paired difference is"
@@ -343,8 +340,9 @@ def _compare(one: Cell, other: Cell, *, confidence: float) -> Comparison:
     better, worse = (one, other) if one.main.mean >= other.main.mean else (other, one)
     seeds = sorted(set(better.seeds) & set(worse.seeds))
     ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (better, worse))
-    values = better.values[MAIN][ours] - worse.values[MAIN][theirs]
-    draws = (better.draws[MAIN][ours] - worse.draws[MAIN][theirs]).mean(0)
+    main = better.scoring.main
+    values = better.values[main][ours] - worse.values[main][theirs]
+    draws = (better.draws[main][ours] - worse.draws[main][theirs]).mean(0)
     return Comparison(
         better.system,
         worse.system,
@@ -358,16 +356,35 @@ def _best(cells: Mapping[tuple[str, int], Cell], names: Sequence[str], budget: i
     return max(names, key=lambda name: cells[name, budget].main.mean)
 
 
-def _budgets(cells: Mapping[tuple[str, int], Cell]) -> list[int]:
+def _main(cells: Mapping[tuple[str, int], Cell]) -> str:
+    """The score that the systems are compared by."""
+    return next(iter(cells.values())).scoring.main
+
+
+def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:
+    """The budgets, ascending, all labels last."""
     return sorted({budget for _, budget in cells}, key=lambda budget: (budget < 0, budget))
 
 
-def _slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
+def in_words(budget: int, scoring: Scoring) -> str:
+    """A label budget as text shows it."""
+    if budget < 0:
+        return "all labels"
+    return f"{budget} {unit(scoring)}"
+
+
+def unit(scoring: Scoring) -> str:
+    """What budgets count."""
+    return "labels a class" if scoring.strata > 1 else "labelled rows"
+
+
+def slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
+    """The rows of each slice, by name."""
     names = np.asarray([name or "" for name in slices])
     return {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name}
 
 
-def _slice_sum(matrix: sparse.csr_array, rows: NDArray[np.int64]) -> Floats:
+def slice_sum(matrix: sparse.csr_array, rows: NDArray[np.int64]) -> Floats:
     return np.asarray(matrix[rows].sum(0), dtype=np.float64).ravel()
 
 

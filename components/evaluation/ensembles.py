@@ -8,21 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.evaluation.results import DevSplit, Run
-from components.evaluation.statistics import Layout, row_statistics, scores
-
-Probabilities = NDArray[np.float32]
+from components.scoring import Scoring
+from components.scoring.base import Vectors
+from components.scoring.files import Rows
 
 
 def ensemble_runs(
-    runs: Sequence[Run], ensembles: Mapping[str, Sequence[str]], *, dev: Mapping[str, DevSplit]
+    runs: Sequence[Run],
+    ensembles: Mapping[str, Sequence[str]],
+    *,
+    dev: Mapping[str, DevSplit],
+    rows: Rows,
+    scoring: Scoring,
 ) -> Iterator[Run]:
     """The runs of every ensemble: one wherever all members have one of the same start, budget and seed, with the mean
-    of their class probabilities. It cost what all of them did; nothing in it was trained, so its curve is one point.
+    of their answers. It cost what all of them did; nothing in it was trained, so its curve is one point.
 
     Args:
         runs: of all systems.
         ensembles: name -> families.
-        dev: system -> its predictions on dev.
+        dev: system -> its answers on dev.
+        rows: of dev.
+        scoring: one whose answers have a mean (`Scoring.averages`).
     """
     for name, families in ensembles.items():
         found: dict[tuple[str, int, int], dict[str, Run]] = {}
@@ -33,22 +40,20 @@ def ensemble_runs(
             if by_family.keys() != set(families):
                 continue
             members = list(by_family.values())
-            splits = [dev[run.system] for run in members]
-            means: Probabilities = np.mean([split.probabilities[budget, seed] for split in splits], axis=0)
+            on_dev = _mean([dev[run.system].answers[budget, seed] for run in members])
             records = [run.record for run in members]
             record = {
                 "rows": records[0]["rows"],
-                "curve": [{"step": 0, "epoch": 0.0, "macro_f1": _macro_f1(splits[0].labels, means)}],
+                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(rows.fields, rows.targets, on_dev)}],
                 "best_step": 0,
                 "best_epoch": 0.0,
                 "tokens": sum(record["tokens"] for record in records),
                 "seconds": sum(record["seconds"] for record in records),
             }
-            probabilities = np.mean([run.probabilities for run in members], axis=0)
-            yield Run(f"{name}-{start}", name, start, budget, seed, record, probabilities)
+            answers = _mean([run.answers for run in members])
+            yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
 
 
-def _macro_f1(labels: NDArray[np.int64], probabilities: Probabilities) -> float:
-    layout = Layout(probabilities.shape[1], 1)
-    sums = np.asarray(row_statistics(labels, probabilities, layout=layout).sum(0)).ravel()
-    return float(scores(sums, layout=layout)["macro_f1"])
+def _mean(answers: Sequence[Vectors]) -> list[NDArray[np.float32]]:
+    """The mean of several systems' answers to each row."""
+    return [np.mean(row, axis=0) for row in zip(*answers, strict=True)]

@@ -45,11 +45,13 @@ class Scoring(ABC):
         names: of the scores; the first one decides (on dev, in comparisons, at promotion).
         ranges: what each of them can be at all.
         strata: parts that a label budget is counted in: the number of classes, or 1 where a budget is a number of rows.
+        averages: whether the mean of several systems' answers is an answer.
         stand_in: what answers where there is no model yet (`constant`), in words.
     """
 
     names: tuple[str, ...]
     strata: int = 1
+    averages: bool = True
     stand_in: str
 
     @property
@@ -81,6 +83,10 @@ class Scoring(ABC):
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Parts that are scored apart, from sums (K,): name -> `f1`, `rows` and what else the kind counts of it."""
+        return {}
+
+    def class_f1(self, sums: Floats) -> dict[str, Floats]:
+        """The F1 of every part of `classes`, of sums (..., K), each (...)."""
         return {}
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
@@ -138,6 +144,11 @@ def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Float
     return {
         name: {column: float(values[place]) for column, values in columns.items()} for place, name in enumerate(names)
     }
+
+
+def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
+    """(..., C) -> each name with its (...)."""
+    return {name: values[..., place] for place, name in enumerate(names)}
 
 
 def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:

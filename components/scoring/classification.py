@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, numbers, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, numbers, retrieval
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,11 @@ class Classification(Scoring):
         """Precision, recall, F1 and number of true rows of every label."""
         hits, guesses, truths, *_ = self.parts(sums)
         return retrieval(self.labels, hits, guesses, truths)
+
+    def class_f1(self, sums: Floats) -> dict[str, Floats]:
+        """F1 of every label."""
+        hits, guesses, truths, *_ = self.parts(sums)
+        return by_name(self.labels, f1(hits, guesses, truths))
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
         """The bins that hold rows."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, retrieval
 
 #: The probability from which a label is given.
 THRESHOLD = 0.5
@@ -67,6 +67,11 @@ class Multilabel(Scoring):
         """Precision, recall, F1 and number of true rows of every label."""
         hits, guesses, truths, _ = self._parts(sums)
         return retrieval(self.labels, hits, guesses, truths)
+
+    def class_f1(self, sums: Floats) -> dict[str, Floats]:
+        """F1 of every label."""
+        hits, guesses, truths, _ = self._parts(sums)
+        return by_name(self.labels, f1(hits, guesses, truths))
 
     def _truths(self, targets: Vectors) -> NDArray[np.bool_]:
         """(N, L): whether a row has a label."""

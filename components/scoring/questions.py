@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, ratio
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -39,6 +39,7 @@ class Questions(Scoring):
     """The K = 10 columns: the four scores and a 1, of the answerable questions and of the others."""
 
     names = ("f1", "exact_match", "f1_characters", "exact_match_characters")
+    averages = False
     stand_in = "no answer"
 
     @property
@@ -75,6 +76,11 @@ class Questions(Scoring):
                 means = {name: float(values[place] / values[-1]) for place, name in enumerate(self.names)}
                 found[part] = {**means, "rows": float(values[-1])}
         return found
+
+    def class_f1(self, sums: Floats) -> dict[str, Floats]:
+        """F1 of the answerable questions and of the others."""
+        halves = np.split(sums, 2, axis=-1)
+        return {part: ratio(half[..., 0], half[..., -1]) for part, half in zip(PARTS, halves, strict=True)}
 
 
 def answer_scores(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:

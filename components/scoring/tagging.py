@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, ratio, retrieval
 from components.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
 
 
@@ -32,6 +32,7 @@ class Tagging(Scoring):
     labels: Sequence[str]
     scheme: Scheme | None = None
 
+    averages = False
     stand_in = "most frequent tag"
 
     @property
@@ -103,6 +104,10 @@ class Tagging(Scoring):
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Precision, recall, F1 and number of true ones of every type (tag)."""
         return retrieval(self.parts, *self._counts(sums))
+
+    def class_f1(self, sums: Floats) -> dict[str, Floats]:
+        """F1 of every type (tag)."""
+        return by_name(self.parts, f1(*self._counts(sums)))
 
     def _counts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
         hits, guesses, truths = np.split(sums[..., :-2], 3, axis=-1)

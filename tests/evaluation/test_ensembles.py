@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.artifacts import writing
 from components.config import EvaluateSettings
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import DevSplit, Run, read_dev
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.finetuning.examples import read_facts, read_split
-from components.finetuning.results import KIND, RunResult, write_results
+from components.scoring.classification import Classification
+from components.scoring.files import Rows, read_rows
+from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 
 __all__ = ["job", "task"]  # fixtures
 
-LABELS = np.array([0, 1, 0, 1])
+ROWS = Rows([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
 
 
 def run_of(family: str, values: list[float], *, start: str = "adapted", budget: int = 5, seed: int = 0) -> Run:
@@ -43,10 +43,11 @@ def test_the_mean_of_the_members() -> None:
         run_of("bert", [0.0] * 4),
     ]
     dev = {
-        "ulmfit-adapted": DevSplit(LABELS, {(5, 0): two([0.9, 0.4, 0.1, 0.2])}),
-        "backward-adapted": DevSplit(LABELS, {(5, 0): two([0.3, 0.1, 0.8, 0.6])}),
+        "ulmfit-adapted": DevSplit({(5, 0): two([0.9, 0.4, 0.1, 0.2])}),
+        "backward-adapted": DevSplit({(5, 0): two([0.3, 0.1, 0.8, 0.6])}),
     }
-    (found,) = ensemble_runs(runs, {"both": ["ulmfit", "backward"]}, dev=dev)
+    scoring = Classification(["a", "b"])
+    (found,) = ensemble_runs(runs, {"both": ["ulmfit", "backward"]}, dev=dev, rows=ROWS, scoring=scoring)
     assert (found.system, found.family, found.start, found.budget, found.seed) == (
         "both-adapted",
         "both",
@@ -54,7 +55,7 @@ def test_the_mean_of_the_members() -> None:
         5,
         0,
     )
-    np.testing.assert_allclose(found.probabilities, two([0.6, 0.25, 0.45, 0.4]), atol=1e-6)
+    np.testing.assert_allclose(found.answers, two([0.6, 0.25, 0.45, 0.4]), atol=1e-6)
     assert (found.record["rows"], found.record["tokens"], found.record["seconds"]) == (10, 200, 4.0)
     # Classes 0 1 1 1 for 0 1 0 1: F1 is 2/3 for the first class and 4/5 for the second.
     assert [point["macro_f1"] for point in found.record["curve"]] == [pytest.approx((2 / 3 + 4 / 5) / 2)]
@@ -63,22 +64,18 @@ def test_the_mean_of_the_members() -> None:
 @pytest.fixture
 def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     """The runs of the stage's tests, and a second family that is right in 90% of the rows, and sure of it."""
-    facts = read_facts(task)
-    splits = {name: read_split(task, name) for name in ("dev", "test")}
+    labels = {name: np.asarray(read_rows(task, name).targets, dtype=int)[:, 0] for name in ("dev", "test")}
     for start in ("scratch", "adapted"):
-        with writing(job.finetuned / f"backward-{start}", kind=KIND) as draft:
-            results = []
-            for record in json.loads((job.finetuned / f"ulmfit-{start}" / "runs.json").read_text()):
-                found = {}
-                for name, split in splits.items():
-                    right = np.random.default_rng([7, record["seed"]]).random(len(split)) < 0.9
-                    found[name] = np.full((len(split), 3), 0.01, dtype=np.float32)
-                    guess = np.where(right, split.labels, (split.labels + 2) % 3)
-                    found[name][np.arange(len(split)), guess] = 0.98
-                record = {key: record[key] for key in record.keys() - {"system", "family", "start"}}
-                results.append(RunResult(f"backward-{start}", "backward", start, record, found))
-            write_results(draft.path, results, splits=splits, labels=facts.labels)
-            draft.facts["examples"] = facts.digests
+        results = []
+        for record in json.loads((job.finetuned / f"ulmfit-{start}" / "runs.json").read_text()):
+            found = {}
+            for name, truth in labels.items():
+                right = np.random.default_rng([7, record["seed"]]).random(len(truth)) < 0.9
+                found[name] = np.full((len(truth), 3), 0.01, dtype=np.float32)
+                found[name][np.arange(len(truth)), np.where(right, truth, (truth + 2) % 3)] = 0.98
+            record = {key: record[key] for key in record.keys() - {"system", "family", "start"}}
+            results.append(Results(f"backward-{start}", "backward", start, record, found))
+        write_runs(job.finetuned / f"backward-{start}", results, examples=task)
     settings = EvaluateSettings(resamples=200, calibration_bins=10, ensembles={"both": ["ulmfit", "backward"]})
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
 
@@ -106,10 +103,9 @@ def test_ensembles_stand_beside_the_others(with_backward: EvaluateJob) -> None:
     assert "both" in content["label_efficiency"]
 
 
-def test_dev_is_read_run_by_run(with_backward: EvaluateJob, task: Path) -> None:
+def test_dev_is_read_run_by_run(with_backward: EvaluateJob) -> None:
     found = read_dev(with_backward.finetuned / "baselines")
     assert found.keys() == {"tfidf-words", "most-frequent"}
     split = found["most-frequent"]
-    assert np.array_equal(split.labels, read_split(task, "dev").labels)
-    assert split.probabilities.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
-    assert all(values.shape == (6, 3) for values in split.probabilities.values())
+    assert split.answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
+    assert all(np.shape(values) == (6, 3) for values in split.answers.values())

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.artifacts import writing
-from components.config import EvaluateSettings, TaskSource
+from components.config import EvaluateSettings
 from components.errors import ArtifactError
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
-from components.finetuning.results import KIND, RunResult, write_results
+from components.scoring.files import read_rows
+
+from .conftest import Results, Task, write_examples, write_runs
 
 # Share of the test rows that a system gets right, at 2 and at 8 labels a class.
 ACCURACY = {
@@ -27,23 +27,19 @@ ACCURACY = {
 FAMILY = {"ulmfit-scratch": ("ulmfit", "scratch"), "ulmfit-adapted": ("ulmfit", "adapted")}
 
 
-def write_rows(path: Path, count: int, first: int) -> None:
-    labels = ("a", "b", "c")
-    rows = [
-        {"text": f"text {first + n}", "label": labels[n % 3], "part": "front" if n < count // 2 else "back"}
-        for n in range(count)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def letters(first: int = 2000) -> Task:
+    """Three classes in turn, each in two slices; the test rows are numbered from `first`."""
+
+    def rows(count: int, first: int) -> list:
+        return [((f"text {first + n}",), [n % 3], "front" if n < count // 2 else "back") for n in range(count)]
+
+    splits = {"train": rows(30, 0), "dev": rows(6, 1000), "test": rows(300, first)}
+    return Task("classification", ["a", "b", "c"], splits)
 
 
 @pytest.fixture
 def task(tmp_path: Path) -> Path:
-    folder = tmp_path / "task"
-    folder.mkdir()
-    for name, count, first in (("train", 30, 0), ("dev", 6, 1000), ("test", 300, 2000)):
-        write_rows(folder / f"{name}.jsonl", count, first)
-    source = TaskSource(path=str(folder), slice="part", budgets=[2, 8], seeds=[0, 1, 2])
-    return examples(ExamplesJob(task="letters", source=source, output=tmp_path / "examples"))
+    return write_examples(tmp_path / "examples", letters())
 
 
 def answers(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -54,9 +50,9 @@ def answers(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     return found
 
 
-def results(task: Path, system: str) -> list[RunResult]:
+def results(task: Path, system: str) -> list[Results]:
     family, start = FAMILY.get(system, ("baseline", "none"))
-    test, dev = read_split(task, "test").labels, read_split(task, "dev").labels
+    test, dev = (np.asarray(read_rows(task, split).targets, dtype=int)[:, 0] for split in ("test", "dev"))
     found = []
     for place, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
@@ -82,18 +78,13 @@ def results(task: Path, system: str) -> list[RunResult]:
                 "tokens": 100,
                 "seconds": 2.0,
             }
-            probabilities = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
-            found.append(RunResult(system, family, start, record, probabilities))
+            told = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
+            found.append(Results(system, family, start, record, told))
     return found
 
 
 def write_system(task: Path, folder: Path, systems: list[str]) -> None:
-    facts = read_facts(task)
-    splits = {name: read_split(task, name) for name in ("dev", "test")}
-    with writing(folder, kind=KIND) as draft:
-        found = [result for system in systems for result in results(task, system)]
-        write_results(draft.path, found, splits=splits, labels=facts.labels)
-        draft.facts["examples"] = facts.digests
+    write_runs(folder, [result for system in systems for result in results(task, system)], examples=task)
 
 
 @pytest.fixture
@@ -187,15 +178,8 @@ def test_the_tables_for_plots(job: EvaluateJob, content: dict) -> None:
             return list(csv.DictReader(file))
 
     learning = read("learning_curve.csv")
-    assert len(learning) == 4 * 2 and list(learning[0]) == [
-        "system",
-        "budget",
-        "labels",
-        "macro_f1",
-        "low",
-        "high",
-        "accuracy",
-    ]
+    assert len(learning) == 4 * 2
+    assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
     confusion = read("confusion.csv")
     assert len(confusion) == 300
     assert sum(row["actual"] == row["predicted"] for row in confusion) == 272, "the best system's best seed on dev"
@@ -211,13 +195,8 @@ def test_the_same_runs_give_the_same_numbers(job: EvaluateJob, content: dict) ->
     assert json.loads((evaluate(job) / "evaluation.json").read_text()) == content
 
 
-def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, task: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "other"
-    folder.mkdir()
-    for name, count, first in (("train", 30, 0), ("dev", 6, 1000), ("test", 300, 3000)):
-        write_rows(folder / f"{name}.jsonl", count, first)
-    source = TaskSource(path=str(folder), slice="part", budgets=[2, 8], seeds=[0, 1, 2])
-    other = examples(ExamplesJob(task="letters", source=source, output=tmp_path / "other-examples"))
+def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: Path) -> None:
+    other = write_examples(tmp_path / "other-examples", letters(first=3000))
     with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):
         evaluate(job.model_copy(update={"examples": other}))
     assert not job.output.exists()
@@ -229,17 +208,10 @@ def test_a_system_that_is_missing_is_named(job: EvaluateJob) -> None:
 
 
 def test_predictions_that_are_missing_are_refused(job: EvaluateJob, task: Path) -> None:
-    folder = job.finetuned / "ulmfit-adapted"
-    facts = read_facts(task)
-    splits = {name: read_split(task, name) for name in ("dev", "test")}
-    splits["test"] = splits["test"].take(range(299))
-    with writing(folder, kind=KIND) as draft:
-        found = [
-            RunResult(r.system, r.family, r.start, r.record, {"test": r.probabilities["test"][:299]})
-            for r in results(task, "ulmfit-adapted")
-        ]
-        write_results(draft.path, found, splits=splits, labels=facts.labels)
-        draft.facts["examples"] = facts.digests
+    found = results(task, "ulmfit-adapted")
+    for result in found:
+        result.answers["test"] = result.answers["test"][:299]
+    write_runs(job.finetuned / "ulmfit-adapted", found, examples=task)
     with pytest.raises(ArtifactError, match="ulmfit-adapted, budget 2, seed 0 has 299 predictions for 300 test rows"):
         evaluate(job)
 
@@ -259,3 +231,8 @@ def test_a_frozen_encoder_is_compared_with_its_tuned_twin_alone(
     ]
     assert tuning[1]["text"].startswith("At 8 labels a class, ulmfit-adapted beats ulmfit-adapted-frozen")
     assert set(found["benefits"]["ulmfit"]) == set(found["label_efficiency"]["ulmfit"]) == {"adapted"}
+
+
+def test_what_decides_and_what_budgets_count_are_said(content: dict) -> None:
+    assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
+    assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]

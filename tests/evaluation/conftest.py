@@ -1,0 +1,80 @@
+"""Examples and runs as the stages `examples` and `finetune` leave them, of answers that tests choose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.artifacts import read_manifest, writing
+
+
+@dataclass
+class Task:
+    """A task's rows: (fields, target, slice) of each split."""
+
+    kind: str
+    labels: list[str]
+    splits: dict[str, list[tuple[tuple[str, ...], Sequence[float], str | None]]]
+
+
+@dataclass
+class Results:
+    """One run: its record, and its answers to each split."""
+
+    system: str
+    family: str
+    start: str
+    record: dict[str, Any]
+    answers: dict[str, Iterable[Sequence[float]]] = field(default_factory=dict)
+
+
+def write_examples(path: Path, task: Task) -> Path:
+    """An output of the stage `examples`."""
+    with writing(path, kind="examples") as draft:
+        digests = {}
+        for name, rows in task.splits.items():
+            fields, targets, slices = zip(*rows, strict=True)
+            table = pa.table(
+                {
+                    "fields": pa.array([list(parts) for parts in fields], pa.list_(pa.string())),
+                    "target": pa.array([list(target) for target in targets], pa.list_(pa.float64())),
+                    "slice": pa.array(slices, pa.string()),
+                    "id": [str(row) for row in range(len(rows))],
+                }
+            )
+            pq.write_table(table, draft.path / f"{name}.parquet")
+            digests[name] = hashlib.sha256(repr(rows).encode()).hexdigest()
+        (draft.path / "labels.json").write_text(json.dumps(task.labels))
+        draft.facts |= {"task": "letters", "kind": task.kind, "budgets": [2, 8], "seeds": [0, 1, 2], "digests": digests}
+    return path
+
+
+def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -> None:
+    """An output of the stage `finetune` or `baseline`."""
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("system", "family", "start", "budget", "seed", "split", "row", "answer", "slice")
+    }
+    records = []
+    for result in results:
+        records.append({"system": result.system, "family": result.family, "start": result.start, **result.record})
+        for split, answers in result.answers.items():
+            for row, answer in enumerate(answers):
+                told = (
+                    result.system, result.family, result.start, result.record["budget"], result.record["seed"], split,
+                    row, np.asarray(answer, dtype=np.float32), None,
+                )  # fmt: skip
+                for name, value in zip(columns, told, strict=True):
+                    columns[name].append(value)
+    table = pa.table(columns | {"answer": pa.array(columns["answer"], pa.list_(pa.float32()))})
+    with writing(directory, kind="finetuned") as draft:
+        pq.write_table(table, draft.path / "runs.parquet")
+        (draft.path / "runs.json").write_text(json.dumps(records))
+        draft.facts["examples"] = read_manifest(examples).facts["digests"]

@@ -1,0 +1,139 @@
+"""The stage on tasks that are no classification: whatever the kind, the same file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.config import EvaluateSettings
+from components.evaluation.stage import EvaluateJob, evaluate
+
+from .conftest import Results, Task, write_examples, write_runs
+
+CONTEXT = "Marie Curie was born in Warsaw."
+TASKS = {
+    "tagging": Task(
+        "tagging",
+        ["B-X", "I-X", "O"],
+        {
+            split: [(("one", "two", "three"), [0, 1, 2] if row % 2 else [2, 2, 0], None) for row in range(40)]
+            for split in ("train", "dev", "test")
+        },
+    ),
+    "questions": Task(
+        "questions",
+        [],
+        {
+            split: [(("who", CONTEXT), [0, 11] if row % 2 else [], None) for row in range(40)]
+            for split in ("train", "dev", "test")
+        },
+    ),
+    "similarity": Task(
+        "similarity",
+        [],
+        {split: [(("a", "b"), [row / 40], None) for row in range(40)] for split in ("train", "dev", "test")},
+    ),
+    "multilabel": Task(
+        "multilabel",
+        ["a", "b"],
+        {
+            split: [((f"text {row}",), [0, 1] if row % 2 else [0], "odd" if row % 2 else "even") for row in range(40)]
+            for split in ("train", "dev", "test")
+        },
+    ),
+    "choice": Task(
+        "choice",
+        [],
+        {
+            split: [(("why", *"abcd"[: 2 + row % 2]), [row % 2], None) for row in range(40)]
+            for split in ("train", "dev", "test")
+        },
+    ),
+}
+
+
+def answer(kind: str, fields: tuple[str, ...], target: list[float], *, right: bool) -> list[float]:
+    if kind == "tagging":
+        return target if right else [2.0] * len(target)
+    if kind == "questions":
+        return [*(target or [0, 0]), 1, 0] if right else [0, 5, 1, 0]
+    if kind == "similarity":
+        return target if right else [1 - target[0]]
+    if kind == "multilabel":
+        return [float((label in target) == right) for label in (0, 1)]
+    chosen = target[0] if right else (target[0] + 1) % (len(fields) - 1)
+    return [0.8 if place == chosen else 0.1 for place in range(len(fields) - 1)]
+
+
+def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
+    """Scratch gets nine rows of ten wrong, the adapted system one of ten."""
+    task = TASKS[kind]
+    examples = write_examples(tmp_path / "examples", task)
+
+    def write(folder: str, system: str, family: str, start: str, share: float) -> None:
+        results = []
+        for seed in (0, 1):
+            right = np.random.default_rng(seed).permutation(40) < 40 * share
+            told = {
+                split: [answer(kind, row[0], row[1], right=bool(ok)) for row, ok in zip(rows, right, strict=True)]
+                for split, rows in task.splits.items()
+                if split != "train"
+            }
+            record = {
+                "budget": 16, "seed": seed, "rows": 16, "curve": [{"step": 0, "epoch": 0.0, MAIN[kind]: share}],
+                "best_step": 0, "best_epoch": 0.0, "tokens": 10, "seconds": 1.0,
+            }  # fmt: skip
+            results.append(Results(system, family, start, record, told))
+        write_runs(tmp_path / "finetuned" / folder, results, examples=examples)
+
+    write("baselines", "most-frequent", "baseline", "none", 0.1)
+    write("bert-scratch", "bert-scratch", "bert", "scratch", 0.1)
+    write("bert-adapted", "bert-adapted", "bert", "adapted", 0.9)
+    job = EvaluateJob(
+        examples=examples,
+        finetuned=tmp_path / "finetuned",
+        output=tmp_path / "evaluation",
+        families=["bert"],
+        starts=["scratch", "adapted"],
+        settings=EvaluateSettings(resamples=100, ensembles={"both": ["bert", "other"]}),
+    )
+    return job, json.loads((evaluate(job) / "evaluation.json").read_text())
+
+
+MAIN = {
+    "tagging": "span_f1",
+    "questions": "f1",
+    "similarity": "spearman",
+    "multilabel": "micro_f1",
+    "choice": "accuracy",
+}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, content = evaluated(kind, tmp_path)
+    assert (content["kind"], content["main"], content["unit"]) == (kind, MAIN[kind], "labelled rows")
+    adapted = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]
+    assert list(adapted["scores"]) == content["scores"] and content["scores"][0] == MAIN[kind]
+    assert adapted["labels"] == 16, "a budget of rows is not divided by classes"
+    assert adapted["training"][f"dev_{MAIN[kind]}"] == 0.9
+    assert content["best"] == {"16": "bert-adapted"}
+    (told,) = [found for found in content["statements"] if found["kind"] == "transfer"]
+    assert told["holds"] and told["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
+    with (job.output / "confusion.csv").open() as file:
+        assert list(csv.reader(file)) == [["actual", "predicted"]]
+    assert ("have no mean" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
+
+
+def test_classes_of_other_kinds(tmp_path: Path) -> None:
+    _, content = evaluated("questions", tmp_path)
+    cell = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]
+    assert cell["per_class"].keys() == {"answerable", "unanswerable"}
+    assert cell["confusion"] == [] and cell["calibration"] == []
+    parts = {(part["part"], part["name"]) for part in content["transfer"]["bert"][0]["parts"]}
+    assert parts == {("all", ""), ("class", "answerable"), ("class", "unanswerable")}

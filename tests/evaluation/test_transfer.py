@@ -1,0 +1,140 @@
+"""What transfer was worth, and where it hurts: from answers whose scores are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.config import EvaluateSettings
+from components.evaluation.stage import EvaluateJob, evaluate
+
+from .conftest import Results, Task, write_examples, write_runs
+
+ROWS = 400
+BUDGETS = (4, 16, 64)
+LABELS = np.arange(ROWS) % 2
+SLICES = ["first" if row < ROWS // 2 else "second" for row in range(ROWS)]
+
+
+def right(share: float, seed: int) -> np.ndarray:
+    """Whether each row is right; the rows that a system gets right hold those that a worse one does."""
+    order = np.random.default_rng(seed).permutation(ROWS)
+    return np.argsort(order) < round(share * ROWS)
+
+
+def answers(correct: np.ndarray) -> np.ndarray:
+    found = np.full((ROWS, 2), 0.2, dtype=np.float32)
+    found[np.arange(ROWS), np.where(correct, LABELS, 1 - LABELS)] = 0.8
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """run({system: {budget: (N,) correct by seed}}) -> evaluation.json."""
+    rows = [((f"text {row}",), [LABELS[row]], SLICES[row]) for row in range(ROWS)]
+    task = Task("classification", ["no", "yes"], {"train": rows[:100], "dev": rows[:20], "test": rows})
+    examples = write_examples(tmp_path / "examples", task)
+
+    def evaluated(systems: dict[str, Any]) -> dict[str, Any]:
+        for system, correct in systems.items():
+            family, start = system.split("-")
+            results = []
+            for budget in BUDGETS:
+                for seed in (0, 1, 2):
+                    record = {
+                        "budget": budget, "seed": seed, "rows": 2 * budget, "best_epoch": 0.0, "tokens": 0,
+                        "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": 0.5}],
+                    }  # fmt: skip
+                    told = answers(correct(budget, seed))
+                    results.append(Results(system, family, start, record, {"dev": told[:20], "test": told}))
+            write_runs(tmp_path / "finetuned" / system, results, examples=examples)
+        write_runs(tmp_path / "finetuned" / "baselines", [], examples=examples)
+        job = EvaluateJob(
+            examples=examples,
+            finetuned=tmp_path / "finetuned",
+            output=tmp_path / "evaluation",
+            families=["ulmfit"],
+            starts=[system.split("-")[1] for system in systems],
+            settings=EvaluateSettings(resamples=300),
+        )
+        return json.loads((evaluate(job) / "evaluation.json").read_text())
+
+    return evaluated
+
+
+SCRATCH = {4: 0.6, 16: 0.7, 64: 0.8}
+
+
+def test_what_transfer_was_worth(run: Any) -> None:
+    content = run(
+        {
+            "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
+            "ulmfit-pretrained": lambda budget, seed: right(0.7, seed),
+            "ulmfit-adapted": lambda budget, seed: right(0.75, seed),
+        }
+    )
+    few, some, _ = content["worth"]["ulmfit"]["adapted"]
+    # 0.75 is half of the way from 0.7 at 16 to 0.8 at 64 labels: 32 on the logarithm.
+    assert (few["budget"], few["labels"], few["most"]) == (4, 4, 64)
+    assert few["needed"]["labels"] == pytest.approx(32, rel=0.01)
+    assert 16 < few["needed"]["low"] < 32 < few["needed"]["high"] < 64
+    assert few["ratio"]["mean"] == pytest.approx(8, rel=0.01)
+    assert some["ratio"]["mean"] == pytest.approx(2, rel=0.01)
+    low, high = (f"{few['needed'][bound]:.3g}" for bound in ("low", "high"))
+    assert content["headline"] == (
+        f"With 4 labels a class, ulmfit (adapted) reaches macro F1 0.750; from scratch that takes 32 [{low}, {high}]: "
+        "transfer was worth 8 times the labels."
+    )
+
+
+def test_beyond_the_labels_of_scratch(run: Any) -> None:
+    content = run(
+        {
+            "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
+            "ulmfit-adapted": lambda budget, seed: right(0.95, seed),
+        }
+    )
+    few = content["worth"]["ulmfit"]["adapted"][0]
+    assert few["needed"] == {"labels": None, "low": None, "high": None}
+    assert content["headline"].endswith("takes more than 64: transfer was worth over 16 times the labels.")
+
+
+def test_a_class_that_transfer_hurts_stands_out(run: Any) -> None:
+    def adapted(budget: int, seed: int) -> np.ndarray:
+        # Better on the first slice by much, worse on the second.
+        correct = right(SCRATCH[budget], seed)
+        correct[: ROWS // 2] = True
+        correct[ROWS // 2 :] &= np.random.default_rng(seed).random(ROWS // 2) < 0.5
+        return correct
+
+    content = run({"ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed), "ulmfit-adapted": adapted})
+    largest = content["transfer"]["ulmfit"][-1]
+    assert largest["budget"] == 64
+    parts = {(part["part"], part["name"]): part for part in largest["parts"]}
+    assert parts.keys() == {("all", ""), ("class", "no"), ("class", "yes"), ("slice", "first"), ("slice", "second")}
+    assert parts["slice", "second"]["starts"]["adapted"]["hurts"]
+    assert not parts["slice", "first"]["starts"]["adapted"]["hurts"]
+    second = parts["slice", "second"]
+    assert (second["part"], second["rows"]) == ("slice", 200)
+    difference = second["starts"]["adapted"]["difference"]
+    assert difference["mean"] == pytest.approx(second["starts"]["adapted"]["score"]["mean"] - second["scratch"]["mean"])
+    assert difference["low"] < difference["mean"] < difference["high"] < 0
+    cell = next(system for system in content["systems"] if system["system"] == "ulmfit-adapted")["budgets"][-1]
+    assert second["starts"]["adapted"]["score"]["mean"] == pytest.approx(cell["slices"]["second"]["macro_f1"])
+    assert parts["all", ""]["starts"]["adapted"]["score"]["mean"] == pytest.approx(cell["scores"]["macro_f1"]["mean"])
+
+
+def test_a_fall_within_chance_does_not_count(run: Any) -> None:
+    content = run(
+        {
+            "ulmfit-scratch": lambda budget, seed: right(0.8, seed),
+            "ulmfit-adapted": lambda budget, seed: right(0.79, seed + 10),
+        }
+    )
+    parts = content["transfer"]["ulmfit"][0]["parts"]
+    assert not any(part["starts"]["adapted"]["hurts"] for part in parts)
+    assert parts[0]["starts"]["adapted"]["difference"]["mean"] == pytest.approx(-0.01, abs=0.002)
