@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from components.errors import ConfigError, nearest
-from components.scoring.base import Scoring, resampled, title
+from components.scoring.base import LOWER_IS_BETTER, Scoring, resampled, title
 from components.scoring.classification import Choice, Classification
 from components.scoring.multilabel import Multilabel
 from components.scoring.questions import Questions
@@ -41,4 +41,16 @@ def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Sco
     return SCORINGS[kind](labels, bins)
 
 
-__all__ = ["SCORINGS", "Scoring", "resampled", "scoring_for", "title"]
+def deciding(kind: str) -> tuple[str, ...]:
+    """The scores of a kind of task by which a promotion may be decided, the usual one first.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    # Whether tags are spans is known with the data; until then both may be asked for.
+    scorings = (scoring_for(kind), scoring_for(kind, ["B-X"]) if kind == "tagging" else scoring_for(kind))
+    names = dict.fromkeys(name for scoring in reversed(scorings) for name in scoring.names)
+    return tuple(name for name in names if name not in LOWER_IS_BETTER)
+
+
+__all__ = ["SCORINGS", "Scoring", "deciding", "resampled", "scoring_for", "title"]

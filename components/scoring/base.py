@@ -23,6 +23,8 @@ Vectors = Sequence[NDArray[np.floating[Any]]]
 
 #: Numbers of `resampled` that are in memory at once.
 CHUNK = 20_000_000
+#: Scores that are better when lower: none of them decides anything.
+LOWER_IS_BETTER = frozenset({"ece"})
 #: Names of scores as text shows them; those that are not here lose their underscores.
 TITLES = {
     "macro_f1": "macro F1",
@@ -80,6 +82,11 @@ class Scoring(ABC):
     @abstractmethod
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
         """N answers that look at no input: the best that one can say knowing the `targets` alone."""
+
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        """Answers of a model that numbers its `labels` in an order of its own, as this scoring numbers them; as they
+        are where answers name no label."""
+        return answers
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Parts that are scored apart, from sums (K,): name -> `f1`, `rows` and what else the kind counts of it."""
@@ -144,6 +151,13 @@ def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Float
     return {
         name: {column: float(values[place]) for column, values in columns.items()} for place, name in enumerate(names)
     }
+
+
+def columns(answers: Vectors, labels: Sequence[str], order: Sequence[str]) -> list[NDArray[np.float32]]:
+    """(N, C) values of `labels` -> (N, D) of the names in `order`; 0 for those that have none."""
+    found = np.zeros((len(answers), len(order)), dtype=np.float32)
+    found[:, [order.index(label) for label in labels]] = np.asarray(answers).reshape(len(answers), len(labels))
+    return list(found)
 
 
 def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, numbers, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, numbers, retrieval
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Classification(Scoring):
         correct = (guesses == labels).astype(np.float64)
         c, b, one = len(self.labels), self.bins, np.ones(len(labels))
         bins = 3 * c + binned(confidence, b)
-        columns = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
+        places = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
         values = [correct, one, one, one, confidence, correct]
-        rows = np.tile(np.arange(len(labels)), len(columns))
+        rows = np.tile(np.arange(len(labels)), len(places))
         return sparse.csr_array(
-            (np.concatenate(values), (rows, np.concatenate(columns))), shape=(len(labels), self.width)
+            (np.concatenate(values), (rows, np.concatenate(places))), shape=(len(labels), self.width)
         )
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
@@ -97,6 +97,10 @@ class Classification(Scoring):
         """The shares of the labels, so that the most frequent one wins."""
         counts = np.bincount(numbers(targets), minlength=len(self.labels))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
+
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        """The columns in the order of this scoring's labels."""
+        return columns(answers, labels, self.labels)
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Precision, recall, F1 and number of true rows of every label."""
@@ -143,10 +147,10 @@ class Choice(Scoring):
         right = numbers(targets) == np.fromiter((answer.argmax() for answer in answers), np.int64, count)
         confidence = np.fromiter((answer.max() for answer in answers), np.float64, count)
         bins = 1 + binned(confidence, b)
-        columns = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
+        places = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
         values = [np.ones(count), np.ones(count), confidence, right.astype(np.float64)]
-        rows = np.tile(np.arange(count), len(columns))
-        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(columns))), shape=(count, self.width))
+        rows = np.tile(np.arange(count), len(places))
+        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(places))), shape=(count, self.width))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Accuracy, and ECE as in a classification."""

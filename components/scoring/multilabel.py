@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, retrieval
 
 #: The probability from which a label is given.
 THRESHOLD = 0.5
@@ -62,6 +62,10 @@ class Multilabel(Scoring):
         shares = self._truths(targets).mean(0).astype(np.float32)
         shares[shares.argmax()] = max(shares.max(), THRESHOLD)
         return [shares] * len(targets)
+
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        """The columns in the order of this scoring's labels."""
+        return columns(answers, labels, self.labels)
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Precision, recall, F1 and number of true rows of every label."""

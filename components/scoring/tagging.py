@@ -101,6 +101,11 @@ class Tagging(Scoring):
         most = np.bincount(_joined(targets), minlength=1).argmax()
         return [np.full(len(target), most, dtype=np.float32) for target in targets]
 
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        """The numbers of this scoring's tags."""
+        number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
+        return [number[answer.astype(np.int64)] for answer in answers]
+
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
         """Precision, recall, F1 and number of true ones of every type (tag)."""
         return retrieval(self.parts, *self._counts(sums))

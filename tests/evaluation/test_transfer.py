@@ -84,10 +84,10 @@ def test_what_transfer_was_worth(run: Any) -> None:
     assert 16 < few["needed"]["low"] < 32 < few["needed"]["high"] < 64
     assert few["ratio"]["mean"] == pytest.approx(8, rel=0.01)
     assert some["ratio"]["mean"] == pytest.approx(2, rel=0.01)
-    low, high = (f"{few['needed'][bound]:.3g}" for bound in ("low", "high"))
+    labels, low, high = (f"{few['needed'][bound]:.3g}" for bound in ("labels", "low", "high"))
     assert content["headline"] == (
-        f"With 4 labels a class, ulmfit (adapted) reaches macro F1 0.750; from scratch that takes 32 [{low}, {high}]: "
-        "transfer was worth 8 times the labels."
+        f"With 4 labels a class, ulmfit (adapted) reaches macro F1 0.750; from scratch that takes {labels} [{low}, "
+        f"{high}]: transfer was worth {few['ratio']['mean']:.3g} times the labels."
     )
 
 
