@@ -165,16 +165,15 @@ def train(
     _be_deterministic()
     schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
-    frozen_until = sorted({group.starts_at for group in state.groups})
-    unfrozen = -1
+    learning: list[bool] = []
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        if (reached := sum(start <= step for start in frozen_until)) != unfrozen:
-            unfrozen = reached
-            for group in state.groups:
+        if (now := [group.learns(step) for group in state.groups]) != learning:
+            learning = now
+            for group, learns in zip(state.groups, learning, strict=True):
                 for parameter in group.parameters:
-                    parameter.requires_grad_(step >= group.starts_at)
+                    parameter.requires_grad_(learns)
         share = schedule(step, total_steps, warmup=settings.warmup, final=settings.final_rate)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
@@ -184,7 +183,9 @@ def train(
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
         state.optimizer.zero_grad(set_to_none=True)
-        losses.loss.backward()
+        # While one layer group learns alone, the loss may read only layers below it: the step changes nothing then.
+        if losses.loss.requires_grad:
+            losses.loss.backward()
         loss = losses.loss.detach()
         gradients = [
             parameter.grad for group in state.groups for parameter in group.parameters if parameter.grad is not None
@@ -195,7 +196,7 @@ def train(
         read = (step + 1) % read_every == 0 or step + 1 == total_steps
         if read:
             _check_finite(loss, norm, step=step, rate=rate)
-        if settings.clip > 0 and not (read and norm <= settings.clip):
+        if gradients and settings.clip > 0 and not (read and norm <= settings.clip):
             torch._foreach_mul_(gradients, (settings.clip / (norm + 1e-6)).clamp(max=1.0))
         state.optimizer.step()
         if state.average is not None:

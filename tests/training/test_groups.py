@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from components.training.groups import decayed, discriminative
+from components.training.groups import ALWAYS, ParameterGroup, Span, decayed, discriminative
 
 
 def test_vectors_do_not_decay_and_tied_parameters_stand_once() -> None:
@@ -16,14 +17,54 @@ def test_vectors_do_not_decay_and_tied_parameters_stand_once() -> None:
     assert (matrices.weight_decay, vectors.weight_decay) == (None, 0.0)
 
 
+def layers(count: int) -> list[list[nn.Parameter]]:
+    return [[nn.Parameter(torch.ones(2, 2))] for _ in range(count)]
+
+
+def table(groups: list[ParameterGroup], members: list[list[nn.Parameter]]) -> list[tuple[int, float, tuple[Span, ...]]]:
+    """Which of `members` a group holds, its scale and its spans."""
+    places = {id(parameters[0]): place for place, parameters in enumerate(members)}
+    return [(places[id(group.parameters[0])], group.scale, group.spans) for group in groups]
+
+
 def test_discriminative_rates_and_gradual_unfreezing() -> None:
-    low, middle, top, head = (nn.Parameter(torch.ones(2, 2)) for _ in range(4))
-    groups = discriminative([[low], [middle], [top]], head=[head], factor=2.0, unfreeze_every=10)
-    table = [
-        (group.parameters[0] is wanted, group.scale, group.starts_at)
-        for group, wanted in zip(groups, (head, top, middle, low), strict=True)
+    low, middle, top, head = members = layers(4)
+    groups = discriminative([low, middle, top], head=head, factor=2.0, unfreeze_every=10)
+    assert table(groups, members) == [
+        (3, 1.0, ((0, None),)),
+        (2, 1.0, ((10, None),)),
+        (1, 0.5, ((20, None),)),
+        (0, 0.25, ((30, None),)),
     ]
-    assert table == [(True, 1.0, 0), (True, 1.0, 10), (True, 0.5, 20), (True, 0.25, 30)]
     # Without a head the top layer learns from the start; without unfreezing everything does.
-    assert [group.starts_at for group in discriminative([[low], [top]], unfreeze_every=10)] == [0, 10]
-    assert {group.starts_at for group in discriminative([[low], [top]], head=[head])} == {0}
+    assert [group.spans for group in discriminative([low, top], unfreeze_every=10)] == [((0, None),), ((10, None),)]
+    for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):
+        groups = discriminative([low, top], head=head, **everything)  # type: ignore[arg-type]
+        assert {group.spans for group in groups} == {ALWAYS}
+
+
+def test_discriminative_rates_are_those_of_the_paper() -> None:
+    groups = discriminative(layers(4))
+    assert [group.scale for group in groups] == pytest.approx([1, 1 / 2.6, 1 / 2.6**2, 1 / 2.6**3])
+
+
+def test_chain_thaw_is_the_head_then_each_group_from_the_bottom_then_everything() -> None:
+    low, middle, top, head = members = layers(4)
+    groups = discriminative([low, middle, top], head=head, factor=2.0, unfreezing="chain_thaw", unfreeze_every=10)
+    assert table(groups, members) == [
+        (3, 1.0, ((0, 10), (40, None))),
+        (2, 1.0, ((30, 40), (40, None))),
+        (1, 0.5, ((20, 30), (40, None))),
+        (0, 0.25, ((10, 20), (40, None))),
+    ]
+    order = [
+        [place for place, _, _ in table([g for g in groups if g.learns(step)], members)] for step in range(0, 50, 10)
+    ]
+    assert order == [[3], [0], [1], [2], [3, 2, 1, 0]]
+    without = discriminative([low, top], unfreezing="chain_thaw", unfreeze_every=5)
+    assert [group.spans for group in without] == [((5, 10), (10, None)), ((0, 5), (10, None))]
+
+
+def test_learning_begins_and_ends_with_the_span() -> None:
+    group = ParameterGroup([], spans=((2, 4), (6, None)))
+    assert [group.learns(step) for step in range(8)] == [False, False, True, True, False, False, True, True]

@@ -126,7 +126,7 @@ def test_frozen_groups_join_at_their_step() -> None:
     model = tiny_model()
     groups = [
         ParameterGroup([model.output.bias]),
-        ParameterGroup(list(model.cell.parameters()), scale=0.5, starts_at=3),
+        ParameterGroup(list(model.cell.parameters()), scale=0.5, spans=((3, None),)),
     ]
     settings = lm_settings()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
@@ -139,6 +139,28 @@ def test_frozen_groups_join_at_their_step() -> None:
         assert state.optimizer.param_groups[1]["lr"] == pytest.approx(report.rate / 2)
     assert moved_at == {"output.bias": 1, "cell.weight": 4, "cell.bias": 4}
     assert not model.embedding.weight.requires_grad
+
+
+def test_a_group_learns_in_its_spans_only() -> None:
+    model = tiny_model()
+    weight, bias = model.cell.weight, model.cell.bias
+    groups = [
+        ParameterGroup([weight], spans=((0, 2), (5, None))),
+        ParameterGroup([bias], spans=((2, 4), (5, 6))),
+    ]
+    settings = lm_settings()
+    held = {"weight": weight.clone(), "bias": bias.clone()}
+    moved: dict[str, list[int]] = {"weight": [], "bias": []}
+    state = TrainingState.fresh(model, groups, settings=settings)
+    for report in train(state, stream(), settings=settings, total_steps=STEPS, seed=5):
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            if not torch.equal(tensor, held[name]):
+                moved[name].append(report.step - 1)
+            held[name] = tensor.detach().clone()
+        if report.step == 5:
+            # Nothing learned in step 4: there was no gradient, and the loss is reported all the same.
+            assert report.gradient_norm == 0 and report.loss is not None
+    assert moved == {"weight": [0, 1, 5, 6], "bias": [2, 3, 5]}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
