@@ -7,14 +7,16 @@ the registry know a model only through `LanguageModel`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from components.errors import ConfigError
+from components.models.layers.chunks import Chunking, Chunks
 from components.models.layers.dropout import Noise
 from components.tokenization.special import END
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Tensor]
 Carry = tuple[Tensor, ...]
+#: A sum of negative log-likelihoods (nats, with its gradient) and the number of its targets.
+Sum = tuple[Tensor, Tensor]
 
 #: What a family learns: the next piece, disguised pieces, pieces in a drawn order, a vector a piece, a translation.
 Objective = Literal["causal", "masked", "permuted", "static", "translation"]
@@ -53,10 +57,19 @@ class Losses:
     carry: Carry = ()
 
 
+def counted(total: Tensor, *targets: Tensor) -> Sum:
+    """A sum with the number of its targets."""
+    return total, torch.tensor(sum(len(part) for part in targets), device=total.device)
+
+
 class LanguageModel(nn.Module, ABC):
     """An encoder with its pretraining objective."""
 
     config: ModelConfig
+    #: Whether `hidden_states` carries a state from chunk to chunk: a text of any length is one row then. Of the others
+    #: long texts are cut into windows, each a row of its own.
+    carries_state: ClassVar[bool] = False
+    _chunking: Chunking | None = None
 
     @abstractmethod
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -78,6 +91,24 @@ class LanguageModel(nn.Module, ABC):
         Raises:
             ConfigError: T is more than `max_tokens`.
         """
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        """The language-model objective on labelled texts, to be learned beside their labels (Radford et al. 2018,
+        section 3.2): negative log-likelihood in nats, summed, and the number of targets.
+
+        Args:
+            batch: `tokens` (B, T), `lengths` (B,) and perhaps `segments` (B, T), as for `hidden_states`; for masked and
+                permuted families also what `components.training.masking.mask_texts` makes of them: `masked_tokens`
+                (B, T), `masked_positions` and `masked_targets` (B, M; -1 fills up).
+            hidden: what `hidden_states` gave for them; causal families predict from it, without a second pass.
+
+        Raises:
+            ConfigError: the family has no language-model objective on plain text.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no language-model objective that could be learned beside a task; "
+            "set lm_weight to 0"
+        )
 
     @abstractmethod
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -150,6 +181,16 @@ class LanguageModel(nn.Module, ABC):
     def max_tokens(self) -> int | None:
         """Most tokens that `hidden_states` takes, special pieces included; None where there is no limit."""
         return None
+
+    def set_chunks(self, length: int, *, learned: int) -> None:
+        """From now on read long texts in chunks of `length` pieces: the state goes on from chunk to chunk, a gradient
+        only through the last `learned` of each text (Howard and Ruder 2018, section 3.3). Only where `carries_state`.
+        """
+        self._chunking = Chunking(length, learned)
+
+    def chunks(self, lengths: Tensor) -> Chunks | None:
+        """The chunks of texts of these lengths (B,); None where texts are read as a whole."""
+        return None if self._chunking is None else self._chunking.of(lengths)
 
     def set_dropout(self, scale: float) -> None:
         """Multiply every dropout's probability by `scale` (ULMFiT's drop multiplier); 1 is as configured."""

@@ -14,6 +14,7 @@ Shape suffixes: B batch rows, T words, N words of both directions, C characters,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -21,12 +22,24 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelConfig,
+    ModelFamily,
+    Sum,
+    at_columns,
+    counted,
+)
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
+from components.models.layers.chunks import Chunks
 from components.models.layers.directions import both_ends, joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.projected_lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import remapped
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, UNK
@@ -70,13 +83,13 @@ class Direction(nn.Module):
         )
         self.drop = Dropout(config.dropout)
 
-    def forward(self, x_TBP: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+    def forward(self, x_TBP: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, P) of every layer, and the state after the window."""
         outputs: list[Tensor] = []
         states: list[Tensor] = []
         for index, lstm in enumerate(self.lstms):
             x_TBP = self.drop(x_TBP)
-            out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2])
+            out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2], chunks=chunks)
             x_TBP = out_TBP + x_TBP if index else out_TBP
             outputs.append(x_TBP)
             states += state
@@ -92,6 +105,7 @@ class ELMo(LanguageModel):
 
     config: ELMoConfig
     spelling: Tensor
+    carries_state = True
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -138,8 +152,8 @@ class ELMo(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
         x_BTP = self._vectors(tokens, self._spellings(tokens))
-        forward, _ = self.forwards(x_BTP.transpose(0, 1), ())
-        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), ())
+        forward, _ = self.forwards(x_BTP.transpose(0, 1), (), self.chunks(lengths))
+        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), (), self.chunks(lengths))
         return [
             torch.cat([x_BTP, x_BTP], dim=-1),
             *(
@@ -147,6 +161,17 @@ class ELMo(LanguageModel):
                 for ahead_TBP, back_TBP in zip(forward, backward, strict=True)
             ),
         ]
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        # Words outside the vocabulary have ids of their own; what is predicted of them is that they are unknown.
+        known_BT = batch["tokens"].masked_fill(batch["tokens"] >= self.config.vocabulary, UNK)
+        ahead_BTP, back_BTP = self.drop(hidden[-1]).chunk(2, dim=-1)
+        ahead_NP, next_N = following(ahead_BTP, known_BT, batch["lengths"])
+        back_NP, last_N = preceding(back_BTP, known_BT, batch["lengths"])
+        total = linear_cross_entropy(
+            torch.cat([ahead_NP, back_NP]), self.output, self.bias, torch.cat([next_N, last_N])
+        )
+        return counted(total, next_N, last_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return both_ends(hidden, lengths)

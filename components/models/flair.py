@@ -11,6 +11,7 @@ Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -18,11 +19,23 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelConfig,
+    ModelFamily,
+    Sum,
+    at_columns,
+    counted,
+)
+from components.models.layers.chunks import Chunks
 from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
@@ -62,12 +75,12 @@ class Direction(nn.Module):
         nn.init.normal_(self.embedding, std=0.1)
         nn.init.normal_(self.output, std=0.1 / config.hidden**0.5)
 
-    def forward(self, tokens_TB: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+    def forward(self, tokens_TB: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every LSTM, and the state after the window."""
         x_TBD = self.drop(self.embedding[tokens_TB])
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2])
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], chunks=chunks)
             states += state
             outputs.append(self.drop(x_TBD))
         return outputs, tuple(states)
@@ -85,6 +98,7 @@ class FLAIR(LanguageModel):
     """
 
     config: FLAIRConfig
+    carries_state = True
 
     def __init__(self, config: FLAIRConfig) -> None:
         super().__init__()
@@ -111,12 +125,20 @@ class FLAIR(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
-        forward, _ = self.forwards(tokens.t(), ())
-        backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), ())
+        forward, _ = self.forwards(tokens.t(), (), self.chunks(lengths))
+        backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), (), self.chunks(lengths))
         return [
             joined(ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1), turned_BT)
             for ahead_TBD, back_TBD in zip(forward, backward, strict=True)
         ]
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        ahead_BTH, back_BTH = hidden[-1].chunk(2, dim=-1)
+        ahead_NH, next_N = following(ahead_BTH, batch["tokens"], batch["lengths"])
+        back_NH, last_N = preceding(back_BTH, batch["tokens"], batch["lengths"])
+        total = linear_cross_entropy(ahead_NH, self.forwards.output, self.forwards.bias, next_N)
+        total = total + linear_cross_entropy(back_NH, self.backwards.output, self.backwards.bias, last_N)
+        return counted(total, next_N, last_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return both_ends(hidden, lengths)

@@ -14,6 +14,7 @@ Shape suffixes: B batch rows, T positions, D width, N = B T, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -21,10 +22,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, at_columns
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
 from components.models.layers.dropout import Dropout
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.targets import following
 from components.models.layers.transformer import DEVIATION, Activation, Block, TransformerConfig, position_rows
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
@@ -83,16 +85,15 @@ class GPT(LanguageModel):
                 nn.init.zeros_(module.bias)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        top_BTD = self._run(batch["tokens"])[-1]
-        targets_N = batch["targets"].reshape(-1)
-        bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
-        total = linear_cross_entropy(top_BTD.flatten(0, 1), self.token, bias_V, targets_N)
-        count = torch.tensor(len(targets_N), device=total.device)
+        total, count = self._loss_sum(self._run(batch["tokens"])[-1].flatten(0, 1), batch["targets"].reshape(-1))
         return Losses(total / count, {"tokens": (total.detach(), count)})
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
         return self._run(tokens)
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]))
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
@@ -136,6 +137,10 @@ class GPT(LanguageModel):
     @property
     def max_tokens(self) -> int:
         return self.config.positions
+
+    def _loss_sum(self, top_ND: Tensor, targets_N: Tensor) -> Sum:
+        bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
+        return counted(linear_cross_entropy(top_ND, self.token, bias_V, targets_N), targets_N)
 
     def _embed(self, tokens_BT: Tensor, *, start: int = 0) -> Tensor:
         x_BTD = self.token[tokens_BT] + position_rows(self.position, tokens_BT.shape[1], start=start)

@@ -46,6 +46,9 @@ class NegativeSamplingConfig(ModelConfig):
 class StaticVectors(LanguageModel):
     """A table of vectors. There is one hidden state, the embedding, and one layer group."""
 
+    # A vector knows nothing of what stands before it: a text of any length is read as a whole.
+    carries_state = True
+
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[str, int] = {}

@@ -14,18 +14,20 @@ values, N heads, K head width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, at_columns
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
 from components.models.layers.adaptive import TiedVocabulary
+from components.models.layers.chunks import for_learners
 from components.models.layers.dropout import Dropout
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
+from components.models.layers.targets import following
 from components.models.layers.transformer import Rate, Size
 from components.tokenization.special import END
 
@@ -67,6 +69,7 @@ class TransformerXL(LanguageModel):
     """
 
     config: TransformerXLConfig
+    carries_state = True
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -117,8 +120,24 @@ class TransformerXL(LanguageModel):
         return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands at the end and nothing looks ahead: `lengths` need not be looked at.
-        return self._run(tokens, ())
+        # Padding stands at the end and nothing looks ahead: only chunks ask how long a text is.
+        chunks = self.chunks(lengths)
+        if chunks is None:
+            return self._run(tokens, ())
+        carry: Carry = ()
+        parts: list[list[Tensor]] = []
+        for columns, learns_B in chunks:
+            if columns.start >= tokens.shape[1]:
+                break
+            with torch.set_grad_enabled(torch.is_grad_enabled() and bool(learns_B.any())):
+                outputs = self._run(tokens[:, columns], carry)
+            carry = self._remembered(carry, outputs[:-1])
+            parts.append([for_learners(output_BTD, learns_B[:, None, None]) for output_BTD in outputs])
+        return [torch.cat(layer, dim=1) for layer in zip(*parts, strict=True)]
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        states_ND, targets_N = following(self.drop(hidden[-1]), batch["tokens"], batch["lengths"])
+        return counted(self.pieces.loss_sum(states_ND, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]

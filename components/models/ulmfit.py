@@ -13,6 +13,7 @@ Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -21,11 +22,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.errors import ConfigError
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelConfig,
+    ModelFamily,
+    Sum,
+    at_columns,
+    counted,
+)
+from components.models.layers.chunks import Chunks
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
@@ -68,6 +81,7 @@ class AWDLSTM(LanguageModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) in the order in which the model reads, its
     carry is each layer's h and c (B, H)."""
 
+    carries_state = True
     config: AWDLSTMConfig
 
     def __init__(self, config: AWDLSTMConfig) -> None:
@@ -110,10 +124,16 @@ class AWDLSTM(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands behind the last piece that is read: it need not be looked at.
         turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
-        outputs, _ = self._run((tokens if turned_BT is None else tokens.gather(1, turned_BT)).t(), ())
+        read_BT = tokens if turned_BT is None else tokens.gather(1, turned_BT)
+        outputs, _ = self._run(read_BT.t(), (), self.chunks(lengths))
         outputs[-1] = self.drop_output(outputs[-1])
         states = [output.transpose(0, 1) for output in outputs]
         return states if turned_BT is None else [turn(state, turned_BT) for state in states]
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        pairs = preceding if self.backward else following
+        states_ND, targets_N = pairs(hidden[-1], batch["tokens"], batch["lengths"])
+        return counted(linear_cross_entropy(states_ND, self.embedding, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         if self.backward:
@@ -149,13 +169,13 @@ class AWDLSTM(LanguageModel):
         # In the stream every document follows the END of another, whichever way it is read.
         return [*pieces, END] if self.backward else [END, *pieces]
 
-    def _run(self, tokens_TB: Tensor, carry: Carry) -> tuple[list[Tensor], Carry]:
+    def _run(self, tokens_TB: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every layer (dropped but for the last), and the state after."""
         x_TBD = self.embedding[tokens_TB]
         x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2])
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], chunks=chunks)
             states += state
             if index + 1 < len(self.lstms):
                 x_TBD = self.drop_hidden(x_TBD)

@@ -16,13 +16,13 @@ width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, counted
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.precision import compute_dtype
@@ -88,6 +88,20 @@ class XLNet(LanguageModel):
         padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
         states, top_BTD = self._run(tokens, _segments(tokens), padding_BT.long(), ())
         return [*states, top_BTD]
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        # A second pass, in an order of its own: what is not predicted comes first, padding after everything.
+        tokens, places_BM, targets_BM = batch["tokens"], batch["masked_positions"], batch["masked_targets"]
+        real_BM = targets_BM >= 0
+        predicted = places_BM.shape[1]
+        order_BT = (torch.arange(tokens.shape[1], device=tokens.device) >= batch["lengths"].unsqueeze(1)).long()
+        order_BT *= predicted + 1
+        ranks_BM = torch.arange(1, predicted + 1, device=tokens.device).expand_as(places_BM)
+        # Columns that only fill a row up name a place that is predicted, with rank 0: a place's greatest rank holds.
+        order_BT = order_BT.scatter_reduce(1, places_BM, ranks_BM * real_BM, "amax")
+        _, top_BMD = self._run(tokens, _segments(tokens), order_BT, (), places_BM=places_BM)
+        targets_N = targets_BM[real_BM]
+        return counted(self.pieces.loss_sum(self.drop(top_BMD)[real_BM], targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]

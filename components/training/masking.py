@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
@@ -62,12 +64,7 @@ class Masking:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
         positions = np.sort(np.argpartition(order, self.predicted - 1, axis=1)[:, : self.predicted], axis=1)
         targets = np.take_along_axis(tokens, positions, axis=1)
-        replacements = FIRST_ORDINARY + (replacement * max(1, self.vocabulary - FIRST_ORDINARY)).astype(np.int64)
-        disguised = np.where(
-            fate < MASKED,
-            MASK,
-            np.where(fate < MASKED + REPLACED, np.minimum(replacements, self.vocabulary - 1), targets),
-        )
+        disguised = _disguised(targets, fate, replacement, vocabulary=self.vocabulary)
         tokens = tokens.copy()
         np.put_along_axis(tokens, positions, disguised, axis=1)
         return tokens, positions, targets
@@ -88,6 +85,44 @@ class Masking:
             ranks[word] = rank if fits else rank + later * (1 + special[starts[word]])
             room -= lengths[word] if fits else 0
         return np.repeat(ranks, lengths) + np.arange(len(tokens)) / len(tokens)
+
+
+def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *, vocabulary: int) -> Batch:
+    """What masked and permuted models predict of labelled texts (`LanguageModel.text_loss`).
+
+    K = round(0.15 * length), at least one, of each text's pieces, disguised as `Masking` does; special pieces are taken
+    only where a text has fewer others.
+
+    Args:
+        tokens: (B, T), padded.
+        lengths: (B,).
+        rngs: one generator a row, so that a row's mask does not depend on its batch.
+
+    Returns:
+        `masked_tokens` (B, T); `masked_positions`, `masked_targets` (B, M) in the order in which they were drawn,
+        filled up with a row's first position and target -1.
+    """
+    counts = np.maximum(1, np.round(PREDICTED * lengths).astype(np.int64))
+    disguised = tokens.copy()
+    positions = np.zeros((len(tokens), int(counts.max())), dtype=np.int64)
+    targets = np.full_like(positions, -1)
+    for row, (length, count, rng) in enumerate(zip(lengths, counts, rngs, strict=True)):
+        order = rng.random(length) + (tokens[row, :length] < FIRST_ORDINARY)
+        chosen = np.argsort(order, kind="stable")[:count]
+        fate, replacement = rng.random((2, count))
+        positions[row] = chosen[0]
+        positions[row, :count] = chosen
+        targets[row, :count] = tokens[row, chosen]
+        disguised[row, chosen] = _disguised(tokens[row, chosen], fate, replacement, vocabulary=vocabulary)
+    found = {"masked_tokens": disguised, "masked_positions": positions, "masked_targets": targets}
+    return {name: torch.from_numpy(value) for name, value in found.items()}
+
+
+def _disguised(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
+    """What stands in the place of predicted pieces, by uniform numbers of the same shape."""
+    replacements = FIRST_ORDINARY + (replacement * max(1, vocabulary - FIRST_ORDINARY)).astype(np.int64)
+    replaced = np.where(fate < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
+    return np.where(fate < MASKED, MASK, replaced)
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:

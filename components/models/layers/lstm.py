@@ -15,10 +15,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from components.models.layers.chunks import Chunks, State, run_in_chunks
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.precision import compute_dtype
-
-State = tuple[Tensor, ...]
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,17 +51,13 @@ class LSTM(nn.Module):
         with torch.no_grad():
             self.bias[hidden : 2 * hidden] = 1
 
-    def forward(self, x_TBI: Tensor, state: State = ()) -> tuple[Tensor, State]:
-        """Run a window from `state`, (h, c) of (B, H) each, or from zeros.
+    def forward(self, x_TBI: Tensor, state: State = (), *, chunks: Chunks | None = None) -> tuple[Tensor, State]:
+        """Run a window from `state`, (h, c) of (B, H) each, or from zeros; in `chunks` where there are some.
 
         Returns:
             The outputs (T, B, H), and h and c after the last step, detached: a gradient never leaves its window.
         """
         dtype = compute_dtype(x_TBI)
-        if state:
-            h_1BH, c_1BH = (part.to(dtype).unsqueeze(0) for part in state)
-        else:
-            h_1BH = c_1BH = x_TBI.new_zeros(1, x_TBI.shape[1], self.hidden, dtype=dtype)
         # The vendors' kernels (oneDNN, cuDNN) fuse the whole window. They take two biases, of which one is enough.
         bias_G = self.bias.to(dtype)
         weights = [
@@ -71,7 +66,15 @@ class LSTM(nn.Module):
             bias_G,
             torch.zeros_like(bias_G),
         ]
-        out_TBH, h_1BH, c_1BH = torch._VF.lstm(
-            x_TBI.to(dtype), (h_1BH, c_1BH), weights, True, 1, 0.0, self.training, False, False
-        )
-        return out_TBH, (h_1BH[0].detach(), c_1BH[0].detach())
+
+        def window(x_TBI: Tensor, state: State) -> tuple[Tensor, State]:
+            if state:
+                h_1BH, c_1BH = (part.to(dtype).unsqueeze(0) for part in state)
+            else:
+                h_1BH = c_1BH = x_TBI.new_zeros(1, x_TBI.shape[1], self.hidden)
+            out_TBH, h_1BH, c_1BH = torch._VF.lstm(
+                x_TBI, (h_1BH, c_1BH), weights, True, 1, 0.0, self.training, False, False
+            )
+            return out_TBH, (h_1BH[0].detach(), c_1BH[0].detach())
+
+        return run_in_chunks(window, x_TBI.to(dtype), state, chunks)

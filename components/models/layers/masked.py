@@ -12,13 +12,13 @@ V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, counted
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.precision import compute_dtype
@@ -26,8 +26,6 @@ from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import DEVIATION, Block, TransformerConfig, gelu, position_rows
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END, START
-
-Sum = tuple[Tensor, Tensor]
 
 
 class MaskedConfig(TransformerConfig):
@@ -91,6 +89,18 @@ class MaskedModel(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
         return self.run(tokens, segments, mask_BT[:, None, None, :])
+
+    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
+        # A second pass: what the task reads is not disguised.
+        tokens, targets_BM = batch["masked_tokens"], batch["masked_targets"]
+        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < batch["lengths"].unsqueeze(1)
+        segments_BT = None if self.segment is None else batch.get("segments")
+        top_BTD = self.run(tokens, segments_BT, mask_BT[:, None, None, :])[-1]
+        places_BM1 = batch["masked_positions"].unsqueeze(-1)
+        masked_BMD = top_BTD.gather(1, places_BM1.expand(-1, -1, top_BTD.shape[-1]))
+        real_BM = targets_BM >= 0
+        states_ND, targets_N = self._transformed(masked_BMD[real_BM]), targets_BM[real_BM]
+        return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0]

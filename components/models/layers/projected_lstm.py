@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.layers.lstm import State
+from components.models.layers.chunks import Chunks, State, run_in_chunks
 from components.models.layers.precision import compute_dtype
 
 
@@ -48,12 +48,15 @@ class ProjectedLSTM(nn.Module):
         with torch.no_grad():
             self.bias[cells : 2 * cells] = 1
 
-    def forward(self, x_TBI: Tensor, state: State = ()) -> tuple[Tensor, State]:
-        """Run a window from `state`, (r, c) of (B, P) and (B, H), or from zeros.
+    def forward(self, x_TBI: Tensor, state: State = (), *, chunks: Chunks | None = None) -> tuple[Tensor, State]:
+        """Run a window from `state`, (r, c) of (B, P) and (B, H), or from zeros; in `chunks` where there are some.
 
         Returns:
             The outputs (T, B, P), and r and c (float32) after the last step, detached.
         """
+        return run_in_chunks(self._window, x_TBI, state, chunks)
+
+    def _window(self, x_TBI: Tensor, state: State) -> tuple[Tensor, State]:
         dtype = compute_dtype(x_TBI)
         rows = x_TBI.shape[1]
         if state:

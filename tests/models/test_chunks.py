@@ -1,0 +1,163 @@
+"""Long texts in chunks: the same states as of the whole, gradients through the last chunks of each text only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.models import FAMILIES
+from components.models.base import LanguageModel
+from components.models.encoder import build_model
+from components.models.layers.chunks import Chunking
+from components.models.layers.lstm import LSTM
+from components.models.layers.projected_lstm import ProjectedLSTM
+from components.tokenization.special import FIRST_ORDINARY
+from tests.models.conftest import VOCABULARY
+
+CARRYING = [name for name in FAMILIES if FAMILIES[name].build.carries_state]  # type: ignore[attr-defined]
+Texts = tuple[Tensor, Tensor]
+
+
+@pytest.fixture
+def long_texts() -> Texts:
+    """Three texts of 50, 23 and 7 pieces."""
+    lengths = torch.tensor([50, 23, 7])
+    tokens = torch.randint(FIRST_ORDINARY, VOCABULARY, (3, 50))
+    return tokens.masked_fill(torch.arange(50) >= lengths[:, None], 0), lengths
+
+
+def test_which_families_carry_a_state() -> None:
+    assert sorted(CARRYING) == [
+        "cove", "elmo", "fasttext", "flair", "glove", "transformer-xl", "ulmfit", "word2vec"
+    ]  # fmt: skip
+
+
+def gradients(model: LanguageModel, texts: Texts) -> tuple[list[Tensor], list[Tensor]]:
+    """States, and the gradients of a sum over all of them."""
+    model.zero_grad()
+    hidden = model.hidden_states(*texts)
+    inside = (torch.arange(texts[0].shape[1]) < texts[1][:, None])[..., None]
+    sum((state.float().square() * inside).sum() for state in hidden).backward()  # type: ignore[union-attr]
+    found = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    return [state.detach() * inside for state in hidden], found
+
+
+def whole(model: LanguageModel) -> None:
+    """Transformer-XL reads what its memory holds: all that there is, here."""
+    if hasattr(model, "set_memory"):
+        model.config = model.config.model_copy(update={"memory": 64})
+        model.set_memory(64)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("length", [8, 23, 49])
+@pytest.mark.parametrize("name", CARRYING)
+def test_states_in_chunks_are_those_of_the_whole_text(
+    build: Callable[..., LanguageModel], name: str, length: int, training: bool, long_texts: Texts
+) -> None:
+    model = build().train(training)
+    whole(model)
+    if name == "transformer-xl":
+        model.set_dropout(0)  # It draws a mask a chunk.
+    torch.manual_seed(4)
+    expected, _ = gradients(model, long_texts)
+    model.set_chunks(length, learned=1)
+    torch.manual_seed(4)
+    found, _ = gradients(model, long_texts)
+    for state, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(state, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CARRYING)
+def test_one_chunk_that_holds_the_text_is_the_whole_computation(
+    build: Callable[..., LanguageModel], name: str, long_texts: Texts
+) -> None:
+    model = build().train()
+    torch.manual_seed(4)
+    expected = gradients(model, long_texts)
+    model.set_chunks(50, learned=1)
+    torch.manual_seed(4)
+    found = gradients(model, long_texts)
+    for before, after in zip(expected, found, strict=True):
+        assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("layer", [LSTM(3, 4), ProjectedLSTM(3, 6, 4)], ids=["lstm", "projected"])
+def test_gradients_reach_the_last_chunks_of_each_row_and_end_at_their_edges(layer: torch.nn.Module) -> None:
+    torch.manual_seed(2)
+    lengths = torch.tensor([11, 5, 8])
+    x = torch.randn(11, 3, 3, requires_grad=True)
+    outputs, _ = layer(x, chunks=Chunking(4, 2).of(lengths))
+    outputs.sum().backward()
+    assert x.grad is not None
+    reached = x.grad.abs().sum(2).t() > 0
+    # Chunks of 4: the row of 11 has three and learns in the last two, the rows of 5 and 8 learn in all of theirs.
+    assert [row.nonzero().flatten().tolist() for row in reached] == [list(range(4, 11)), list(range(8)), list(range(8))]
+
+    x.grad = None
+    outputs, _ = layer(x, chunks=Chunking(4, 2).of(lengths))
+    outputs[4:8].sum().backward()
+    reached = x.grad.abs().sum(2).t() > 0
+    assert all(row.nonzero().flatten().tolist() == [4, 5, 6, 7] for row in reached)
+
+
+def test_gradients_are_those_of_the_chunks_by_themselves() -> None:
+    torch.manual_seed(2)
+    layer = LSTM(3, 4)
+    x = torch.randn(10, 1, 3)
+    layer(x, chunks=Chunking(4, 2).of(torch.tensor([10])))[0].square().sum().backward()
+    found = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+    layer.zero_grad()
+    _, state = layer(x[:4])
+    middle, state = layer(x[4:8], state)
+    last, _ = layer(x[8:], state)
+    (middle.square().sum() + last.square().sum()).backward()
+    for gradient, parameter in zip(found, layer.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(gradient, parameter.grad)
+
+
+@pytest.mark.parametrize("name", ["ulmfit", "flair", "elmo"])
+def test_what_is_kept_for_gradients_does_not_grow_with_the_text(build: Callable[..., LanguageModel], name: str) -> None:
+    model = build().train()
+
+    def kept(length: int) -> int:
+        """Bytes that a gradient needs, beside the weights and what stands for the states that were asked for."""
+        sizes: dict[int, int] = {}
+
+        def note(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if tensor.dtype != torch.int64:
+                sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        tokens = torch.randint(FIRST_ORDINARY, VOCABULARY, (2, length))
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            states = model.hidden_states(tokens, torch.tensor([length, length]))
+        handed_over = sum(state.untyped_storage().nbytes() for state in states)
+        for tensor in [*states, *model.parameters()]:
+            sizes.pop(tensor.untyped_storage().data_ptr(), None)
+        return sum(sizes.values()) - handed_over
+
+    # Its masks grow as the states do.
+    model.set_dropout(0)
+    plain = kept(256) - kept(64)
+    model.set_chunks(16, learned=2)
+    assert kept(256) - kept(64) < plain / 10
+
+
+def test_transformer_xl_reads_what_its_memory_holds(long_texts: Texts) -> None:
+    model = build_model("transformer-xl", vocabulary=VOCABULARY, settings={"memory": 8, "layers": 1}).eval()
+    model.set_chunks(8, learned=1)
+    tokens, lengths = long_texts
+    with torch.no_grad():
+        found = model.hidden_states(tokens, lengths)[-1]
+        # Chunk by chunk by hand: each sees the eight pieces before it.
+        by_hand = [model._run(tokens[:, :8], ())]  # type: ignore[operator]
+        for start in range(8, 50, 8):
+            memory = model._run(tokens[:, start - 8 : start], ())[0]  # type: ignore[operator]
+            by_hand.append(model._run(tokens[:, start : start + 8], (memory,)))  # type: ignore[operator]
+    torch.testing.assert_close(found, torch.cat([outputs[-1] for outputs in by_hand], dim=1))
