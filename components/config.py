@@ -288,7 +288,10 @@ class FinetuneSettings(Section):
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).
     discriminative: Annotated[float, Field(ge=1)] = 2.6
-    #: Epochs after which the next lower group begins to learn; 0 unfreezes everything at once.
+    #: In which order layer groups learn: from the top, each joining those above (`gradual`, ULMFiT section 3.3); each
+    #: alone, from the bottom, then all together (`chain_thaw`, Felbo et al. 2017); or all from the start (`none`).
+    unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
+    #: Epochs after which the next group begins to learn; 0 lets all learn from the start.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
     epochs: Annotated[float, Field(gt=0)] = 8
     min_steps: Annotated[int, Field(ge=0)] = 0
@@ -296,8 +299,16 @@ class FinetuneSettings(Section):
     evaluations: Positive = 8
     #: Evaluations without a better score after which a run ends; null runs all steps.
     patience: Positive | None = None
-    #: Pieces of a text that are read, special ones included.
+    #: Weight of the language-model loss on the same texts: loss of the task + lm_weight * mean negative log-likelihood
+    #: of a piece (Radford et al. 2018, section 3.2: 0.5); masked families read each text twice for it.
+    lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    #: Pieces of a text that are read, special ones included; with `chunk`, thousands.
     max_length: Positive = 128
+    #: Pieces of a chunk in which long texts are read (ULMFiT section 3.3: 70); null reads them at once. Recurrent
+    #: families carry their state from chunk to chunk, of others each chunk is a window by itself; pooling sees all.
+    chunk: Annotated[int, Field(ge=8)] | None = None
+    #: Chunks of a text that gradients go through, the last ones that are read; memory for gradients grows with them.
+    chunks_learned: Positive = 4
     #: Factor on the encoder's own dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
     training: Training

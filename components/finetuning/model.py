@@ -14,6 +14,7 @@ from components.config import FinetuneSettings
 from components.finetuning.heads import Features
 from components.finetuning.sampler import collate, longest, pad, sequences
 from components.finetuning.tasks.base import Answer, Encoded, Task
+from components.finetuning.windows import WindowPooling, states_of_windows
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.tokenization.special import UNK
 
@@ -40,6 +41,9 @@ class TaskModel(nn.Module):
         self.encoder = encoder
         self.of_units = task.reads == "units"
         self._combine = task.combine(settings, encoder)
+        self.lm_weight = settings.lm_weight
+        if settings.chunk is not None and encoder.carries_state:
+            encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
         with torch.no_grad():
             hidden = encoder.hidden_states(one, length)
@@ -60,7 +64,14 @@ class TaskModel(nn.Module):
 
     def vectors(self, batch: Batch) -> Tensor:
         """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
-        hidden = self.encoder.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
+        return self._pooled(self._states(batch), batch)
+
+    def _states(self, batch: Batch) -> list[Tensor]:
+        if isinstance(self._combine, WindowPooling):
+            return states_of_windows(self.encoder, batch, learned=self._combine.learned)
+        return self.encoder.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
+
+    def _pooled(self, hidden: list[Tensor], batch: Batch) -> Tensor:
         if self.of_units:
             return self.features.of_units(hidden, batch["units"])
         pooled: Tensor = self.features(hidden, batch["lengths"])
@@ -68,18 +79,36 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The head's outputs of a batch."""
-        outputs: Tensor = self.head(self.vectors(batch), batch["unit_lengths"] if self.of_units else None)
+        return self._outputs(self.vectors(batch), batch)
+
+    def _outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
+        outputs: Tensor = self.head(vectors, batch["unit_lengths"] if self.of_units else None)
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The head's loss on a batch of `ExampleSampler`."""
-        loss = self.head.loss(self(batch), batch)
+        """The head's loss on a batch of `ExampleSampler` + lm_weight * the mean negative log-likelihood of a piece."""
+        hidden = self._states(batch)
+        loss = self.head.loss(self._outputs(self._pooled(hidden, batch), batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
-        return Losses(loss, {"rows": (loss.detach() * count, count)})
+        sums = {"rows": (loss.detach() * count, count)}
+        if self.lm_weight:
+            total, pieces = self.encoder.text_loss(batch, hidden)
+            loss = loss + self.lm_weight * total / pieces.clamp(min=1)
+            sums["tokens"] = (total.detach(), pieces)
+        return Losses(loss, sums)
+
+    @property
+    def masks(self) -> int | None:
+        """Pieces of the vocabulary where batches need masks for the language-model loss, else None."""
+        return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Parameters above the encoder."""
-        return [*self.features.parameters(), *self.head.parameters()]
+        """Parameters above the encoder's layers: of the head, and of the language model's output where it learns."""
+        own = [*self.features.parameters(), *self.head.parameters()]
+        if self.lm_weight:
+            inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
+            own += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
+        return own
 
 
 def batches_by_length(

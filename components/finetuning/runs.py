@@ -216,6 +216,7 @@ class _Run:
                 self.model.encoder.layer_groups(),
                 head=self.model.own_parameters(),
                 factor=settings.discriminative,
+                unfreezing=settings.unfreezing,
                 unfreeze_every=round(settings.unfreeze_epochs * self.epoch),
             )
         return TrainingState.fresh(self.learning, groups, settings=settings.training, precision=self.spec.precision)
@@ -326,7 +327,7 @@ class _Run:
         seed = counter_seed(self.spec.seed, "batches")
         if self.head_only:
             return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
-        return ExampleSampler(self.encoded["train"], targets, batch_size=batch_size, seed=seed)
+        return ExampleSampler(self.encoded["train"], targets, batch_size=batch_size, seed=seed, masks=self.model.masks)
 
     def _answers(self, split: str) -> list[Answer]:
         """Of the weights as they are."""

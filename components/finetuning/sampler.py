@@ -8,6 +8,7 @@ rows                    (S,) the row of the batch that a sequence belongs to, as
 units, unit_lengths     (S, U, 2) padded with -1 (see `tasks.base.Encoded`), and (S,)
 offsets                 (S, U, 2) padded with -1, only where there are any
 targets, target_lengths (B, X) padded with nan, and (B,); only where targets are known
+masked_...              what `components.training.masking.mask_texts` draws, only where it is asked for
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 from components.finetuning.tasks.base import Encoded, Target
 from components.models.base import Batch
 from components.training.counters import counter_rng
+from components.training.masking import mask_texts
 from components.training.windows import Sampler
 
 #: So many batches are drawn together and sorted by length, as far as the order of an epoch goes.
@@ -83,14 +85,24 @@ class ExampleSampler(Sampler):
         encoded: N rows.
         targets: N vectors.
         batch_size: rows of a global batch; an epoch's last batch may have fewer.
-        seed: decides the order.
+        seed: decides the order, and the masks.
+        masks: number of pieces of the vocabulary, if pieces are to be masked beside (`LanguageModel.text_loss`).
     """
 
-    def __init__(self, encoded: Sequence[Encoded], targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        targets: Sequence[Target],
+        *,
+        batch_size: int,
+        seed: int,
+        masks: int | None = None,
+    ) -> None:
         self.encoded = encoded
         self.targets = targets
         self.batch_size = batch_size
         self.seed = seed
+        self.masks = masks
         self.lengths = longest(encoded)
         self.pieces = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
         self.epoch_steps = -(-len(encoded) // batch_size)
@@ -109,7 +121,15 @@ class ExampleSampler(Sampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, with targets."""
         rows = self.rows(step)[rank::world]
-        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
+        batch = collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
+        if self.masks is not None:
+            rngs = [
+                counter_rng(self.seed, "masks", step, int(row), sequence)
+                for row in rows
+                for sequence in range(len(self.encoded[row].pieces))
+            ]
+            batch |= mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=self.masks)
+        return batch
 
     def tokens_before(self, step: int) -> int:
         """Pieces of all batches before `step`, padding not counted."""

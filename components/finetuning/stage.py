@@ -163,7 +163,9 @@ def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, i
     split = split.take(range(min(len(split), 4 * settings.training.batch_size)))
     classifier.head.prepare(split.targets)
     encoded = encode(spec, classifier, tokenizer, split.fields)
-    sampler = ExampleSampler(encoded, split.targets, batch_size=settings.training.batch_size, seed=0)
+    sampler = ExampleSampler(
+        encoded, split.targets, batch_size=settings.training.batch_size, seed=0, masks=classifier.masks
+    )
     batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
     precision = choose(classifier, batch, "auto", device())
     store.save(0, {"none": torch.zeros(1)}, {"precision": precision})

@@ -69,6 +69,8 @@ class LanguageModel(nn.Module, ABC):
     #: Whether `hidden_states` carries a state from chunk to chunk: a text of any length is one row then. Of the others
     #: long texts are cut into windows, each a row of its own.
     carries_state: ClassVar[bool] = False
+    #: Whether `text_loss` needs masks.
+    masks_texts: ClassVar[bool] = False
     _chunking: Chunking | None = None
 
     @abstractmethod

@@ -55,6 +55,7 @@ class XLNet(LanguageModel):
     """
 
     config: XLNetConfig
+    masks_texts = True
 
     def __init__(self, config: XLNetConfig) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from components.errors import DataError
 from components.finetuning.heads import ClassificationHead
 from components.finetuning.tasks.base import Encoded, Examples, Fields, Labels, Split, Task, most_pieces
 from components.finetuning.tasks.checks import split_off_dev, without_overlap
+from components.finetuning.windows import pooling_of_windows, window_size, windows
 from components.ingestion.readers import LabelledRow, read_labelled
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -74,8 +75,12 @@ def read(name: str, source: TaskSource) -> Examples:
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence a text, cut so that with the special pieces there are at most as many as may be read."""
+    """One sequence a text, cut so that with the special pieces there are at most as many as may be read; or its
+    windows."""
     texts = [text for (text,) in rows]
+    if (size := window_size(settings, encoder)) is not None:
+        found = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
+        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in found]
     return [
         Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
     ]
@@ -85,10 +90,15 @@ def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
 ) -> list[NDArray[np.int64]]:
     """Piece ids of each text, cut so that with the special pieces there are at most `most`."""
-    room = max(1, most - len(encoder.special_tokens([])))
+    found = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
+    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
+
+
+def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int) -> list[list[int]]:
+    """The first pieces of each text, at most `most` and at least one."""
     return [
         # A text of which no piece is left (control characters, say) is one unknown piece: a model cannot read nothing.
-        np.asarray(encoder.special_tokens([int(piece) for piece in pieces[:room]] or [UNK]), dtype=np.int64)
+        [int(piece) for piece in pieces[: max(1, most)]] or [UNK]
         for pieces in tokenizer.encode_batch(texts)
     ]
 
@@ -113,4 +123,6 @@ def _split(rows: list[LabelledRow], number: dict[str, int]) -> Split:
     )
 
 
-TASK = Task(kind="classification", reads="text", read=read, encode=encode, head=head, strata=strata)
+TASK = Task(
+    kind="classification", reads="text", read=read, encode=encode, head=head, strata=strata, combine=pooling_of_windows
+)

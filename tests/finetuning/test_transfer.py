@@ -1,0 +1,199 @@
+"""The ways to transfer, as settings of the stage: what each of them changes, and that a killed run ends the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.config import ClusterSettings, FinetuneSettings
+from components.errors import ConfigError
+from components.finetuning import runs
+from components.finetuning.classifier import load_classifier
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import ExampleSampler
+from components.finetuning.stage import FinetuneJob, finetune
+from components.finetuning.tasks import classification
+from components.models.encoder import load_encoder
+from components.tokenization.special import MASK
+
+from .test_stage import contents
+
+Make = Callable[..., Path]
+TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
+
+
+@pytest.fixture
+def make_job(
+    task: Path, make_encoder: Make, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
+) -> Callable[..., FinetuneJob]:
+    """make_job("ulmfit", name="out", **settings) -> a job with one run."""
+
+    def make(family: str = "ulmfit", *, name: str = "out", **changes: object) -> FinetuneJob:
+        storage = str(Path(cluster.storage) / name)
+        return FinetuneJob(
+            task="things",
+            family=family,
+            start="adapted",
+            examples=task,
+            encoder=make_encoder(family),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=changes),
+            cluster=cluster.model_copy(update={"storage": storage}),
+        )
+
+    return make
+
+
+def batches(encoder: Path, settings: FinetuneSettings, **options: int) -> tuple[TaskModel, ExampleSampler]:
+    loaded = load_encoder(encoder)
+    torch.manual_seed(0)
+    model = TaskModel(loaded.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
+    texts = [(f"the {word} is red and very old {number}",) for number, word in enumerate(["apple", "iron", "cat"] * 3)]
+    encoded = classification.encode(texts, loaded.tokenizer, loaded.model, settings)
+    return model, ExampleSampler(encoded, TARGETS, batch_size=4, seed=3, masks=model.masks, **options)
+
+
+@pytest.mark.parametrize("family", ["ulmfit", "flair", "elmo", "gpt", "transformer-xl", "bert", "albert", "xlnet"])
+def test_the_loss_is_that_of_the_task_and_the_weighted_mean_of_the_pieces(
+    family: str, make_encoder: Make, settings: FinetuneSettings
+) -> None:
+    encoder = make_encoder(family)
+    plain, _ = batches(encoder, settings)
+    model, sampler = batches(encoder, settings.model_copy(update={"lm_weight": 0.25}))
+    batch = sampler.batch(1)
+    found = model.losses(batch)
+    total, count = model.encoder.text_loss(batch, model.encoder.hidden_states(batch["tokens"], batch["lengths"]))
+    expected = plain.losses(batch).loss + 0.25 * total / count
+    torch.testing.assert_close(found.loss, expected)
+    assert set(found.sums) == {"rows", "tokens"} and set(plain.losses(batch).sums) == {"rows"}
+    # Everything learns then, what predicts the pieces included.
+    learning = {id(parameter) for parameter in model.own_parameters()}
+    learning |= {id(parameter) for group in model.encoder.layer_groups() for parameter in group}
+    assert all(id(parameter) in learning for parameter in model.parameters())
+    assert {id(parameter) for parameter in plain.own_parameters()} == {
+        id(parameter) for parameter in [*plain.features.parameters(), *plain.head.parameters()]
+    }
+
+
+@pytest.mark.parametrize("family", ["bert", "xlnet"])
+def test_masks_come_from_counters(family: str, make_encoder: Make, settings: FinetuneSettings) -> None:
+    settings = settings.model_copy(update={"lm_weight": 0.5})
+    encoder = make_encoder(family)
+    _, sampler = batches(encoder, settings)
+    _, again = batches(encoder, settings)
+    whole = sampler.batch(4)
+    assert all(torch.equal(value, again.batch(4)[name]) for name, value in whole.items() if name != "targets")
+    halves = [sampler.batch(4, rank, 2) for rank in range(2)]
+    for rank, half in enumerate(halves):
+        for row in range(len(half["lengths"])):
+            length = int(half["lengths"][row])
+            assert torch.equal(half["masked_tokens"][row, :length], whole["masked_tokens"][2 * row + rank, :length])
+    # Another epoch masks the same row anew.
+    rows = {int(row): place for place, row in enumerate(sampler.rows(4))}
+    later = {int(row): place for place, row in enumerate(sampler.rows(7))}
+    shared = sorted(rows.keys() & later.keys())
+    assert shared
+    assert any(
+        not torch.equal(whole["masked_positions"][rows[row]][:1], sampler.batch(7)["masked_positions"][later[row]][:1])
+        for row in shared
+    )
+    _, plain = batches(encoder, settings.model_copy(update={"lm_weight": 0.0}))
+    assert "masked_tokens" not in plain.batch(4)
+
+
+@pytest.mark.parametrize("family", ["word2vec", "cove"])
+def test_no_objective_no_auxiliary_loss(family: str, make_job, in_process) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match="set lm_weight to 0"):
+        finetune(make_job(family, lm_weight=0.5))
+
+
+def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    learned: list[tuple[int, tuple[bool, ...]]] = []
+    real = runs.train
+
+    def watched(state, *arguments, **named):  # type: ignore[no-untyped-def]
+        for report in real(state, *arguments, **named):
+            encoder = state.model.encoder
+            groups = [list(state.model.head.parameters()), *encoder.layer_groups()]
+            learned.append((report.step - 1, tuple(group[0].requires_grad for group in groups)))
+            yield report
+
+    monkeypatch.setattr(runs, "train", watched)
+    # 12 rows in batches of 4: three steps an epoch; head, embedding and two LSTMs, then everything.
+    finetune(make_job(unfreezing="chain_thaw", unfreeze_epochs=1, epochs=6))
+    longest = learned[:18]
+    assert [step for step, _ in longest] == list(range(18))
+    alone = [(True, False, False, False), (False, True, False, False), (False, False, True, False)]
+    alone.append((False, False, False, True))
+    expected = [flags for flags in alone for _ in range(3)] + [(True,) * 4] * 6
+    assert [flags for _, flags in longest] == expected
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("ulmfit", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.4, "layers": "first"}),
+        ("ulmfit", {"lm_weight": 0.5, "chunk": 8, "chunks_learned": 1, "max_length": 500}),
+        ("bert", {"lm_weight": 0.5, "chunk": 8, "chunks_learned": 1, "max_length": 500}),
+        ("xlnet", {"lm_weight": 0.5, "unfreezing": "none"}),
+    ],
+    ids=["chain-thaw", "recurrent", "masked", "permuted"],
+)
+def test_a_run_broken_off_ends_in_the_same_bits(  # type: ignore[no-untyped-def]
+    family: str, changes: dict[str, object], make_job, in_process, monkeypatch
+) -> None:
+    def job(name: str) -> FinetuneJob:
+        made = make_job(family, name=name, epochs=3, **changes)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
+        settings = made.settings.model_copy(update={"training": training})
+        return made.model_copy(update={"settings": settings})  # type: ignore[no-any-return]
+
+    unbroken = finetune(job("unbroken"))
+    real, done = runs.train, 0
+
+    def breaks_off(*arguments, **named):  # type: ignore[no-untyped-def]
+        nonlocal done
+        for report in real(*arguments, **named):
+            yield report
+            done += 1
+            if done % 5 == 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken, starts = job("broken"), 0
+    while not broken.output.exists():
+        starts += 1
+        try:
+            finetune(broken)
+        except KeyboardInterrupt:
+            assert not broken.output.exists()
+    assert starts > 3
+    assert contents(broken.output) == contents(unbroken)
+
+
+@pytest.mark.parametrize("family", ["word2vec", "glove", "fasttext"])
+def test_static_vectors_random_frozen_and_fine_tuned(family: str, make_job, make_encoder, in_process) -> None:  # type: ignore[no-untyped-def]
+    """The three ways: start `scratch`; a trained start with method `features`; the same with method `finetune`."""
+
+    def vectors(encoder: torch.nn.Module) -> torch.Tensor:
+        return encoder.layer_groups()[0][0].detach().clone()  # type: ignore[operator, no-any-return]
+
+    pretrained = vectors(load_encoder(make_encoder(family)).model)
+    frozen = load_classifier(finetune(make_job(family, name="frozen", method="features")) / "classifier")
+    assert torch.equal(vectors(frozen.model.encoder), pretrained)
+    job = make_job(family, name="tuned", head_steps=0, epochs=10)
+    training = job.settings.training.model_copy(update={"rate": 0.03})
+    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
+    tuned = vectors(load_classifier(finetune(job) / "classifier").model.encoder)
+    untrained = make_encoder(family, trained=False)
+    random = job.model_copy(update={"encoder": untrained, "start": "scratch", "output": job.output.parent / "random"})
+    drawn = vectors(load_classifier(finetune(random) / "classifier").model.encoder)
+    # What stands in no text tells where the others began; what does has moved.
+    torch.testing.assert_close(tuned[MASK], pretrained[MASK], rtol=0.1, atol=1e-3)
+    assert (drawn[MASK] - pretrained[MASK]).abs().max() > 0.02
+    seen = load_encoder(job.encoder).tokenizer.pieces.index("apple")
+    assert (tuned[seen] - pretrained[seen]).abs().max() > 0.05

@@ -1,0 +1,139 @@
+"""Long texts in windows: how they are cut, pooled, and which of them a gradient goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.config import FinetuneSettings
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import collate
+from components.finetuning.tasks import classification
+from components.finetuning.windows import WindowPooling, states_of_windows, window_size, windows
+from components.models.encoder import Encoder, load_encoder
+from components.tokenization.special import END, START
+
+LONG = "the apple is red here and there a pear a plum very old iron zinc gold"
+TEXTS = [(LONG,), ("red apple",), (f"{LONG} {LONG}",)]
+#: Families of each kind, and what stands around a text.
+FRAMES = {"bert": 2, "gpt": 1, "xlnet": 2}
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def encoder(make_encoder: Make, request: pytest.FixtureRequest) -> Encoder:
+    return load_encoder(make_encoder(request.param))
+
+
+def model_of(encoder: Encoder, settings: FinetuneSettings) -> TaskModel:
+    torch.manual_seed(0)
+    return TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
+
+
+def test_a_text_is_cut_into_windows_with_a_frame_each(make_encoder: Make) -> None:
+    model = load_encoder(make_encoder("bert")).model
+    found = windows([7, 8, 9, 10, 11, 12, 13], size=5, encoder=model)
+    assert [window.tolist() for window in found] == [
+        [START, 7, 8, 9, END],
+        [START, 10, 11, 12, END],
+        [START, 13, END],
+    ]
+
+
+def test_windows_are_no_longer_than_the_positions_and_recurrent_families_have_none(
+    make_encoder: Make, settings: FinetuneSettings
+) -> None:
+    assert window_size(settings, load_encoder(make_encoder("bert")).model) is None
+    chunked = settings.model_copy(update={"chunk": 70})
+    assert window_size(chunked, load_encoder(make_encoder("bert")).model) == 24
+    assert window_size(chunked, load_encoder(make_encoder("xlnet")).model) == 70
+    for family in ("ulmfit", "flair", "elmo", "cove", "transformer-xl", "word2vec"):
+        assert window_size(chunked, load_encoder(make_encoder(family)).model) is None
+
+
+@pytest.mark.parametrize("encoder", sorted(FRAMES), indirect=True)
+def test_the_whole_text_is_read_up_to_the_limit(encoder: Encoder, settings: FinetuneSettings) -> None:
+    frame = FRAMES[encoder.family]
+    chunked = settings.model_copy(update={"chunk": 8, "max_length": 1000})
+    encoded = classification.encode(TEXTS, encoder.tokenizer, encoder.model, chunked)
+    pieces = [len(encoder.tokenizer.encode_batch([text])[0]) for (text,) in TEXTS]
+    assert [sum(len(window) - frame for window in row.pieces) for row in encoded] == pieces
+    assert [len(row.pieces) for row in encoded] == [-(-count // (8 - frame)) for count in pieces]
+    limited = classification.encode(
+        TEXTS, encoder.tokenizer, encoder.model, chunked.model_copy(update={"max_length": 12})
+    )
+    assert [sum(len(window) - frame for window in row.pieces) for row in limited] == [
+        min(count, 12 - frame) for count in pieces
+    ]
+
+
+@pytest.mark.parametrize("encoder", ["bert", "gpt", "xlnet", "ulmfit"], indirect=True)
+@pytest.mark.parametrize("pooling", ["concat", "mean", "max", "lead", "summary"])
+def test_one_chunk_that_holds_the_text_is_the_whole_computation(
+    encoder: Encoder, settings: FinetuneSettings, pooling: str
+) -> None:
+    settings = settings.model_copy(update={"pooling": pooling, "max_length": 24})
+    chunked = settings.model_copy(update={"chunk": 24})
+    found = []
+    for chosen in (settings, chunked):
+        model = model_of(encoder, chosen)
+        encoded = classification.encode(TEXTS[:2], encoder.tokenizer, encoder.model, chosen)
+        losses = model.losses(collate(encoded, [np.asarray([1.0]), np.asarray([2.0])]))
+        model.zero_grad()
+        losses.loss.backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+        found.append(gradients | {"loss": losses.loss.detach()})
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], msg=name)
+
+
+def test_windows_are_pooled_by_what_they_were_pooled_by(settings: FinetuneSettings) -> None:
+    # Two layers of width 1: [summary, max, mean] each; windows of rows 0, 0, 1.
+    features = torch.tensor([[1.0, 2, 3, 4, 5, 6], [3.0, 0, 5, 8, -5, 0], [7.0, 7, 7, 7, 7, 7]])
+    rows = torch.tensor([0, 0, 1])
+    expected = {
+        "concat": [[2.0, 2, 4, 6, 5, 3], [7.0] * 6],
+        "mean": [[2.0, 1, 4, 6, 0, 3], [7.0] * 6],
+        "summary": [[2.0, 1, 4, 6, 0, 3], [7.0] * 6],
+        "lead": [[2.0, 1, 4, 6, 0, 3], [7.0] * 6],
+        "max": [[3.0, 2, 5, 8, 5, 6], [7.0] * 6],
+    }
+    for pooling, vectors in expected.items():
+        pool = WindowPooling(settings.model_copy(update={"pooling": pooling}), width=1)
+        assert pool(features, rows).tolist() == vectors
+    # A maximum below zero is no zero.
+    assert (
+        WindowPooling(settings.model_copy(update={"pooling": "max"}), width=1)(-features, rows)[1].tolist() == [-7] * 6
+    )
+
+
+@pytest.mark.parametrize("encoder", sorted(FRAMES), indirect=True)
+def test_gradients_go_through_the_last_windows_of_each_row(encoder: Encoder, settings: FinetuneSettings) -> None:
+    chunked = settings.model_copy(update={"chunk": 8, "max_length": 1000, "chunks_learned": 2})
+    batch = collate(classification.encode(TEXTS, encoder.tokenizer, encoder.model, chunked))
+    rows = batch["rows"].tolist()
+    assert len(rows) > 8
+    model = encoder.model
+    learns = [place for place in range(len(rows)) if rows[place + 1 : place + 3] != [rows[place]] * 2]
+    plain = model.hidden_states(batch["tokens"], batch["lengths"])
+    weights = [torch.randn_like(layer) for layer in plain]
+
+    def gradient(states: list[torch.Tensor], places: list[int]) -> list[torch.Tensor | None]:
+        model.zero_grad()
+        sum((layer * weight)[places].sum() for layer, weight in zip(states, weights, strict=True)).backward()  # type: ignore[union-attr]
+        return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = gradient(plain, learns)
+    states = states_of_windows(model, batch, learned=2)
+    for layer, other in zip(plain, states, strict=True):
+        torch.testing.assert_close(layer, other)
+    for left, right in zip(expected, gradient(states, list(range(len(rows)))), strict=True):
+        assert (left is None) == (right is None)
+        if left is not None:
+            torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
