@@ -135,19 +135,21 @@ def label(
     output: Path,
     *,
     task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
-    text: Annotated[str, typer.Option(help="Column that holds the text.")] = "text",
+    column: Annotated[
+        list[str], typer.Option(help="`text=body`: what the file calls an input of the task, once for each.")
+    ] = [],  # noqa: B006 -- typer reads the default and changes nothing
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Label a file with the champion in this process; `predict` does it as a Prefect flow."""
-    from components.prediction import predict_file
+    """Let the champion answer every row of a file in this process; `predict` does it as a Prefect flow."""
+    from components.prediction import named_columns, predict_file
     from components.progress import Progress
     from components.registry.champion import load_champion
 
-    settings = load_params(params)
+    settings, columns = load_params(params), named_columns(column)
     champion = load_champion(settings.registry, task or settings.run.tasks[0])
     with Progress("label", total=None, unit="row") as bar:
-        done = predict_file(source, output=output, classifier=champion, text=text, progress=bar.advance)
-    print(f"{output}: {done.rows} rows" + (f", {done.empty} without text" if done.empty else ""))
+        done = predict_file(source, output=output, classifier=champion, columns=columns, progress=bar.advance)
+    print(f"{output}: {done.rows} rows" + (f", {done.empty} with nothing to answer" if done.empty else ""))
 
 
 @app.command()

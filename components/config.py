@@ -329,7 +329,8 @@ class EvaluateSettings(Section):
 class PromotionRule(Section):
     """When a challenger takes the champion's place. Scores are shares between 0 and 1."""
 
-    metric: Literal["accuracy", "macro_f1"] = "macro_f1"
+    #: A score of the task's kind (`components.scoring`); null: its deciding one.
+    metric: str | None = None
     #: The challenger must be better by at least this ...
     least_gain: Annotated[float, Field(ge=0)] = 0.0
     #: ... with this confidence (one-sided, paired bootstrap over test rows).

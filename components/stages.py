@@ -343,6 +343,7 @@ def check_params(params: Params) -> None:
     from components.importing.vocabularies import published_tokenizer
     from components.models import FAMILIES
     from components.models.encoder import build_model
+    from components.scoring import deciding
 
     problems: list[str] = []
     for name, settings in params.pretrain.items():
@@ -377,9 +378,13 @@ def check_params(params: Params) -> None:
                 published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
             except HeadstartError as error:
                 problems.append(f"tokenizer.{kind}.source: {error}")
+    metric = params.promote.metric
     for task in params.run.tasks:
+        found = params.data.tasks[task].kind
         try:
-            find_task(params.data.tasks[task].kind, key=f"data.tasks.{task}.kind")
+            find_task(found, key=f"data.tasks.{task}.kind")
+            if metric is not None and metric not in (known := deciding(found)):
+                problems.append(f"promote.metric: {metric!r} is no score of {task} ({found}){nearest(metric, known)}")
         except ConfigError as error:
             problems.append(str(error))
     folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from components.config import RegistrySettings
@@ -46,6 +46,8 @@ from mlflow.tracking import MlflowClient  # noqa: E402
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
+    from components.forms import Form
+
 __all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model", "tracking_uri"]
 
 PREFIX = "headstart."
@@ -57,6 +59,8 @@ PROBE_SECONDS = 5.0
 BATCH_METRICS = 1000
 BATCH_PARAMETERS = 100
 VALUE_LENGTH = 5000
+#: What an encoder may be asked.
+EXAMPLES = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
 #: Characters of MLflow's own messages that are passed on; some go on with the server's traceback.
 MESSAGE_LENGTH = 400
 
@@ -81,14 +85,14 @@ class ModelFiles:
         script: the models-from-code file that serves it.
         code: directory that holds the part of the `components` package that the script imports.
         requirements: pinned, `name==version`.
-        output: what `predict` returns: one label a text, or one vector a text.
+        form: what it reads and answers, of a task; None for an encoder, which gives one vector a text.
     """
 
     bundle: Path
     script: Path
     code: Path
     requirements: Sequence[str]
-    output: Literal["label", "embedding"]
+    form: Form | None
 
 
 @dataclass(frozen=True)
@@ -421,26 +425,35 @@ def _log_model(files: ModelFiles, *, name: str) -> Any:
         python_model=str(files.script),
         artifacts={"bundle": str(files.bundle)},
         code_paths=[str(files.code)],
-        signature=_signature(files.output),
-        input_example=pandas.DataFrame({"text": ["The name of the bucket.", "Whether versioning is on."]}),
+        signature=_signature(files.form),
+        input_example=pandas.DataFrame(list(files.form.examples if files.form else EXAMPLES)),
         pip_requirements=list(files.requirements),
     )
 
 
-def _signature(output: Literal["label", "embedding"]) -> ModelSignature:
+def _signature(form: Form | None) -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
-    from mlflow.types.schema import Array, Map
+    from mlflow.types.schema import Array, Map, Object, Property
 
-    outputs = {
-        "label": [
-            ColSpec(DataType.string, "label"),
-            ColSpec(DataType.double, "confidence"),
-            ColSpec(Map(DataType.double), "probabilities"),
-        ],
-        "embedding": [ColSpec(Array(DataType.double), "embedding")],
+    span = [Property(name, DataType.long) for name in ("start", "end")]
+    span += [Property(name, DataType.string) for name in ("type", "text")]
+    types = {
+        "text": DataType.string,
+        "texts": Array(DataType.string),
+        "number": DataType.double,
+        "integer": DataType.long,
+        "shares": Map(DataType.double),
+        "spans": Array(Object(span)),
+        "vector": Array(DataType.double),
     }
-    return ModelSignature(inputs=Schema([ColSpec(DataType.string, "text")]), outputs=Schema(outputs[output]))
+
+    def schema(columns: Mapping[str, str]) -> Schema:
+        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
+
+    if form is None:
+        return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
+    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.served))
 
 
 def _key(name: str) -> str:

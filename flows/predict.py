@@ -33,21 +33,24 @@ def label(source: str, output: str, *, flags: list[str], root: Path) -> str:
 
 
 @flow(name="predict", flow_run_name="predict {source}")
-def predict(source: str, output: str, *, task: str = "", text: str = "text", params: str = "params.yaml") -> str:
-    """Label every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write it to `output`.
+def predict(
+    source: str, output: str, *, task: str = "", columns: list[str] | None = None, params: str = "params.yaml"
+) -> str:
+    """Answer every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write it to `output`.
 
     Args:
         source: the file; `output` may have another of the formats.
         output: written whole or not at all.
         task: whose champion; empty for the first of `run.tasks`.
-        text: name of the column that holds the text.
+        columns: `text=body`: what the file calls an input of the task.
         params: the file that names the registry.
 
     Raises:
         StageError: with the message of what is wrong.
     """
     file = Path(params).resolve()
-    flags = ["--text", text, "--params", str(file), *(["--task", task] if task else [])]
+    flags = [flag for column in columns or [] for flag in ("--column", column)]
+    flags += ["--params", str(file), *(["--task", task] if task else [])]
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -56,11 +59,13 @@ def command(
     output: Path,
     *,
     task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
-    text: Annotated[str, typer.Option(help="Column that holds the text.")] = "text",
+    column: Annotated[
+        list[str], typer.Option(help="`text=body`: what the file calls an input of the task, once for each.")
+    ] = [],  # noqa: B006 -- typer reads the default and changes nothing
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Label a file (csv, tsv, jsonl, parquet) with the champion."""
-    predict(str(source), str(output), task=task, text=text, params=str(params))
+    """Let the champion answer every row of a file (csv, tsv, jsonl, parquet)."""
+    predict(str(source), str(output), task=task, columns=column, params=str(params))
 
 
 if __name__ == "__main__":

@@ -30,24 +30,25 @@ def lines(*, root: Path, params: Path) -> list[str]:
 
 
 def scores(out: Path, task: str) -> list[str]:
-    """Macro F1 on the test split, with its interval: a row a system, a column a label budget; then what follows."""
+    """The deciding score on the test split, with its interval: a row a system, a column a label budget; first what
+    transfer was worth, then what follows."""
     found = _json(out / "evaluation" / task / "evaluation.json")
     if not found:
         return []
-    table = Table(
-        box=box.SIMPLE_HEAD, title=f"{task}: macro F1, {found['confidence']:.0%} interval", title_justify="left"
-    )
-    table.add_column("labels a class")
+    told = f"{task}: {found['titles'][found['main']]}, {found['confidence']:.0%} interval"
+    table = Table(box=box.SIMPLE_HEAD, title=told, title_justify="left")
+    table.add_column(found["unit"])
     for budget in found["budgets"]:
         table.add_column("all" if budget < 0 else str(budget), justify="right")
     for system in found["systems"]:
-        cells = {cell["budget"]: cell["scores"]["macro_f1"] for cell in system["budgets"]}
+        cells = {cell["budget"]: cell["scores"][found["main"]] for cell in system["budgets"]}
         table.add_row(system["system"], *(_interval(cells.get(budget)) for budget in found["budgets"]))
     with StringIO() as text:
         # As wide as the intervals are: a cell that is broken in two cannot be read.
         Console(file=text, width=30 + 24 * len(found["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    return [*rows, "", *(f"- {statement['text']}" for statement in found["statements"]), ""]
+    sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
+    return [*rows, "", *(f"- {sentence}" for sentence in sentences if sentence), ""]
 
 
 def _interval(score: dict[str, float] | None) -> str:

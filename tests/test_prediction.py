@@ -12,21 +12,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.prediction import Answer, Predicted, label_texts, predict_file
+from components.errors import ConfigError, DataError
+from components.forms import Fields
+from components.prediction import Predicted, named_columns, predict_file, told
 
 
 class ByLength:
     """Says "short" of texts of up to three characters, with confidence 0.75, and "long" of others, with 1.0."""
 
+    kind = "classification"
     labels = ("short", "long")
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
-    def predict(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        self.batches.append(list(texts))
-        return np.array([[0.75, 0.25] if len(text) <= 3 else [0.0, 1.0] for text in texts], dtype=np.float32)
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        self.batches.append([text for (text,) in rows])
+        return [np.array([0.75, 0.25] if len(text) <= 3 else [0.0, 1.0], dtype=np.float32) for (text,) in rows]
 
 
 ROWS = [
@@ -83,12 +85,13 @@ def test_every_format_into_every_format(tmp_path: Path, suffix: str, target: str
 
 
 def test_answers_carry_the_probabilities() -> None:
-    assert label_texts(ByLength(), ["ab", None, "abcd"]) == [
-        Answer("short", 0.75, {"short": 0.75, "long": 0.25}),
-        Answer(),
-        Answer("long", 1.0, {"short": 0.0, "long": 1.0}),
-    ]
-    assert label_texts(ByLength(), []) == []
+    short, none, long = told(ByLength(), [("ab",), None, ("abcd",)])
+    assert short == {
+        "prediction": "short", "label": "short", "confidence": 0.75, "probabilities": {"short": 0.75, "long": 0.25},
+    }  # fmt: skip
+    assert none is None
+    assert long is not None and long["probabilities"] == {"short": 0.0, "long": 1.0}
+    assert told(ByLength(), []) == []
 
 
 def test_progress_is_told_batch_by_batch(tmp_path: Path) -> None:
@@ -179,3 +182,138 @@ def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"out.csv: cannot be written \(.*\); free space or choose another place$"):
         predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
+
+
+class Says:
+    """Answers every row of a kind of task with the same."""
+
+    def __init__(self, kind: str, *answer: float, labels: Sequence[str] = ()) -> None:
+        self.kind, self.labels, self.said = kind, labels, np.array(answer, dtype=np.float32)
+        self.rows: list[Fields] = []
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        self.rows += rows
+        return [self.said] * len(rows)
+
+
+TAGS = ["B-PER", "I-PER", "O"]
+KINDS = [
+    (
+        Says("pair", 0.25, 0.75, labels=["no", "yes"]),
+        [{"first": "one", "second": "two"}, {"first": "one", "second": " "}],
+        [("one", "two")],
+        {"prediction": "yes", "confidence": 0.75},
+    ),
+    (
+        Says("multilabel", 0.75, 0.25, 0.5, labels=["a", "b", "c"]),
+        [{"text": "one"}, {"text": None}],
+        [("one",)],
+        {"prediction": "a,c"},
+    ),
+    (Says("similarity", 2.5), [{"first": "one", "second": "two"}], [("one", "two")], {"prediction": 2.5}),
+    (
+        Says("tagging", 0, 1, 2, labels=TAGS),
+        [{"words": "Marie Curie  slept"}, {"words": ""}],
+        [("Marie", "Curie", "slept")],
+        {
+            "prediction": "B-PER I-PER O",
+            "spans": [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}],
+        },
+    ),
+    (
+        Says("tagging", 1, 0, labels=["NOUN", "VERB"]),
+        [{"words": ["sleep", "well"]}, {"words": []}],
+        [("sleep", "well")],
+        {"prediction": "VERB NOUN", "spans": []},
+    ),
+    (
+        Says("questions", 4, 7, 5, 1.5),
+        [{"question": "who", "context": "the cat sat"}, {"question": "who", "context": ""}],
+        [("who", "the cat sat")],
+        {"prediction": "cat", "start": 4, "end": 7, "score": 3.5},
+    ),
+    (
+        Says("questions", 0, 0, 1, 3),
+        [{"question": "who", "context": "the cat sat"}],
+        [("who", "the cat sat")],
+        {"prediction": "", "start": None, "end": None, "score": 2.0},
+    ),
+    (
+        Says("choice", 0.25, 0.5, 0.25),
+        [{"text": "so", "choices": ["x", "y", "z"]}, {"text": "so", "choices": ["x"]}],
+        [("so", "x", "y", "z")],
+        {"prediction": "y", "confidence": 0.5},
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "rows", "asked", "answer"), KINDS)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_every_kind_of_task_answers_a_file(
+    tmp_path: Path, model: Says, rows: list[dict], asked: list[Fields], answer: dict, suffix: str
+) -> None:
+    model.rows.clear()
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    else:
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
+    assert model.rows == asked
+    found = read(output)
+    assert found[0] == rows[0] | answer
+    assert all(found[-1][name] is None for name in answer) or len(rows) == 1
+
+
+def test_csv_holds_lists_as_json_and_names_columns_its_own_way(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("sentence\nMarie Curie slept\n")
+    model = Says("tagging", 0, 1, 2, labels=TAGS)
+    predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=model, columns={"words": "sentence"})
+    (row,) = read(tmp_path / "out.csv")
+    assert json.loads(row["spans"]) == [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}]
+
+    (tmp_path / "in.csv").write_text('text,choices\nso,"[""x"", ""y""]"\n')
+    chooser = Says("choice", 0.25, 0.75)
+    predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=chooser)
+    assert chooser.rows == [("so", "x", "y")]
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "message"),
+    [
+        (Says("choice", 1, 0), '{"text": "a", "choices": "x"}', r"in.jsonl:1: 'choices' is not a list in JSON"),
+        (
+            Says("choice", 1, 0),
+            '{"text": "a", "choices": [1, 2]}',
+            r"in.jsonl:1: 'choices' is list, expected a list of",
+        ),
+        (Says("tagging", 1, labels=TAGS), '{"words": 7}', r"in.jsonl:1: 'words' is int, expected a list of texts$"),
+        (Says("pair", 1, 0), '{"first": "a"}', r"in.jsonl:1: has no key 'second'; found: first$"),
+        (
+            Says("questions", 0, 0, 0, 0),
+            '{"question": "a", "context": [1]}',
+            r"in.jsonl:1: 'context' is list, expected",
+        ),
+        (Says("questions", 0, 0, 0, 0), '{"question": "a", "context": "b", "end": 1}', r"has a key 'end'; rename it$"),
+    ],
+)
+def test_bad_inputs_of_other_kinds(tmp_path: Path, model: Says, content: str, message: str) -> None:
+    (tmp_path / "in.jsonl").write_text(content + "\n")
+    with pytest.raises(DataError, match=message):
+        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=model)
+
+
+def test_columns_by_name() -> None:
+    assert named_columns([]) == {}
+    assert named_columns(["body"]) == {"text": "body"}
+    assert named_columns(["first=a", "second=b=c"]) == {"first": "a", "second": "b=c"}
+    for wrong in (["first="], ["=a"], ["first=a", "first=b"]):
+        with pytest.raises(ConfigError, match=r"expected INPUT=COLUMN, once for each input"):
+            named_columns(wrong)
+
+
+def test_an_input_that_the_task_does_not_have(tmp_path: Path) -> None:
+    write(tmp_path / "in.csv")
+    with pytest.raises(ConfigError, match=r"^the task reads no 'first'; known: text$"):
+        predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength(), columns={"first": "text"})

@@ -14,7 +14,8 @@ calibration.csv    reliability of every system at the largest budget: system, co
 
 evaluation.json
     schema, task, kind, confidence, labels (names), rows {test}, digests {train, dev, test}, seeds, budgets (-1: all)
-    main: the deciding score; scores: the names of all, that one first; unit: what budgets count
+    main: the deciding score; scores: the names of all, that one first; titles: name -> the score as text shows it
+    unit: what budgets count
     systems: [{system, family, start,
         budgets: [{budget, labels (in `unit`), seeds, scores: {name: {mean, low, high, seeds: [...]}},
                    per_class: {label: {f1, rows, precision, recall ...}}, slices: {name: {rows, every score}},
@@ -57,7 +58,7 @@ from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, read_runs, read_test
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import headline, worth
-from components.scoring import Scoring, scoring_for
+from components.scoring import Scoring, scoring_for, title
 from components.scoring.files import read_rows
 
 KIND = "evaluation"
@@ -135,6 +136,7 @@ def _content(
         "digests": test.facts.digests,
         "main": scoring.main,
         "scores": scoring.names,
+        "titles": {name: title(name) for name in scoring.names},
         "unit": unit(scoring),
         "seeds": sorted({run.seed for run in runs}),
         "budgets": sorted({run.budget for run in runs}, key=lambda budget: (budget < 0, budget)),

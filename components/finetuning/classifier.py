@@ -45,6 +45,11 @@ class TextClassifier:
     task: Task
     settings: FinetuneSettings
 
+    @property
+    def kind(self) -> str:
+        """Of the task."""
+        return self.task.kind
+
     def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[Answer]:
         """What is said of each row; at most `batch_size` rows are tokenized at a time."""
         found: list[Answer] = []

@@ -10,17 +10,19 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from components.artifacts import read_manifest, write_atomic
+from components.artifacts import write_atomic
 from components.config import PromotionRule, RegistrySettings, Section
-from components.errors import ArtifactError, HeadstartError, RegistryError
-from components.prediction import Classifier, label_texts
+from components.errors import HeadstartError, RegistryError
+from components.forms import Fields
+from components.prediction import Classifier, told
 from components.registry.champion import load_version, model_name
 from components.registry.ledger import (
     CHAMPION,
@@ -32,15 +34,17 @@ from components.registry.ledger import (
     recover,
     roll_back,
 )
-from components.registry.promotion import Labels, Scored, TestRows, decide
+from components.registry.promotion import Scored, TestRows, decide
 from components.registry.runs import transfer_warnings
 from components.registry.stage import REGISTERED
+from components.scoring import scoring_for
+from components.scoring.files import Rows, TaskFacts, read_rows, read_task
 from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"
 SCHEMA = 1
-#: Texts of which the latency is measured, after as many as WARM_UP not counted.
-LATENCY_TEXTS = 100
+#: Rows of which the latency is measured, after as many as WARM_UP not counted.
+LATENCY_ROWS = 100
 WARM_UP = 5
 
 
@@ -62,52 +66,6 @@ class PromoteJob(Section):
     out: Path
     seed: int = 0
     ledger: Path = Path(".headstart/ledger.jsonl")
-
-
-@dataclass(frozen=True)
-class TestSplit:
-    """Texts of the test split with the numbers of their labels; `names` holds the label of each number."""
-
-    __test__ = False  # not a test class, whatever pytest thinks of its name
-
-    texts: list[str]
-    names: list[str]
-    rows: TestRows
-
-
-def read_test(examples: Path) -> TestSplit:
-    """The test split of a task; its version is the digest of its content.
-
-    Args:
-        examples: what the stage `examples` wrote.
-
-    Raises:
-        ArtifactError: the directory is incomplete or damaged.
-    """
-    from components.finetuning.examples import read_split  # torch: only who scores waits for it
-
-    split = read_split(examples, "test")
-    slices = tuple(split.slices) if any(name is not None for name in split.slices) else None
-    return TestSplit(
-        texts=split.texts,
-        names=_label_names(examples),
-        rows=TestRows(digest=_test_version(examples), labels=split.labels, slices=slices),
-    )
-
-
-def _test_version(examples: Path) -> str:
-    try:
-        return str(read_manifest(examples, kind="examples").facts["digests"]["test"])
-    except KeyError as error:
-        raise ArtifactError(f"{examples}: its manifest has no digest of the test split; run its stage again") from error
-
-
-def _label_names(examples: Path) -> list[str]:
-    path = examples / "labels.json"
-    try:
-        return [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage examples again") from error
 
 
 def promote(job: PromoteJob) -> Path:
@@ -165,20 +123,14 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     challenger = listing["challengers"][task]
     candidate = registry.get(challenger["name"], challenger["version"])
     champion = registry.alias(candidate.name, CHAMPION)
-    key = _key(job, candidate, champion, _test_version(job.examples[task]))
+    key = _key(job, candidate, champion, read_task(job.examples[task]).digests["test"])
     earlier = ledger.decision(key, registry.address)
     # A verdict that came from no comparison (too slow, files out of reach) may be another one today.
     if earlier is not None and earlier["gain"] is not None:
         decision = earlier
     else:
         decision = _judge(job, registry, candidate, champion, job.examples[task])
-        decision["warnings"] = transfer_warnings(
-            job.out / "finetuned" / task,
-            challenger["system"],
-            names=_label_names(job.examples[task]),
-            metric=job.rule.metric,
-            slice_rows=job.rule.slice_rows,
-        )
+        decision["warnings"] = transfer_warnings(job.out / "evaluation" / task, challenger["system"])
         if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
             ledger.append(
                 "decision", id=uuid.uuid4().hex, uri=registry.address, model=candidate.name, key=key, decision=decision
@@ -220,10 +172,10 @@ def _judge(
     job: PromoteJob, registry: Registry, candidate: Version, champion: Version | None, examples: Path
 ) -> dict[str, Any]:
     """Score both versions with the same code on the same rows, in one process, and decide. Where the verdict does not
-    rest on answers, no text is read and no model loaded."""
+    rest on answers, no row is read and no model loaded."""
     settled = ROLLED_BACK in candidate.tags or (champion is not None and champion.digest == candidate.digest)
-    no_rows = TestRows(digest=_test_version(examples), labels=np.array([], dtype=np.int64))
-    split = TestSplit([], [], no_rows) if settled else read_test(examples)
+    facts = read_task(examples)
+    split = Rows([], [], []) if settled else read_rows(examples, "test")
     models: dict[str, Classifier] = {}
     problems: dict[str, str] = {}
     versions = {version.label: version for version in (candidate, champion) if version is not None}
@@ -232,15 +184,16 @@ def _judge(
             models[label] = load_version(registry, version)
         except HeadstartError as error:
             problems[label] = str(error)
-    latencies = measure_latency(models, split.texts, rounds=LATENCY_TEXTS)
+    latencies = measure_latency(models, split.fields, rounds=LATENCY_ROWS)
+    rows, statistics = scored_rows(facts, split, models)
 
     def scored(version: Version) -> Scored:
         model = models.get(version.label)
         return Scored(
             name=version.label,
             digest=version.digest,
-            test_digest=split.rows.digest,
-            predictions=answers(model, split) if model is not None else None,
+            test_digest=rows.digest,
+            statistics=statistics.get(version.label),
             latency_ms=latencies[version.label]["p50"] if model is not None else None,
             problem=problems.get(version.label, ""),
             rolled_back=ROLLED_BACK in version.tags,
@@ -250,7 +203,7 @@ def _judge(
         scored(candidate),
         scored(champion) if champion is not None else None,
         job.rule,
-        rows=split.rows,
+        rows=rows,
         seed=job.seed,
     )
     described = {
@@ -267,36 +220,49 @@ def _judge(
         "reasons": list(verdict.reasons),  # as the ledger gives them back
         "candidate": described[candidate.label],
         "champion": described[champion.label] if champion is not None else None,
-        "test": {"digest": split.rows.digest, "rows": len(split.texts) if not settled else None},
+        "test": {"digest": rows.digest, "rows": len(split) if not settled else None},
     }
 
 
-def answers(classifier: Classifier, split: TestSplit) -> Labels:
-    """(N,) numbers of the predicted labels, -1 for a label that the test split does not have (and for no answer):
-    label sets may differ between versions."""
-    number = {name: index for index, name in enumerate(split.names)}
-    return np.array([number.get(str(answer.label), -1) for answer in label_texts(classifier, split.texts)])
+def scored_rows(
+    facts: TaskFacts, split: Rows, models: Mapping[str, Classifier]
+) -> tuple[TestRows, dict[str, sparse.csr_array]]:
+    """The test split as the rule reads it, and each model's statistics of its rows.
+
+    Label sets may differ between versions: a label that the test split does not have is an answer that is wrong.
+    """
+    unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
+    scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
+    statistics = {
+        name: scoring.statistics(split.fields, split.targets, scoring.renamed(model.answer(split.fields), model.labels))
+        for name, model in models.items()
+    }
+    slices = split.slices if any(name is not None for name in split.slices) else None
+    stand_in = sparse.csr_array((0, scoring.width))
+    if len(split):
+        stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
+    return TestRows(facts.digests["test"], scoring, stand_in, slices), statistics
 
 
 def measure_latency(
-    classifiers: dict[str, Classifier], texts: Sequence[str], *, rounds: int
+    classifiers: Mapping[str, Classifier], rows: Sequence[Fields], *, rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds for one text at a time, the classifiers taking turns so that a busy machine troubles all alike.
+    """Milliseconds for one row at a time, the classifiers taking turns so that a busy machine troubles all alike.
 
     Args:
         classifiers: name -> model.
-        texts: taken evenly from all of them, so that long and short ones have their share.
-        rounds: texts timed.
+        rows: taken evenly from all of them, so that long and short ones have their share.
+        rounds: rows timed.
 
     Returns:
         name -> {"p50", "p99"}.
     """
-    chosen = [texts[int(index)] for index in np.linspace(0, len(texts) - 1, min(rounds, len(texts)))] if texts else []
+    chosen = [rows[int(index)] for index in np.linspace(0, len(rows) - 1, min(rounds, len(rows)))] if rows else []
     seconds: dict[str, list[float]] = {name: [] for name in classifiers}
-    for turn, text in enumerate([*chosen[:WARM_UP], *chosen]):
+    for turn, row in enumerate([*chosen[:WARM_UP], *chosen]):
         for name, classifier in classifiers.items():
             begun = time.perf_counter()
-            label_texts(classifier, [text], batch_size=1)
+            told(classifier, [row], batch_size=1)
             if turn >= len(chosen[:WARM_UP]):
                 seconds[name].append(time.perf_counter() - begun)
     return {

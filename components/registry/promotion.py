@@ -4,25 +4,26 @@
 (`components.registry.ledger`), so that the rule can be tested branch by branch.
 
 The comparison is a paired bootstrap (Efron & Tibshirani 1993, chapter 16; Koehn 2004 for text models): both systems
-labelled the same test rows, rows are drawn again with replacement, and the gain is computed on every draw. A draw of
-rows is a multinomial draw over the distinct (label, champion's answer, challenger's answer) triples, so all draws are
-one matrix product, whatever the number of rows.
+answered the same test rows, rows are drawn again with replacement, and the gain is computed on every draw. Every score
+is a function of sums over rows (`components.scoring`), so all draws are one matrix product, whatever the task.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from components.config import PromotionRule
+from components.scoring import Scoring, resampled
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
-Labels = NDArray[np.integer[Any]]
 
 #: Chance of a clear verdict that the advised number of test labels gives, should the true gain be the one observed.
 POWER = 0.8
@@ -35,16 +36,16 @@ class Scored:
     Attributes:
         name: shown in reasons, such as `headstart-aws-type/3`.
         digest: content digest of the model; the same content has the same digest.
-        test_digest: digest of the test split that `predictions` belong to.
-        predictions: (N,) label numbers, or None if the model could not be scored; then `problem` says why.
-        latency_ms: median milliseconds for one text, or None if not measured.
+        test_digest: digest of the test split that `statistics` belong to.
+        statistics: (N, K) of the task's scoring, or None if the model could not be scored; then `problem` says why.
+        latency_ms: median milliseconds for one row, or None if not measured.
         rolled_back: a person took this version back; it is not put up again by itself.
     """
 
     name: str
     digest: str
     test_digest: str
-    predictions: Labels | None
+    statistics: sparse.csr_array | None
     latency_ms: float | None = None
     problem: str = ""
     rolled_back: bool = False
@@ -52,13 +53,23 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split: labels (N,), and for each row the name of its slice (or None where there are no slices)."""
+    """The test split.
+
+    Attributes:
+        scoring: of the task.
+        stand_in: (N, K), of what answers without a model (`Scoring.constant`).
+        slices: for each row the name of its slice, or None where there are no slices.
+    """
 
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
     digest: str
-    labels: Labels
-    slices: tuple[str | None, ...] | None = None
+    scoring: Scoring
+    stand_in: sparse.csr_array
+    slices: Sequence[str | None] | None = None
+
+    def __len__(self) -> int:
+        return int(self.stand_in.shape[0])
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,8 @@ class Decision:
     """The verdict and everything it rests on.
 
     Attributes:
-        against: name of the champion, or "most frequent class" where there is none yet.
+        metric: of the rule, or the task's deciding score where the rule names none.
+        against: name of the champion, or what stands in where there is none yet ("most frequent class").
         gain: candidate's score minus the other's; `low` and `high` are its one-sided bootstrap bounds.
         labels_needed: test labels that would settle an inconclusive comparison with 80% power at the observed gain.
         reasons: sentences, the deciding ones first.
@@ -109,9 +121,9 @@ def decide(
     |------------------------------------------------------------------|--------------|
     | candidate is the champion (same content)                         | unchanged    |
     | candidate was rolled back before                                 | reject       |
-    | candidate has no predictions, or none for this test version      | reject       |
+    | candidate has no answers, or none for this test version          | reject       |
     | candidate is slower than the bound, or its latency is unknown    | reject       |
-    | champion has no predictions, or none for this test version       | inconclusive |
+    | champion has no answers, or none for this test version           | inconclusive |
     | upper bound of the gain does not exceed the least gain           | reject       |
     | a slice of enough rows loses more than allowed, beyond chance    | reject       |
     | lower bound of the gain exceeds the least gain                   | promote      |
@@ -121,8 +133,8 @@ def decide(
     points better on every one of them would be turned away about every other time. So a slice counts as lost only if
     its rows also tell the loss from chance; one that does not is named among the reasons.
 
-    With no champion yet the most frequent class of the test labels stands in for it, with a least gain of 0 and no
-    slices: the first model must be better than no model.
+    With no champion yet the best answer that looks at no input stands in for it (the most frequent class of the test
+    labels, in a classification), with a least gain of 0 and no slices: the first model must be better than no model.
 
     Args:
         candidate: the challenger.
@@ -132,20 +144,21 @@ def decide(
         seed: of the bootstrap draws.
 
     Raises:
-        ValueError: predictions and labels differ in length (a defect of the caller, not a matter of the rule).
+        ValueError: answers and rows differ in number (a defect of the caller, not a matter of the rule).
     """
-    against = champion.name if champion is not None else "most frequent class"
+    against = champion.name if champion is not None else rows.scoring.stand_in
+    metric = rule.metric or rows.scoring.main
 
     def verdict(outcome: Verdict, *reasons: str) -> Decision:
-        return Decision(verdict=outcome, metric=rule.metric, against=against, reasons=reasons)
+        return Decision(verdict=outcome, metric=metric, against=against, reasons=reasons)
 
     if champion is not None and candidate.digest == champion.digest:
         twin = "is the champion already" if candidate.name == champion.name else f"has the content of {against}"
         return verdict("unchanged", f"{candidate.name} {twin}")
     if candidate.rolled_back:
         return verdict("reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand")
-    if candidate.predictions is None or len(rows.labels) == 0:
-        return verdict("reject", f"{candidate.name} has no {rule.metric}: {candidate.problem or 'no test rows'}")
+    if candidate.statistics is None or len(rows) == 0:
+        return verdict("reject", f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}")
     if candidate.test_digest != rows.digest:
         return verdict(
             "reject", f"{candidate.name} was scored on test version {candidate.test_digest}, not {rows.digest}"
@@ -153,9 +166,9 @@ def decide(
     if too_slow := _too_slow(candidate, rule):
         return verdict("reject", too_slow)
     if champion is None:
-        frequent = np.full_like(rows.labels, np.bincount(rows.labels).argmax())
-        return _compare(candidate, frequent, against, 0.0, rule, replace(rows, slices=None), seed)
-    if champion.predictions is None:
+        no_slices = replace(rows, slices=None)
+        return _compare(candidate, rows.stand_in, against, rule.model_copy(update={"least_gain": 0.0}), no_slices, seed)
+    if champion.statistics is None:
         return verdict("inconclusive", f"champion {champion.name} could not be scored: {champion.problem}")
     if champion.test_digest != rows.digest:
         return verdict(
@@ -163,7 +176,7 @@ def decide(
             f"champion {champion.name} was scored on test version {champion.test_digest}, not {rows.digest}: "
             "scores of different test versions do not compare; score it again",
         )
-    return _compare(candidate, champion.predictions, against, rule.least_gain, rule, rows, seed)
+    return _compare(candidate, champion.statistics, against, rule, rows, seed)
 
 
 def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
@@ -177,54 +190,46 @@ def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
 
 
 def _compare(
-    candidate: Scored,
-    other: Labels,
-    against: str,
-    least_gain: float,
-    rule: PromotionRule,
-    rows: TestRows,
-    seed: int,
+    candidate: Scored, other: sparse.csr_array, against: str, rule: PromotionRule, rows: TestRows, seed: int
 ) -> Decision:
-    assert candidate.predictions is not None
-    if not len(rows.labels) == len(candidate.predictions) == len(other):
-        raise ValueError(f"{len(rows.labels)} labels, {len(candidate.predictions)} and {len(other)} predictions")
-    score = score_of(rows.labels, candidate.predictions, metric=rule.metric)
-    other_score = score_of(rows.labels, other, metric=rule.metric)
+    own, scoring, metric = candidate.statistics, rows.scoring, rule.metric or rows.scoring.main
+    assert own is not None
+    if not len(rows) == own.shape[0] == other.shape[0]:
+        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {other.shape[0]} answers")
+    score, other_score = (score_of(statistics, scoring, metric=metric) for statistics in (own, other))
     gain = score - other_score
-    gains = paired_gains(
-        rows.labels, other, candidate.predictions, metric=rule.metric, resamples=rule.resamples, seed=seed
-    )
+    gains = paired_gains(other, own, scoring=scoring, metric=metric, resamples=rule.resamples, seed=seed)
     low, high = (float(bound) for bound in np.quantile(gains, [1 - rule.confidence, rule.confidence]))
-    changes = _slice_changes(rows, other, candidate.predictions, rule, seed)
+    changes = _slice_changes(rows, other, own, rule, seed)
     fallen = [change for change in changes if change.champion - change.candidate > rule.largest_slice_loss]
     reasons = [f"{change}, more than {rule.largest_slice_loss:g}" for change in fallen if change.beyond_chance]
     noticed = [f"{change}, which may be chance" for change in fallen if not change.beyond_chance]
     measured = (
-        f"{rule.metric} {score:.4f} against {other_score:.4f} of {against}: gain {gain:+.4f}, "
-        f"between {low:+.4f} and {high:+.4f} at one-sided {rule.confidence:.0%} on {len(rows.labels)} test rows"
+        f"{metric} {score:.4f} against {other_score:.4f} of {against}: gain {gain:+.4f}, "
+        f"between {low:+.4f} and {high:+.4f} at one-sided {rule.confidence:.0%} on {len(rows)} test rows"
     )
     needed = None
     outcome: Verdict
-    if high <= least_gain:
+    if high <= rule.least_gain:
         outcome = "reject"
-        reasons.insert(0, f"not better by more than {least_gain:g}")
+        reasons.insert(0, f"not better by more than {rule.least_gain:g}")
     elif reasons:
         outcome = "reject"
-    elif low > least_gain:
+    elif low > rule.least_gain:
         outcome = "promote"
     else:
         outcome = "inconclusive"
         needed = labels_needed(
-            gain, float(gains.std()), len(rows.labels), least_gain=least_gain, confidence=rule.confidence
+            gain, float(gains.std()), len(rows), least_gain=rule.least_gain, confidence=rule.confidence
         )
         reasons = [
-            f"{needed} test labels would settle it with {POWER:.0%} power at this gain (now {len(rows.labels)})"
+            f"{needed} test labels would settle it with {POWER:.0%} power at this gain (now {len(rows)})"
             if needed is not None
-            else f"the gain is exactly the least gain of {least_gain:g}: no number of test labels would settle it"
+            else f"the gain is exactly the least gain of {rule.least_gain:g}: no number of test labels would settle it"
         ]
     return Decision(
         verdict=outcome,
-        metric=rule.metric,
+        metric=metric,
         against=against,
         reasons=(*reasons, measured, *noticed),
         candidate_score=score,
@@ -238,25 +243,26 @@ def _compare(
 
 
 def _slice_changes(
-    rows: TestRows, other: Labels, candidate: Labels, rule: PromotionRule, seed: int
+    rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, seed: int
 ) -> tuple[SliceChange, ...]:
     if rows.slices is None:
         return ()
+    scoring, metric = rows.scoring, rule.metric or rows.scoring.main
     of_row = np.array([name or "" for name in rows.slices])
     names, counts = np.unique(of_row[of_row != ""], return_counts=True)
     large = [str(name) for name, count in zip(names, counts, strict=True) if count >= rule.slice_rows]
     changes = []
     for name in large:
-        inside = of_row == name
-        labels, before, after = rows.labels[inside], other[inside], candidate[inside]
-        gains = paired_gains(labels, before, after, metric=rule.metric, resamples=rule.resamples, seed=seed)
+        inside = np.flatnonzero(of_row == name)
+        before, after = other[inside], candidate[inside]
+        gains = paired_gains(before, after, scoring=scoring, metric=metric, resamples=rule.resamples, seed=seed)
         highest = float(np.quantile(gains, 1 - (1 - rule.confidence) / len(large)))
         changes.append(
             SliceChange(
                 name=name,
-                rows=len(labels),
-                champion=score_of(labels, before, metric=rule.metric),
-                candidate=score_of(labels, after, metric=rule.metric),
+                rows=len(inside),
+                champion=score_of(before, scoring, metric=metric),
+                candidate=score_of(after, scoring, metric=metric),
                 beyond_chance=highest < 0,
             )
         )
@@ -286,39 +292,20 @@ def labels_needed(gain: float, deviation: float, rows: int, *, least_gain: float
     return max(rows + 1, math.ceil(rows * (z * deviation / effect) ** 2))
 
 
-def score_of(labels: Labels, predictions: Labels, *, metric: str) -> float:
-    """Accuracy or macro F1 of one system. Macro F1 is the mean over the classes that occur among `labels`; an answer
-    outside of them (a label that the model does not know is -1) is simply wrong."""
-    cells, counts = _cells(labels, predictions)
-    return float(_scores(counts[None, :].astype(np.float64), cells[:, 0], cells[:, 1], np.unique(labels), metric)[0])
+def score_of(statistics: sparse.csr_array, scoring: Scoring, *, metric: str) -> float:
+    """A score of one system, from its (N, K) statistics."""
+    return float(scoring.scores(np.asarray(statistics.sum(0), dtype=np.float64).ravel())[metric])
 
 
 def paired_gains(
-    labels: Labels, champion: Labels, candidate: Labels, *, metric: str, resamples: int, seed: int = 0
+    champion: sparse.csr_array,
+    candidate: sparse.csr_array,
+    *,
+    scoring: Scoring,
+    metric: str,
+    resamples: int,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
     """(resamples,) gains of the candidate over the champion on bootstrap draws of the rows."""
-    cells, counts = _cells(labels, champion, candidate)
-    generator = np.random.default_rng(seed)
-    draws = generator.multinomial(len(labels), counts / counts.sum(), size=resamples).astype(np.float64)
-    classes = np.unique(labels)
-    gained = _scores(draws, cells[:, 0], cells[:, 2], classes, metric)
-    return gained - _scores(draws, cells[:, 0], cells[:, 1], classes, metric)
-
-
-def _cells(*columns: Labels) -> tuple[Labels, NDArray[np.int64]]:
-    cells, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    return cells, counts
-
-
-def _scores(
-    draws: NDArray[np.float64], labels: Labels, predictions: Labels, classes: Labels, metric: str
-) -> NDArray[np.float64]:
-    """Scores (R,) of R weightings `draws` (R, K) of K cells with the given label and prediction."""
-    right = labels == predictions
-    if metric == "accuracy":
-        return np.asarray((draws @ right) / draws.sum(axis=1))
-    is_label = (labels[:, None] == classes).astype(np.float64)
-    is_prediction = (predictions[:, None] == classes).astype(np.float64)
-    hits = draws @ (is_label * right[:, None])
-    size = draws @ (is_label + is_prediction)
-    return np.asarray(np.divide(2 * hits, size, out=np.zeros_like(hits), where=size > 0).mean(axis=1))
+    before, after = resampled([champion, candidate], resamples=resamples, seed=seed)
+    return np.asarray(scoring.scores(after)[metric] - scoring.scores(before)[metric])

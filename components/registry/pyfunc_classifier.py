@@ -11,13 +11,15 @@ from typing import Any
 import pandas
 
 from components.finetuning.classifier import load_classifier
-from components.prediction import label_texts
+from components.forms import form_of
+from components.prediction import told
 from components.tracking import PythonModel, set_model
 
 
 class ServedClassifier(PythonModel):
-    """DataFrame with the column `text` (N) -> DataFrame (N) with `label`, `confidence` and `probabilities`, an object
-    of label -> probability. An empty text has none of the three."""
+    """DataFrame (N) with the inputs of the task's form (`text`; `first` and `second`; `words` ...) -> DataFrame (N) of
+    what is served (`components.forms`): for a classification `label`, `confidence` and `probabilities`, an object of
+    label -> probability. A row that lacks a part of its input has none of them."""
 
     def load_context(self, context: Any) -> None:
         """Load the bundle, checked against its manifest.
@@ -28,15 +30,18 @@ class ServedClassifier(PythonModel):
         self.classifier = load_classifier(Path(context.artifacts["bundle"]))
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Label the texts."""
-        answers = label_texts(self.classifier, list(model_input["text"]))
+        """Answer the rows.
+
+        Raises:
+            ValueError: a value is not what the task reads.
+        """
+        form = form_of(self.classifier.kind)
+        rows = [form.read(row) for row in model_input[list(form.inputs)].to_dict("records")]
+        answers = told(self.classifier, rows)
+        # As objects, which keeps None apart from NaN, which is no JSON.
         return pandas.DataFrame(
-            {
-                "label": [answer.label for answer in answers],
-                "confidence": [answer.confidence for answer in answers],
-                "probabilities": [answer.probabilities for answer in answers],
-            },
-            dtype=object,  # keeps None apart from NaN, which is no JSON
+            {name: [answer[name] if answer is not None else None for answer in answers] for name in form.served},
+            dtype=object,
         )
 
 

@@ -19,10 +19,11 @@ from typing import Any
 from components.artifacts import write_atomic
 from components.config import RegistrySettings, Section, Start
 from components.errors import ArtifactError
+from components.forms import form_of
 from components.registry.ledger import Ledger, locked
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, code_files, copy_code, model_content, requirements, write_bundle
-from components.registry.runs import read_runs
+from components.registry.runs import read_dev_score
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"
@@ -41,7 +42,7 @@ class RegisterJob(Section):
         tasks: of classifiers.
         starts: of classifiers; of encoders those but `scratch`.
         parameters: section -> family -> settings (`pretrain`, `adapt`, `finetune` of params.yaml), recorded with them.
-        metric: the score on dev by which each task's challenger is chosen.
+        metric: the score on dev by which each task's challenger is chosen; None: the task's deciding one.
         project: the repository, with dvc.lock, data.dvc and requirements.lock.
         ledger: path of the ledger, whose lock is held while registering.
     """
@@ -52,7 +53,7 @@ class RegisterJob(Section):
     tasks: list[str]
     starts: list[Start]
     parameters: dict[str, dict[str, dict[str, Any]]]
-    metric: str = "macro_f1"
+    metric: str | None = None
     project: Path = Path()
     ledger: Path = Path(".headstart/ledger.jsonl")
 
@@ -179,7 +180,7 @@ def _ensure_version(
                 script=script,
                 code=copy_code(code, aside / "code"),
                 requirements=requirements(code, job.project / "requirements.lock"),
-                output="label" if candidate.kind == "classifier" else "embedding",
+                form=form_of(_kind_of_task(content)) if candidate.kind == "classifier" else None,
             ),
             run_name=candidate.directory.relative_to(job.out).as_posix(),
             metrics=_metrics(job, candidate),
@@ -207,9 +208,8 @@ def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
     """Final numbers: the stage's own; for a classifier also its dev score, and what `evaluate` found on test."""
     metrics = dict(_numbers(_json(candidate.directory / "metrics.json")))
     if candidate.task is not None:
-        runs = read_runs(candidate.directory / "runs.parquet", split="dev")
-        if runs is not None:
-            metrics[f"dev.{job.metric}"] = runs.score(job.metric)
+        dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
+        metrics[f"dev.{dev.metric}"] = dev.score
         evaluated = dict(_numbers(_json(job.out / "evaluation" / candidate.task / "metrics.json")))
         start = f"{candidate.directory.name}."
         metrics |= {
@@ -224,21 +224,33 @@ def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, s
     for family, start, of in versions:
         if of == task:
             system = f"{family}-{start}"
-            path = job.out / "finetuned" / task / system / "runs.parquet"
-            runs = read_runs(path, split="dev")
-            if runs is None:
-                raise ArtifactError(f"{path}: has no row of the split dev; run the stage finetune again")
-            ranked.append((runs.score(job.metric), runs.budget, system, versions[family, start, of]))
-    dev_score, budget, system, version = max(ranked, key=lambda item: item[0])
+            dev = read_dev_score(job.out / "finetuned" / task / system / "runs.json", metric=job.metric)
+            ranked.append((dev, system, versions[family, start, of]))
+    dev, system, version = max(ranked, key=lambda item: item[0].score)
     return {
         "name": version.name,
         "version": version.number,
         "digest": version.digest,
         "system": system,
-        "metric": job.metric,
-        "budget": budget,
-        "dev_score": dev_score,
+        "metric": dev.metric,
+        "budget": dev.budget,
+        "dev_score": dev.score,
     }
+
+
+def _kind_of_task(content: Content) -> str:
+    """The kind of task that a classifier was made for.
+
+    Raises:
+        ArtifactError: its config does not say.
+    """
+    path = content.directory / "config.json"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["kind"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path}: not the config of a classifier ({error!r}); run the stage finetune again"
+        ) from error
 
 
 def _json(path: Path) -> Any:

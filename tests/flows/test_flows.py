@@ -31,8 +31,10 @@ def test_predict_runs_the_labelling_in_a_process_of_its_own(
     monkeypatch.setattr(predict, "run_headstart", lambda *arguments, **keywords: calls.append((arguments, keywords)))
     source, output = project / "texts.csv", project / "labelled.jsonl"
     params = str(project / "params.yaml")
-    assert predict.predict(str(source), str(output), task="aws-type", text="body", params=params) == str(output)
-    flags = ("--text", "body", "--params", params, "--task", "aws-type")
+    assert predict.predict(str(source), str(output), task="aws-type", columns=["text=body"], params=params) == str(
+        output
+    )
+    flags = ("--column", "text=body", "--params", params, "--task", "aws-type")
     assert calls == [(("label", str(source), str(output), *flags), {"source": "predict", "root": project})]
 
 

@@ -21,6 +21,10 @@ def cell(budget: int, mean: float) -> dict[str, Any]:
 
 EVALUATION = {
     "confidence": 0.95,
+    "main": "macro_f1",
+    "titles": {"macro_f1": "macro F1"},
+    "unit": "labels a class",
+    "headline": "Transfer was worth 4 times the labels.",
     "budgets": [5, 20, -1],
     "systems": [
         {"system": "ulmfit-adapted", "budgets": [cell(5, 0.4), cell(20, 0.5), cell(-1, 0.6)]},
@@ -53,6 +57,7 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610]",
         "tfidf-words 0.450 [0.440, 0.460]",
         "",
+        "- Transfer was worth 4 times the labels.",
         "- ulmfit-adapted beats tfidf-words at 20 labels a class",
         "",
         "aws-type: promote (better by 0.05 (0.03 to 0.07))",

@@ -12,12 +12,15 @@ import pytest
 
 import components.registry.ledger as ledger_module
 from components.errors import ArtifactError, HeadstartError, RegistryError
-from components.prediction import label_texts
+from components.finetuning.classifier import TextClassifier
+from components.forms import Fields
+from components.prediction import told
 from components.registry.champion import load_champion
 from components.registry.ledger import Ledger, champions, locked
-from components.registry.promote import TestSplit, answers, measure_latency, promote, rollback
-from components.registry.promotion import TestRows
+from components.registry.promote import measure_latency, promote, rollback, scored_rows
+from components.registry.runs import transfer_warnings
 from components.registry.stage import register
+from components.scoring.files import Rows, TaskFacts
 from components.tracking import Registry, connect
 from tests.registry.conftest import LABELS, Pipeline
 
@@ -35,6 +38,10 @@ def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict
 def champion(pipeline: Pipeline) -> str | None:
     version = connect(pipeline.settings).alias(NAME, "champion")
     return version.number if version is not None else None
+
+
+def labels_of(classifier: TextClassifier, *texts: str) -> list[str]:
+    return [answer["label"] for answer in told(classifier, [(text,) for text in texts]) if answer]
 
 
 def events(pipeline: Pipeline) -> list[str]:
@@ -56,7 +63,7 @@ def test_the_first_model_is_promoted_and_answers(pipeline: Pipeline) -> None:
     assert events(pipeline) == ["decision", "intent", "done"]
 
     loaded = load_champion(pipeline.settings, "letters")
-    assert [answer.label for answer in label_texts(loaded, ["a", "bb", "c", "d", "z"])] == ["x", "y", "z", "x", "z"]
+    assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
 
 
 def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pipeline: Pipeline) -> None:
@@ -104,7 +111,7 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
     run(pipeline)
     before = events(pipeline)
     monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
-    monkeypatch.setattr("components.registry.promote.read_test", _must_not_be_called)
+    monkeypatch.setattr("components.registry.promote.read_rows", _must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -193,13 +200,36 @@ def test_files_that_are_gone_are_named(pipeline: Pipeline) -> None:
 
 
 def test_negative_transfer_is_told(pipeline: Pipeline) -> None:
-    pipeline.write_classifier("scratch", knows=26)
+    def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
+        found = {
+            "score": {"mean": 0.538, "low": 0.5, "high": 0.58},
+            "difference": {"mean": -0.462, "low": -0.52, "high": -0.4},
+            "hurts": hurts,
+        }
+        scratch = {"mean": 1.0, "low": 1.0, "high": 1.0}
+        return {"part": kind, "name": name, "rows": 130, "scratch": scratch, "starts": {"adapted": found}}
+
+    parts = [part("all", "", hurts=False), part("class", "x", hurts=False), part("slice", "late", hurts=True)]
+    smaller = [part("class", "y", hurts=True)]
+    content = {
+        "systems": [{"system": "ulmfit-adapted", "family": "ulmfit", "start": "adapted"}],
+        "transfer": {"ulmfit": [{"budget": 5, "parts": smaller}, {"budget": 20, "parts": parts}]},
+    }
+    evaluation = pipeline.out / "evaluation" / "letters" / "evaluation.json"
+    evaluation.write_text(json.dumps(content))
     decision = run(pipeline, knows=20)
 
-    # knows=20: u and x are taken for x's neighbours; every letter from the 21st on is in the slice `late`.
-    assert "transfer hurts on slice 'late': 0.538 against 1.000 from scratch" in decision["warnings"]
-    assert any(line.startswith("transfer hurts on class 'x'") for line in decision["warnings"])
-    assert not [line for line in decision["warnings"] if "'early'" in line]
+    assert decision["warnings"] == [
+        "transfer hurts on slice 'late' (130 rows): 0.538 against 1.000 from scratch, difference -0.462 "
+        "[-0.520, -0.400]"
+    ]
+    evaluation.write_text(json.dumps({"systems": content["systems"], "transfer": {}}))
+    assert transfer_warnings(evaluation.parent, "ulmfit-adapted") == []
+    assert transfer_warnings(evaluation.parent, "bert-adapted") == []
+    assert transfer_warnings(evaluation.parent / "nowhere", "ulmfit-adapted") == []
+    evaluation.write_text("{")
+    with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
+        transfer_warnings(evaluation.parent, "ulmfit-adapted")
 
 
 @pytest.mark.parametrize("after_step", ["intent", "alias", "history"])
@@ -331,30 +361,31 @@ def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
 
 
 def test_answers_are_matched_by_name(pipeline: Pipeline) -> None:
-    split = TestSplit(
-        texts=["a", "b", "c", ""],
-        names=["new", "z", "x"],
-        rows=TestRows(digest="t", labels=np.array([0, 1, 2, 2])),
-    )
-    # a -> x, b -> y (which this test split does not have), c -> z, no text -> no answer
-    assert answers(pipeline.classifier("adapted"), split).tolist() == [2, -1, 1, -1]
+    facts = TaskFacts("letters", "classification", ["new", "z", "x"], {"test": "t"})
+    split = Rows([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
+    rows, statistics = scored_rows(facts, split, {"m": pipeline.classifier("adapted")})
+    # a -> x, b -> y (which this test split does not have), c -> z
+    assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
+    classes = rows.scoring.classes(statistics["m"].sum(0))
+    assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": 0}
 
 
-def test_latency_is_taken_one_text_at_a_time_in_turns() -> None:
+def test_latency_is_taken_one_row_at_a_time_in_turns() -> None:
     calls: list[str] = []
 
     class Timed:
+        kind = "classification"
         labels = LABELS
 
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def predict(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
-            assert len(texts) == batch_size == 1
+        def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+            assert len(rows) == batch_size == 1
             calls.append(self.name)
-            return np.array([[1.0, 0.0, 0.0]], dtype=np.float32)
+            return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
 
-    measured = measure_latency({"a": Timed("a"), "b": Timed("b")}, ["t"] * 40, rounds=10)
+    measured = measure_latency({"a": Timed("a"), "b": Timed("b")}, [("t",)] * 40, rounds=10)
     assert calls == ["a", "b"] * 15  # 5 to warm up and 10 that count
     assert all(times["p99"] >= times["p50"] > 0 for times in measured.values())
     assert measure_latency({"a": Timed("a")}, [], rounds=10) == {}

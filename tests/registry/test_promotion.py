@@ -6,15 +6,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import f1_score
 
 from components.config import PromotionRule
 from components.registry.promotion import Scored, TestRows, decide, labels_needed, paired_gains, score_of
+from components.scoring.classification import Classification
+from components.scoring.tagging import Tagging
 
 ROWS = 400
 LABELS = np.arange(ROWS) % 4
 RULE = PromotionRule(metric="accuracy", least_gain=0.0, confidence=0.95, resamples=500, latency_ms=50, slice_rows=50)
-TEST = TestRows(digest="t1", labels=LABELS, slices=tuple("even" if row % 8 < 4 else "odd" for row in range(ROWS)))
+SCORING = Classification(list("abcd"), bins=1)
+
+
+def said(predictions: np.ndarray, labels: np.ndarray = LABELS, scoring: Classification = SCORING) -> sparse.csr_array:
+    """Statistics of answers that are sure of these labels."""
+    answers = np.eye(len(scoring.labels), dtype=np.float32)[predictions]
+    return scoring.statistics([("text",)] * len(labels), labels[:, None], answers)
+
+
+TEST = TestRows(
+    digest="t1",
+    scoring=SCORING,
+    stand_in=said(np.zeros(ROWS, dtype=int)),
+    slices=tuple("even" if row % 8 < 4 else "odd" for row in range(ROWS)),
+)
 
 
 def answers(right: int, *, first: int = 0) -> np.ndarray:
@@ -28,7 +45,7 @@ def scored(name: str, right: int | None, **changes: object) -> Scored:
         name=f"m/{name}",
         digest=f"digest-{name}",
         test_digest="t1",
-        predictions=None if right is None else answers(right),
+        statistics=None if right is None else said(answers(right)),
         latency_ms=10.0,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -46,7 +63,7 @@ CHAMPION = scored("champion", 280)
         (scored("a little worse", 278), CHAMPION, {}, "reject", "gain -0.0050"),
         (scored("the same answers", 280), CHAMPION, {}, "reject", "gain +0.0000"),
         (
-            scored("other errors", None, predictions=answers(284, first=40)),
+            scored("other errors", None, statistics=said(answers(284, first=40))),
             CHAMPION,
             {},
             "inconclusive",
@@ -128,7 +145,7 @@ def test_a_slice_that_loses_too_much_stops_a_better_model() -> None:
     lost = np.flatnonzero(even)[:11]  # 11 of 200 rows: 0.055
     candidate = LABELS.copy()
     candidate[lost] = (candidate[lost] + 1) % 4
-    pair = (scored("candidate", None, predictions=candidate), scored("champion", None, predictions=champion))
+    pair = (scored("candidate", None, statistics=said(candidate)), scored("champion", None, statistics=said(champion)))
 
     stopped = decide(*pair, RULE, rows=TEST)
     assert stopped.verdict == "reject"
@@ -149,7 +166,7 @@ def test_a_small_slice_that_may_have_lost_by_chance_is_only_named() -> None:
     candidate[50:] = LABELS[50:]
     champion[:5] = (LABELS[:5] + 1) % 4  # 5 rows gained and 8 lost of 50: 0.06
     candidate[10:18] = (LABELS[10:18] + 1) % 4
-    pair = (scored("candidate", None, predictions=candidate), scored("champion", None, predictions=champion))
+    pair = (scored("candidate", None, statistics=said(candidate)), scored("champion", None, statistics=said(champion)))
     rows = replace(TEST, slices=slices)
 
     decision = decide(*pair, RULE, rows=rows)
@@ -157,13 +174,13 @@ def test_a_small_slice_that_may_have_lost_by_chance_is_only_named() -> None:
     assert decision.reasons[-1] == "slice 'small' (50 rows) falls from 0.900 to 0.840, which may be chance"
 
     champion[:5] = LABELS[:5]  # 8 lost and none gained: 0.16, beyond chance
-    decision = decide(*pair, RULE, rows=rows)
+    decision = decide(pair[0], scored("champion", None, statistics=said(champion)), RULE, rows=rows)
     assert decision.verdict == "reject"
     assert decision.reasons[0] == "slice 'small' (50 rows) falls from 1.000 to 0.840, more than 0.05"
 
 
 def test_an_inconclusive_verdict_says_how_many_labels_would_settle_it() -> None:
-    candidate = scored("candidate", None, predictions=answers(284, first=40))
+    candidate = scored("candidate", None, statistics=said(answers(284, first=40)))
     decision = decide(candidate, CHAMPION, RULE.model_copy(update={"resamples": 8000}), rows=TEST)
 
     # Rows 40-323 against rows 0-279 right: 44 gained, 40 lost, gain 0.01; variance of one row 84/400 - 0.01 ** 2.
@@ -181,42 +198,55 @@ def test_labels_needed_is_the_sample_size_of_a_one_sided_z_test() -> None:
     assert labels_needed(0.5, 0.01, 100, least_gain=0.0, confidence=0.95) == 101
 
 
-def test_macro_f1_is_that_of_scikit_learn() -> None:
-    generator = np.random.default_rng(0)
-    labels, predictions = generator.integers(0, 5, 200), generator.integers(0, 5, 200)
-
-    assert score_of(labels, predictions, metric="macro_f1") == pytest.approx(
-        f1_score(labels, predictions, average="macro")
-    )
-    assert score_of(labels, predictions, metric="accuracy") == (labels == predictions).mean()
-
-
-def test_an_answer_outside_of_the_labels_is_wrong() -> None:
-    labels, predictions = np.array([0, 0, 1, 1]), np.array([0, -1, 1, 1])
-
-    assert score_of(labels, predictions, metric="accuracy") == 0.75
-    assert score_of(labels, predictions, metric="macro_f1") == pytest.approx((2 / 3 + 1) / 2)
-
-
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
 def test_bootstrap_is_that_of_drawing_rows(metric: str) -> None:
     generator = np.random.default_rng(1)
+    scoring = Classification(list("abc"), bins=1)
     labels = generator.integers(0, 3, 120)
     champion = np.where(generator.random(120) < 0.6, labels, 0)
     candidate = np.where(generator.random(120) < 0.7, labels, 1)
 
-    gains = paired_gains(labels, champion, candidate, metric=metric, resamples=4000, seed=0)
-    rows = [generator.integers(0, 120, 120) for _ in range(1500)]
-    by_rows = [
-        score_of(labels[draw], candidate[draw], metric=metric) - score_of(labels[draw], champion[draw], metric=metric)
-        for draw in rows
-    ]
+    def score(labels: np.ndarray, predictions: np.ndarray) -> float:
+        if metric == "accuracy":
+            return float((labels == predictions).mean())
+        return float(f1_score(labels, predictions, average="macro", labels=np.unique(labels)))
 
+    before, after = said(champion, labels, scoring), said(candidate, labels, scoring)
+    gains = paired_gains(before, after, scoring=scoring, metric=metric, resamples=4000, seed=0)
+    rows = [generator.integers(0, 120, 120) for _ in range(1500)]
+    by_rows = [score(labels[draw], candidate[draw]) - score(labels[draw], champion[draw]) for draw in rows]
+
+    assert score_of(after, scoring, metric=metric) == pytest.approx(score(labels, candidate))
     assert gains.mean() == pytest.approx(np.mean(by_rows), abs=0.01)
     assert gains.std() == pytest.approx(np.std(by_rows), rel=0.1)
-    assert np.array_equal(gains, paired_gains(labels, champion, candidate, metric=metric, resamples=4000, seed=0))
+    assert np.array_equal(gains, paired_gains(before, after, scoring=scoring, metric=metric, resamples=4000, seed=0))
+
+
+def test_a_rule_without_a_metric_asks_for_the_deciding_score() -> None:
+    decision = decide(scored("better", 340), CHAMPION, RULE.model_copy(update={"metric": None}), rows=TEST)
+
+    assert (decision.verdict, decision.metric) == ("promote", "macro_f1")
+    assert decision.reasons[0].startswith("macro_f1 0.85")
+
+
+def test_spans_are_compared_as_labels_are() -> None:
+    scoring = Tagging(["B-X", "I-X", "O"])
+    fields, right, none = [("one", "two")] * 60, [np.array([0.0, 1.0])] * 60, [np.array([2.0, 2.0])] * 60
+    some = [answer if row % 2 else nothing for row, (answer, nothing) in enumerate(zip(right, none, strict=True))]
+    rows = TestRows("t1", scoring, scoring.statistics(fields, right, scoring.constant(right)))
+    candidate, champion = (
+        Scored(name, name, "t1", scoring.statistics(fields, right, answers), 1.0)
+        for name, answers in (("candidate", right), ("champion", some))
+    )
+    rule = RULE.model_copy(update={"metric": None})
+
+    decision = decide(candidate, champion, rule, rows=rows)
+    # Half of the spans, none of them wrong: F1 is 2 * 30 / (30 + 60).
+    assert (decision.verdict, decision.metric, decision.champion_score) == ("promote", "span_f1", pytest.approx(2 / 3))
+    assert decide(candidate, None, rule, rows=rows).against == "most frequent tag"
 
 
 def test_rows_that_do_not_match_are_a_defect() -> None:
-    with pytest.raises(ValueError, match="400 labels, 3 and 400 predictions"):
-        decide(scored("short", None, predictions=np.array([0, 1, 2])), CHAMPION, RULE, rows=TEST)
+    short = scored("short", None, statistics=said(np.array([0, 1, 2]), np.array([0, 1, 2])))
+    with pytest.raises(ValueError, match="400 rows, 3 and 400 answers"):
+        decide(short, CHAMPION, RULE, rows=TEST)

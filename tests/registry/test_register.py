@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError
 from components.registry.promote import promote
+from components.registry.runs import DevScore, read_dev_score
 from components.registry.stage import register
 from components.tracking import connect
 from tests.registry.conftest import Pipeline
@@ -192,14 +193,35 @@ def test_a_stage_that_has_not_run_is_named(pipeline: Pipeline) -> None:
 
 
 def test_no_dev_scores_no_challenger(pipeline: Pipeline) -> None:
-    directory = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted"
-    (directory / "runs.parquet").write_bytes(b"PAR1 and then nothing")
-    manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["files"]["runs.parquet"]["bytes"] = 21
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    runs = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json"
+    runs.write_text("[]")
 
-    with pytest.raises(ArtifactError, match=r"runs.parquet: cannot be read .* run the stage finetune again"):
+    with pytest.raises(ArtifactError, match=r"runs.json: cannot be read .* run the stage finetune again"):
         register(pipeline.register_job())
+
+
+def test_the_dev_score_is_that_of_the_best_weights(tmp_path: Path) -> None:
+    def run(start: str, budget: int, *points: tuple[float, float]) -> dict:
+        curve = [{"span_f1": span, "accuracy": accuracy} for span, accuracy in points]
+        return {"start": start, "budget": budget, "score": "span_f1", "curve": curve}
+
+    path = tmp_path / "runs.json"
+    path.write_text(
+        json.dumps(
+            [
+                run("adapted", 20, (0.9, 0.9)),
+                run("adapted", -1, (0.4, 0.95), (0.6, 0.7)),
+                run("adapted", -1, (0.5, 0.8)),
+                run("adapted-frozen", -1, (1.0, 1.0)),
+            ]
+        )
+    )
+    assert read_dev_score(path) == DevScore(-1, "span_f1", pytest.approx(0.55))
+    assert read_dev_score(path, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
+    with pytest.raises(
+        ConfigError, match=r"promote.metric: 'macro_f1' is no score of .*runs.json; known: accuracy, sp"
+    ):
+        read_dev_score(path, metric="macro_f1")
 
 
 def test_promote_wants_register_first(pipeline: Pipeline) -> None:

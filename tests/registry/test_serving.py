@@ -20,7 +20,7 @@ import pytest
 
 from components.config import RegistrySettings
 from components.errors import RegistryError
-from components.prediction import label_texts
+from components.prediction import told
 from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.serving import check_port, serve
@@ -156,7 +156,7 @@ def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monke
 
         monkeypatch.delenv("MLFLOW_TRACKING_URI")
         loaded = load_champion(RegistrySettings(tracking=address), "letters")
-        assert [answer.label for answer in label_texts(loaded, ["a", "b"])] == ["x", "y"]
+        assert [answer["label"] for answer in told(loaded, [("a",), ("b",)]) if answer] == ["x", "y"]
 
 
 def test_a_port_in_use_is_said_before_anything_starts(pipeline: Pipeline) -> None:
