@@ -38,7 +38,7 @@ def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
         told = form.tell(fields, np.asarray(answer, dtype=np.float32), LABELS)
         assert form.filed.keys() | form.served.keys() <= told.keys()
         json.dumps(told, allow_nan=False)
-    empty = form.read({name: None for name in form.inputs})
+    empty = form.read(dict.fromkeys(form.inputs))
     assert empty is None
 
 

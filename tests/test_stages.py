@@ -180,7 +180,7 @@ def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, mo
 
 
 def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any]) -> None:
-    for wrong, hint in (("f1", "did you mean 'micro_f1'"), ("ece", "known: accuracy, macro_f1, mcc, micro_f1")):
+    for wrong, hint in (("macrof1", "did you mean 'macro_f1'"), ("ece", "known: accuracy, macro_f1, mcc, micro_f1")):
         raw["promote"]["metric"] = wrong
         with pytest.raises(ConfigError, match=rf"promote.metric: '{wrong}' is no score of aws-type .*; {hint}"):
             check_params(Params.model_validate(raw))
