@@ -309,6 +309,14 @@ class FinetuneSettings(Section):
     chunk: Annotated[int, Field(ge=8)] | None = None
     #: Chunks of a text that gradients go through, the last ones that are read; memory for gradients grows with them.
     chunks_learned: Positive = 4
+    #: What tags each word (tagging): its own scores, a CRF over them, or a biLSTM and a CRF; width of each LSTM.
+    tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
+    tagger_hidden: Positive = 256
+    #: Pieces between the beginnings of two windows, where a text is longer than `max_length` and read in windows
+    #: (tagging, questions); null: half of a window.
+    stride: Positive | None = None
+    #: Characters of the longest answer to a question.
+    longest_answer: Positive = 160
     #: Factor on the encoder's own dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
     training: Training

@@ -218,6 +218,22 @@ class Head(nn.Module, ABC):
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """What is said of each of the batch's B rows (see `tasks.base.Answer`)."""
 
+    def calibrate(
+        self,
+        answer: Callable[[], list[NDArray[np.float32]]],
+        score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
+    ) -> list[NDArray[np.float32]]:
+        """Choose on dev what is not learned by gradients (a threshold); kept with the weights that it was chosen for.
+
+        Args:
+            answer: the answers for dev by the head as it is.
+            score: answers for dev -> (N,) the deciding score of each.
+
+        Returns:
+            The answers for dev by what was chosen.
+        """
+        return answer()
+
 
 class TextHead(Head):
     """Normalisation, dropout, linear; with `hidden`, a ReLU layer of that width before (Howard and Ruder 2018, 3.3).

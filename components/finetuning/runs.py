@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.config import FinetuneSettings
@@ -232,7 +233,7 @@ class _Run:
         elif self.head_only:
             head.fit_norm(self._features("train").vectors)
         self.model.eval()
-        found = head_answers(head, dev)
+        found = self._calibrated(lambda: head_answers(head, dev))
         if settings.frozen:
             self.frozen = packed(f"{ALONE}dev", found)
             self.frozen |= packed(f"{ALONE}test", head_answers(head, self._features("test")))
@@ -305,7 +306,7 @@ class _Run:
             self.record["steps"] = report.step
             if report.step in scored_at:
                 self._swap()
-                found = self._answers("dev")
+                found = self._calibrated(lambda: self._answers("dev"))
                 self._swap()
                 self._score(found, loss=report.loss)
                 if self._out_of_patience():
@@ -334,6 +335,15 @@ class _Run:
         if self.head_only:
             return head_answers(self.model.head, self._features(split))
         return answers(self.model, self.encoded[split], precision=self.spec.precision)
+
+    def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
+        """The answers for dev, after the head has chosen on dev what it chooses there."""
+        dev, scoring = self.splits["dev"], self.scoring
+
+        def of_each(found: list[Answer]) -> NDArray[np.float64]:
+            return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
+
+        return self.model.head.calibrate(answer, of_each)
 
     def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
         dev = self.splits["dev"]

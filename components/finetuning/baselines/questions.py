@@ -1,0 +1,177 @@
+"""Answers by the overlap of words alone: the sliding window of Richardson, Burges and Renshaw 2013 (MCTest, section 4)
+over spans, as the SQuAD paper used it (Rajpurkar et al. 2016, section 5.1).
+
+Of the candidates those stay whose sentence, the candidate aside, shares most words and word pairs with the question;
+of these that one wins for which
+
+    max_j sum_{i = 1..|S|} IC(P_{j+i}) [P_{j+i} in S]  -  least distance of the candidate to a word of the question
+
+is highest: P are the words of the context, S those of question and candidate, IC(w) = log(1 + 1 / count of w in P), and
+a distance counts as share of the context's words. Rajpurkar et al. took the constituents of a parse as candidates. Here
+they are the runs of words between two words that any text holds, or punctuation: names, numbers, noun phrases.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+from components.finetuning.answering import NEVER, best_threshold, decided
+from components.finetuning.tasks.base import Answer, Fields
+from components.tokenization.segmenters import Segmentation
+
+#: Words of a candidate at most; of longer runs the last ones, where the head of an English phrase stands.
+MOST_WORDS: Final = 8
+#: A word that stands in so large a share of the contexts says nothing, if there are as many contexts as this.
+COMMON: Final = 0.1
+LEAST_CONTEXTS: Final = 100
+_PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
+_WORD = re.compile(rf"[^\s{_PUNCTUATION}]+|[{_PUNCTUATION}]")
+_MARK = re.compile(rf"[{_PUNCTUATION}]")
+_ENDS = frozenset(".!?\u3002")
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text's words and punctuation marks.
+
+    Attributes:
+        words: in lower case.
+        spans: (P, 2) characters of each.
+        sentences: (P,) number of the sentence of each.
+    """
+
+    words: list[str]
+    spans: list[tuple[int, int]]
+    sentences: list[int]
+
+
+def words_of(text: str, segmentation: Segmentation) -> Words:
+    """The words of a text; languages without spaces are segmented."""
+    spaced, inserted = segmentation.spaced_with_insertions(text)
+    found = list(_WORD.finditer(spaced))
+    starts = np.asarray([match.start() for match in found], dtype=np.int64)
+    ends = np.asarray([match.end() for match in found], dtype=np.int64)
+    # A position moves back by the spaces that were put in before it.
+    starts, ends = (places - np.searchsorted(np.asarray(inserted, dtype=np.int64), places) for places in (starts, ends))
+    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    sentence, sentences = 0, []
+    for place, match in enumerate(found):
+        sentences.append(sentence)
+        following = text[spans[place][1] : spans[place][1] + 1]
+        # "3.5" and "U.S." do not end a sentence in the middle.
+        if match[0] in _ENDS and (not following or following.isspace()):
+            sentence += 1
+    return Words([match[0].lower() for match in found], spans, sentences)
+
+
+class SlidingWindow:
+    """The baseline; `common` are the words that end a candidate, the usual English ones and those of the contexts.
+
+    Args:
+        contexts: of the training rows.
+    """
+
+    def __init__(self, contexts: Iterable[str]) -> None:
+        self.segmentation = Segmentation("auto")
+        distinct = set(contexts)
+        counts = Counter(word for text in distinct for word in set(words_of(text, self.segmentation).words))
+        frequent = {word for word, count in counts.items() if count > COMMON * len(distinct)}
+        self.common = ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set())
+        self.threshold = NEVER
+
+    def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
+        """Choose on dev from which score on a question is answered at all.
+
+        Args:
+            fields: of dev.
+            score: answers for dev -> (N,) the deciding score of each.
+        """
+        self.threshold = NEVER
+        raw = np.stack(self.answers(fields))
+        refused = [np.asarray([0, 0, *row[2:]], dtype=np.float32) for row in raw]
+        self.threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(refused))
+
+    def answers(self, fields: Sequence[Fields]) -> list[Answer]:
+        """[start, end, score, threshold] of each question; start == end where the score is below the threshold."""
+        contexts = {text: words_of(text, self.segmentation) for text in dict.fromkeys(text for _, text in fields)}
+        found = [
+            (
+                *best_candidate(words_of(question, self.segmentation).words, contexts[context], self.common),
+                self.threshold,
+            )
+            for question, context in fields
+        ]
+        return decided(np.asarray(found, dtype=np.float32).reshape(-1, 4))
+
+
+def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
+    """First character, character behind the last, and score of the best candidate; 0, 0, 0 where there is none."""
+    asked = {word for word in question if not _MARK.fullmatch(word)}
+    pairs = set(zip(question[:-1], question[1:], strict=True))
+    candidates = [(a, b) for a, b in candidates_of(context, common) if not asked.issuperset(context.words[a:b])]
+    if not candidates:
+        return 0, 0, 0.0
+    shared = [_overlap(context, a, b, asked, pairs) for a, b in candidates]
+    most = max(shared)
+    left = [candidate for candidate, overlap in zip(candidates, shared, strict=True) if overlap == most]
+    counts = Counter(context.words)
+    weights = np.asarray([np.log1p(1 / counts[word]) for word in context.words])
+    is_asked = np.asarray([word in asked for word in context.words])
+    scored = [(_window(context, a, b, weights, is_asked, asked) - _distance(a, b, is_asked), a, b) for a, b in left]
+    # The first of equals.
+    score, a, b = max(scored, key=lambda entry: entry[0])
+    return context.spans[a][0], context.spans[b - 1][1], float(most + score)
+
+
+def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
+    """Runs of words of one sentence between common words and marks, as places (first, last + 1)."""
+    runs: list[tuple[int, int]] = []
+    begin = 0
+    for place in range(len(context.words) + 1):
+        over = place == len(context.words)
+        ends = over or context.words[place] in common or _MARK.fullmatch(context.words[place]) is not None
+        if ends or (place > begin and context.sentences[place] != context.sentences[place - 1]):
+            if place > begin:
+                runs.append((max(begin, place - MOST_WORDS), place))
+            begin = place + 1 if ends else place
+    return runs
+
+
+def _overlap(context: Words, a: int, b: int, asked: set[str], pairs: set[tuple[str, str]]) -> int:
+    """Different words and word pairs that the candidate's sentence, without the candidate, shares with the question."""
+    sentence = context.sentences[a]
+    first = a
+    while first and context.sentences[first - 1] == sentence:
+        first -= 1
+    last = b
+    while last < len(context.words) and context.sentences[last] == sentence:
+        last += 1
+    before, after = context.words[first:a], context.words[b:last]
+    found = {pair for part in (before, after) for pair in zip(part[:-1], part[1:], strict=True)}
+    return len(asked.intersection(before + after)) + len(pairs & found)
+
+
+def _window(
+    context: Words, a: int, b: int, weights: NDArray[np.float64], is_asked: NDArray[np.bool_], asked: set[str]
+) -> float:
+    own = set(context.words[a:b])
+    inside = is_asked | np.asarray([word in own for word in context.words])
+    size = min(len(asked | own), len(weights))
+    sums = np.concatenate([[0.0], np.cumsum(weights * inside)])
+    return float((sums[size:] - sums[:-size]).max())
+
+
+def _distance(a: int, b: int, is_asked: NDArray[np.bool_]) -> float:
+    """Of the candidate to the nearest word of the question outside of it, as share of the context; 1 without one."""
+    places = np.flatnonzero(is_asked)
+    apart = np.maximum(a - places, places - (b - 1))
+    apart = apart[apart > 0]
+    return float(apart.min() / len(is_asked)) if len(apart) else 1.0

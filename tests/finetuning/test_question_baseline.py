@@ -1,0 +1,82 @@
+"""The sliding window: words with their places, candidates, the score by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from components.finetuning.baselines.questions import SlidingWindow, best_candidate, candidates_of, words_of
+from components.tokenization.segmenters import Segmentation
+
+NONE = Segmentation("none")
+CONTEXT = "The river Rhine flows to Rotterdam. In 1932 a bridge was built by Anna Berg at Cologne."
+COMMON = frozenset(["the", "to", "in", "a", "was", "by", "at"])
+
+
+def test_words_sentences_and_their_places() -> None:
+    found = words_of("It costs 3.5 (US) dollars. Yes!", NONE)
+    assert found.words == ["it", "costs", "3", ".", "5", "(", "us", ")", "dollars", ".", "yes", "!"]
+    assert found.sentences == [0] * 10 + [1] * 2
+    assert found.spans[8] == (18, 25)
+
+
+def test_thai_is_segmented_and_keeps_its_places() -> None:
+    text = "ผมกินข้าวที่บ้าน 3 ครั้ง"
+    found = words_of(text, Segmentation("auto"))
+    assert len(found.words) > 4
+    assert [text[start:end] for start, end in found.spans] == found.words
+    assert "".join(found.words) == text.replace(" ", "")
+
+
+def test_candidates_are_runs_between_common_words_and_marks() -> None:
+    context = words_of(CONTEXT, NONE)
+    found = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]
+    assert found == ["river Rhine flows", "Rotterdam", "1932", "bridge", "built", "Anna Berg", "Cologne"]
+
+
+def test_a_long_run_keeps_its_last_words() -> None:
+    context = words_of("one two three four five six seven eight nine ten", NONE)
+    assert candidates_of(context, frozenset()) == [(2, 10)]
+
+
+def test_the_best_candidate_by_hand() -> None:
+    context = words_of(CONTEXT, NONE)
+    question = words_of("Who built a bridge in 1932?", NONE).words
+    start, end, score = best_candidate(question, context, COMMON)
+    assert CONTEXT[start:end] == "Anna Berg"
+    # Its sentence without it shares in, 1932, a, bridge, built (5 words) and "in 1932", "a bridge" (2 pairs).
+    # Question words: who built a bridge in 1932, the candidate's: anna berg; so windows have 8 words. The best one is
+    # "in 1932 a bridge was built by anna": six of S, each once in the context; or one place on, with berg for in.
+    # The nearest question word, built, is 2 places away; the context has 19 words and marks.
+    assert len(context.words) == 19
+    assert score == pytest.approx(7 + 6 * math.log(2) - 2 / 19)
+
+
+def test_what_the_question_says_itself_is_no_answer() -> None:
+    context = words_of("Anna Berg sings.", NONE)
+    assert best_candidate(["anna", "berg", "sings"], context, frozenset()) == (0, 0, 0.0)
+    assert best_candidate(["who"], words_of("", NONE), frozenset()) == (0, 0, 0.0)
+
+
+def test_common_words_come_from_the_contexts_too() -> None:
+    many = SlidingWindow([f"der Fluss {number} und der Berg" for number in range(100)])
+    assert {"der", "und", "berg"} <= many.common and "7" not in many.common
+    few = SlidingWindow(["der Fluss und der Berg"])
+    assert "der" not in few.common and "the" in few.common
+
+
+def test_the_threshold_is_chosen_on_dev() -> None:
+    baseline = SlidingWindow([])
+    fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
+
+    def score(found: list[np.ndarray]) -> np.ndarray:
+        return np.asarray([(answer[1] > 0) == (row == 0) for row, answer in enumerate(found)], dtype=np.float64)
+
+    assert score(baseline.answers(fields)).tolist() == [1, 0, 1]
+    baseline.fit(fields, score)
+    found = baseline.answers(fields)
+    assert score(found).tolist() == [1, 1, 1]
+    assert CONTEXT[int(found[0][0]) : int(found[0][1])] == "Anna Berg"
+    assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in found)

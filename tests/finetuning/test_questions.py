@@ -1,0 +1,105 @@
+"""Questions and contexts as every family reads them: windows, and offsets that give the context's own characters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from components.config import FinetuneSettings
+from components.finetuning.tasks import questions
+from components.models import FAMILIES
+from components.models.encoder import Encoder, load_encoder
+
+QUESTION = "is the goat here ?"
+CONTEXT = "  the Old\tapple is here, very  small; the\u00a0iron\n goat is 7 \u200b there and naïve ก็ได้ "
+
+
+def texts_of(encoder: Encoder, context: str, settings: FinetuneSettings, question: str = QUESTION) -> list[list[str]]:
+    """The characters of each window's units, unit 0 aside."""
+    (found,) = questions.encode([(question, context)], encoder.tokenizer, encoder.model, settings)
+    for pieces, segments, units, offsets in zip(found.pieces, found.segments, found.units, found.offsets, strict=True):
+        assert len(pieces) == len(segments)
+        assert units[0].tolist() == [0, len(pieces) - 1] and offsets[0].tolist() == [0, 0]
+        assert len(units) == len(offsets)
+        assert units.max() < len(pieces)
+    return [[context[start:end] for start, end in offsets[1:].tolist()] for offsets in found.offsets]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_units_are_the_contexts_characters(family: str, make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder(family))
+    asked = settings.model_copy(update={"max_length": 20 if encoder.tokenizer.kind != "char" else 60})
+    windows = texts_of(encoder, CONTEXT, asked)
+    assert len(windows) > 1
+    for texts in windows:
+        assert texts and all(text and text == text.strip() for text in texts)
+    # Put together, the windows read all of the context but white space and what has no width.
+    (first, *_), (last, *_) = windows[0], windows[-1][::-1]
+    assert CONTEXT.strip().startswith(first) and CONTEXT.strip().endswith(last)
+    (found,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, asked)
+    read = {at for offsets in found.offsets for start, end in offsets.tolist() for at in range(start, end)}
+    assert {at for at, character in enumerate(CONTEXT) if not character.isspace() and character != "\u200b"} <= read
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_units_stand_where_their_pieces_do(family: str, make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder(family))
+    (found,) = questions.encode([(QUESTION, "old apple")], encoder.tokenizer, encoder.model, settings)
+    pieces, units = found.pieces[0], found.units[0]
+    expected = encoder.tokenizer.encode_batch(["old apple"])[0].tolist()
+    if encoder.tokenizer.kind == "char":
+        # The space is read, but no answer begins or ends there.
+        assert units[1:, 0].tolist() == [at for at in range(units[1, 0], units[-1, 0] + 1) if at != units[1, 0] + 3]
+    else:
+        assert pieces[units[1:, 0]].tolist() == expected
+    assert (units[1:, 0] == units[1:, 1]).all()
+    asked = encoder.tokenizer.encode_batch([QUESTION])[0].tolist()
+    text = pieces.tolist()
+    assert any(text[at : at + len(asked)] == asked for at in range(len(text)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("context", ["", " \n ", "\x00"])
+def test_an_empty_context_is_one_sequence_without_units(
+    family: str, context: str, make_encoder, settings: FinetuneSettings
+) -> None:
+    encoder = load_encoder(make_encoder(family))
+    windows = texts_of(encoder, context, settings)
+    assert len(windows) == 1
+    if encoder.tokenizer.kind != "char" or context != "\x00":
+        assert windows == [[]]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt", "flair"])
+def test_a_question_leaves_room_for_the_context(family: str, make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder(family))
+    asked = settings.model_copy(update={"max_length": 16})
+    context = "the old apple is here and the goat is there"
+    rows = [("goat " * 50, context), ("", context)]
+    long, short = questions.encode(rows, encoder.tokenizer, encoder.model, asked)
+    around, _ = encoder.model.pair_tokens([], [-1])
+    for found in (long, short):
+        assert all(len(pieces) <= 16 for pieces in found.pieces)
+        read = {tuple(offset) for offsets in found.offsets for offset in offsets[1:].tolist()}
+        assert max(end for _, end in read) == len(context)
+    room = 16 - len(around) + 1
+    assert len(long.units[0]) - 1 <= room - room // 2
+    assert len(long.pieces) > len(short.pieces)
+
+
+def test_windows_begin_a_stride_apart(make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder("bert"))
+    asked = settings.model_copy(update={"max_length": 12, "stride": 3})
+    context = " ".join(["goat"] * 12)
+    (found,) = questions.encode([("is it", context)], encoder.tokenizer, encoder.model, asked)
+    starts = [offsets[1, 0] // 5 for offsets in found.offsets]
+    # [CLS] is [UNK] [SEP] ... [SEP]: room for 7 pieces.
+    assert starts == [0, 3, 6]
+    assert [len(units) - 1 for units in found.units] == [7, 7, 6]
+    assert np.diff([offsets[-1, 1] for offsets in found.offsets]).min() > 0
+
+
+def test_segments_tell_question_and_context_apart(make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder("bert"))
+    (found,) = questions.encode([("is it", "old apple")], encoder.tokenizer, encoder.model, settings)
+    assert found.segments[0].tolist() == [0, 0, 0, 0, 1, 1, 1]

@@ -1,0 +1,81 @@
+"""Sentences as every family reads them: each word once, its own pieces, in windows where they are long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from components.config import FinetuneSettings
+from components.finetuning.sampler import collate
+from components.finetuning.tasks import tagging
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+
+SENTENCE = ("the", "Old", "apple", "is", "here", "very", "small", "\x00", "iron", "goat", "7", "there")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_word_is_one_unit_of_its_own_pieces(family: str, make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder(family))
+    tokenizer = encoder.tokenizer
+    short = settings.model_copy(update={"max_length": 10 if tokenizer.kind != "char" else 24})
+    for asked, several in ((settings, False), (short, True)):
+        (found,) = tagging.encode([SENTENCE], tokenizer, encoder.model, asked)
+        limit = encoder.model.max_tokens or asked.max_length
+        assert all(len(pieces) <= min(asked.max_length, limit) for pieces in found.pieces)
+        assert (len(found.pieces) > 1) == several or tokenizer.kind == "char"
+        spelled = []
+        for pieces, units in zip(found.pieces, found.units, strict=True):
+            assert (units[:, 0] <= units[:, 1]).all() and (np.diff(units.ravel()) >= 0).all()
+            spelled += [pieces[first : last + 1].tolist() for first, last in units.tolist()]
+        lead = " " if tokenizer.leads_with_space else ""
+        alone = [tokenizer.encode_batch([f"{lead}{word}"])[0].tolist() or [1] for word in SENTENCE]
+        assert spelled == alone
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_its_vectors_do_not_depend_on_the_words_beside_it_in_a_batch(
+    family: str, make_encoder, settings: FinetuneSettings
+) -> None:
+    encoder = load_encoder(make_encoder(family))
+    rows = [SENTENCE[:4], SENTENCE[3:5], ("goat",)]
+    encoded = tagging.encode(rows, encoder.tokenizer, encoder.model, settings)
+    with torch.no_grad():
+        batch = collate(encoded)
+        hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
+        together = encoder.model.unit_states(hidden, batch["units"])
+        for place, row in enumerate(encoded):
+            one = collate([row])
+            hidden = encoder.model.hidden_states(one["tokens"], one["lengths"])[-1]
+            alone = encoder.model.unit_states(hidden, one["units"])[0]
+            torch.testing.assert_close(together[place, : len(alone)], alone, rtol=0, atol=1e-5)
+
+
+def test_flair_joins_the_state_behind_a_word_to_the_one_before_it(make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder("flair"))
+    model = encoder.model
+    (found,) = tagging.encode([("the", "old", "cat")], encoder.tokenizer, model, settings)
+    text = "the old cat"
+    assert found.pieces[0][1:-1].tolist() == encoder.tokenizer.encode_batch([text])[0].tolist()
+    assert found.units[0].tolist() == [[1, 3], [5, 7], [9, 11]]
+    tokens = torch.from_numpy(found.pieces[0])[None]
+    with torch.no_grad():
+        hidden = model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))[-1]
+        states = model.unit_states(hidden, torch.from_numpy(found.units[0])[None])[0]
+        ahead, _ = model.forwards(tokens[:, : 7 + 1].t(), ())
+        back, _ = model.backwards(tokens.flip(1)[:, : tokens.shape[1] - 5].t(), ())
+    torch.testing.assert_close(states[1], torch.cat([ahead[-1][-1, 0], back[-1][-1, 0]]), rtol=0, atol=1e-6)
+
+
+def test_a_stride_of_the_settings_is_kept(make_encoder, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder("bert"))
+    rows = [("goat",) * 20]
+    sizes = {}
+    for stride in (2, 6, None):
+        asked = settings.model_copy(update={"max_length": 10, "stride": stride})
+        (found,) = tagging.encode(rows, encoder.tokenizer, encoder.model, asked)
+        sizes[stride] = len(found.pieces)
+        assert sum(map(len, found.units)) == 20
+    # Room for 8 words: windows begin 2, 6 or 4 apart.
+    assert sizes == {2: 7, 6: 3, None: 4}

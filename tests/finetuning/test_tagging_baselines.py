@@ -1,0 +1,121 @@
+"""Tagging without a language model: the most frequent tag, and a CRF on features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from components.finetuning.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
+from components.finetuning.tasks.base import Split
+
+LABELS = ["B-X", "I-X", "O"]
+
+
+def split_of(*sentences: tuple[str, list[int]]) -> Split:
+    return Split(
+        [tuple(words.split()) for words, _ in sentences],
+        [np.asarray(tags, dtype=np.float64) for _, tags in sentences],
+        [None] * len(sentences),
+        [str(number) for number in range(len(sentences))],
+    )
+
+
+TRAIN = split_of(
+    ("the Anna Berg sings", [2, 0, 1, 2]),
+    ("Berg sings", [0, 2]),
+    ("the river sings the song", [2, 2, 2, 2, 2]),
+    ("Carl Dorf waits", [0, 1, 2]),
+    ("a song waits", [2, 2, 2]),
+)
+
+
+def test_the_most_frequent_tag_of_each_word() -> None:
+    train = split_of(("a b b", [1, 0, 2]), ("b a", [2, 0]), ("c", [2]))
+    found = most_frequent_tags(train, [("a", "b", "new"), ("c",)])
+    # Of a's two tags, each seen once, the lower number; an unknown word gets 2, which is the most frequent.
+    assert [answer.tolist() for answer in found] == [[0, 2, 2], [2]]
+
+
+def test_features_of_a_word_and_its_neighbours() -> None:
+    (first, second, third) = _features(["New-York", "is", "4U2"])
+    assert {"word=New-York", "lower=new-york", "begins=new-", "ends=york", "shape=Xxx-Xxxx", "short=Xx-Xx"} <= set(
+        first
+    )
+    assert "-1:edge" in first and "1:near=is" in first and "2:near=4u2" in first
+    assert "-1:near=new-york" in second and "-1:suffix=ork" in second and "1:short=9X9" in second
+    assert "-2:near=new-york" in third and "1:edge" in third and "begins=4u2" in third
+    assert "begins=i" in second and "ends=is" in second and "begins=isx" not in second
+
+
+def test_the_gradient_is_that_of_finite_differences() -> None:
+    tagger = FeatureTagger(LABELS)
+    found = [_features(words) for words in TRAIN.fields]
+    tagger._number = {name: index for index, name in enumerate(sorted({n for s in found for w in s for n in w})[:12])}
+    problem = _Likelihood(tagger.crf, tagger._matrix(found), [target.astype(np.int64) for target in TRAIN.targets])
+    point = np.random.default_rng(0).normal(size=problem.size) / 3
+    value, gradient = problem.value_and_gradient(point, 0.7)
+    for place in (0, 7, problem.size - 1, problem.size - 5, problem.size - 12):
+        step = np.zeros(problem.size)
+        step[place] = 1e-5
+        above, _ = problem.value_and_gradient(point + step, 0.7)
+        below, _ = problem.value_and_gradient(point - step, 0.7)
+        assert gradient[place] == pytest.approx((above - below) / 2e-5, abs=1e-5)
+    assert np.isfinite(value)
+
+
+def test_the_likelihood_is_that_of_the_crf_row_by_row() -> None:
+    tagger = FeatureTagger(LABELS)
+    found = [_features(words) for words in TRAIN.fields]
+    tagger._number = {name: index for index, name in enumerate(sorted({n for s in found for w in s for n in w}))}
+    matrix = tagger._matrix(found)
+    problem = _Likelihood(tagger.crf, matrix, [target.astype(np.int64) for target in TRAIN.targets])
+    point = np.random.default_rng(1).normal(size=problem.size) / 3
+    value, _ = problem.value_and_gradient(point, 2.0)
+    emissions = torch.from_numpy(matrix @ problem.take(point))
+    total, start = float(point @ point), 0
+    for target in TRAIN.targets:
+        rows = emissions[None, start : start + len(target)]
+        tags = torch.from_numpy(target.astype(np.int64))[None]
+        total -= tagger.crf.log_likelihood(rows, tags, torch.tensor([len(target)])).item()
+        start += len(target)
+    assert value == pytest.approx(total, rel=1e-9)
+
+
+def test_it_learns_and_stays_legal() -> None:
+    tagger = FeatureTagger(LABELS)
+    seen = []
+
+    def score(current: FeatureTagger) -> float:
+        answers = current.answers(TRAIN.fields)
+        right = [answer.tolist() == target.tolist() for answer, target in zip(answers, TRAIN.targets, strict=True)]
+        seen.append(sum(right) / len(right))
+        return seen[-1]
+
+    scores = tagger.fit(TRAIN, score=score)
+    assert list(scores) == [10.0, 1.0, 0.1]
+    assert scores[0.1] == 1.0
+    answers = tagger.answers([("the", "Emil", "Berg", "sings"), ("Fritz",)])
+    assert answers[0].tolist() == [2, 0, 1, 2]
+    assert [len(answer) for answer in answers] == [4, 1]
+    for answer in answers:
+        before = 2
+        for tag in answer.tolist():
+            assert tag != 1 or before != 2
+            before = tag
+
+
+def test_the_stronger_of_two_equal_penalties_stays() -> None:
+    tagger = FeatureTagger(LABELS)
+    tagger.fit(TRAIN, score=lambda current: 0.5, penalties=(10.0, 0.1))
+    largest = np.abs(tagger.weights).max()
+    other = FeatureTagger(LABELS)
+    other.fit(TRAIN, score=lambda current: 0.5, penalties=(10.0,))
+    assert largest == pytest.approx(np.abs(other.weights).max(), rel=1e-6)
+
+
+def test_two_fits_are_the_same() -> None:
+    first, second = FeatureTagger(LABELS), FeatureTagger(LABELS)
+    for tagger in (first, second):
+        tagger.fit(TRAIN, score=lambda current: 0.0, penalties=(1.0,))
+    assert np.array_equal(first.weights, second.weights)
