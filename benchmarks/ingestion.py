@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 from components.config import CorpusSource, IngestSettings
-from components.ingestion.lines import Reading
+from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_texts
 from components.ingestion.stage import IngestJob, ingest
 

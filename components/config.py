@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from components.sections import Fraction, Positive, Section
+from components.task_source import TaskSource
 
 Start = Literal["scratch", "pretrained", "adapted"]
 #: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
 FROZEN = "-frozen"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
 #: Of a block in `pretrain`: it becomes part of the names of folders and stages.
 BlockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-
-
-class Section(BaseModel):
-    """A part of params.yaml: immutable, and closed to keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 class RunSettings(Section):
@@ -61,32 +56,6 @@ class ParallelSource(Section):
     source: str = "source"
     target: str = "target"
     id: str | None = None
-
-
-class TaskSource(Section):
-    """The labelled data of one downstream task: three files in one folder, and the names of their columns."""
-
-    path: str
-    kind: str = "classification"
-    train: str = "train.jsonl"
-    dev: str | None = "dev.jsonl"
-    test: str = "test.jsonl"
-    text: str = "text"
-    label: str = "label"
-    slice: str | None = None
-    id: str | None = None
-    header: bool = True
-    language: str = "en"
-    #: Labels a class in each training set; `all` takes the whole train split. Nested: 20 holds the 5.
-    budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
-    #: One run each: the seed draws the labels and whatever is random in learning from them.
-    seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    #: Share of train set apart for dev when `dev` is null.
-    dev_share: Fraction = 0.1
-    #: At most so many rows of dev are used, the same for all runs; null for all. They are predicted again and again.
-    dev_rows: Positive | None = 1000
-    #: Texts that stand in train and in dev or test: refuse the data, drop them from train, or only report them.
-    overlap: Literal["refuse", "drop", "report"] = "drop"
 
 
 class DataSettings(Section):

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from components.artifacts import Draft, digest_file, write_atomic, writing
 from components.config import CorpusSource, IngestSettings, ParallelSource, Section
 from components.errors import DataError
+from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
 from components.ingestion.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
-from components.ingestion.lines import Reading
 from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.progress import Progress
 

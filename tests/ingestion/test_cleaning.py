@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from components.ingestion.cleaning import clean
 from components.ingestion.markup import plain_text, strip_tags
-from components.ingestion.textkey import text_key
+from components.formats.textkey import text_key
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from components.config import CorpusSource, TaskSource
 from components.errors import DataError
-from components.ingestion.lines import Reading
+from components.formats.lines import Reading
 from components.ingestion.readers import LabelledRow, raw_files, read_labelled, read_texts
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from components.errors import DataError
 from components.finetuning.tasks.base import Fields, Labels, Split
-from components.ingestion.textkey import text_key
+from components.formats.textkey import text_key
 
 #: What `budgets: [all]` is called where budgets are numbers.
 ALL = -1

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, docstrings, pairs, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
-from components.ingestion.textkey import text_key
 from components.progress import Progress
 
 #: Megabytes in one raw file of a corpus: a few files each, so that a change touches a part of it.

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import DataError
+from components.formats.textkey import text_key
 from components.ingestion.builtin.packages import locate
 from components.ingestion.markup import plain_text
-from components.ingestion.textkey import text_key
 
 
 @dataclass(frozen=True)

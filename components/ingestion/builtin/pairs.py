@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from components.formats.textkey import text_key
 from components.ingestion.builtin.aws import Service
 from components.ingestion.builtin.masking import WORDS
-from components.ingestion.textkey import text_key
 
 
 def operations(

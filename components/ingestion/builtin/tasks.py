@@ -6,8 +6,8 @@ import re
 from collections import Counter, defaultdict
 from hashlib import blake2b
 
+from components.formats.textkey import text_key
 from components.ingestion.builtin.aws import Service
-from components.ingestion.textkey import text_key
 
 Row = dict[str, str]
 Splits = dict[str, list[Row]]

@@ -13,7 +13,7 @@ from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.masking import mask, maskers
 from components.ingestion.builtin.services import service_of_documents
 from components.ingestion.dedup import Shingles
-from components.ingestion.textkey import text_key
+from components.formats.textkey import text_key
 
 MODEL = {
     "metadata": {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from components.errors import DataError
-from components.ingestion.lines import LINE_BYTES, Reading, lines
+from components.formats.lines import LINE_BYTES, Reading, lines
 
 
 def read(path: Path) -> list[tuple[int, str]]:

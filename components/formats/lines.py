@@ -13,6 +13,7 @@ from components.errors import DataError
 
 #: A line beyond this is a mistake (a file without line breaks, a quote that never closes): documents are far shorter.
 LINE_BYTES = 8_000_000
+UTF8 = "utf-8"
 _BLOCK_BYTES = 1 << 20
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 # Beyond this share of undecodable bytes among those that are not ASCII, the text is in another encoding.
@@ -40,10 +41,11 @@ class Reading:
     bad_lines: int = 0
 
 
-def lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, str]]:
     r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file.
 
-    UTF-8 with or without a byte order mark. A byte that is no UTF-8 becomes U+FFFD and is counted.
+    UTF-8 with or without a byte order mark; a byte that is no UTF-8 becomes U+FFFD and is counted. In another encoding
+    (one in which a line break is the byte 10) every byte has to fit.
 
     Raises:
         DataError: missing, empty, unreadable or truncated; another encoding; a NUL byte; a line over 8 MB.
@@ -60,6 +62,11 @@ def lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
                 f"{path}, line {line}: holds a NUL byte; it is binary, UTF-16 without a mark, or damaged: "
                 "convert it to UTF-8 or remove the bytes (tr -d '\\000')"
             )
+        if encoding != UTF8:
+            for raw in _split(block):
+                number += 1
+                yield number, _decode_strictly(path, number, raw, encoding)
+            continue
         try:
             text = block.decode()
         except UnicodeDecodeError:
@@ -101,8 +108,34 @@ def _decode(raw: bytes) -> tuple[str, int]:
         return raw.decode(errors="replace"), len(raw) - len(raw.decode(errors="ignore").encode())
 
 
-def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time."""
+def _decode_strictly(path: Path, number: int, raw: bytes, encoding: str) -> str:
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: byte {raw[error.start]:#04x} is no {encoding}; correct `encoding` in params.yaml"
+        ) from error
+
+
+def whole(path: Path, reading: Reading) -> str:
+    """The text of a whole file in UTF-8, for formats that are one document; its lines may be of any length.
+
+    Raises:
+        DataError: missing, empty, unreadable or truncated; no UTF-8.
+    """
+    raw = b"".join(_blocks(path, reading, limit=None))
+    _refuse_encoding(path, raw)
+    try:
+        return raw.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {raw.count(10, 0, error.start) + 1}: byte {raw[error.start]:#04x} is no UTF-8; convert it "
+            "(for example iconv -f LATIN1 -t UTF-8)"
+        ) from error
+
+
+def _blocks(path: Path, reading: Reading, *, limit: int | None = LINE_BYTES) -> Iterator[bytes]:
+    """Whole lines, about a megabyte at a time; `limit`: most bytes of one."""
     codec = _CODECS.get(path.suffix.lower())
     rest: list[bytes] = []
     size, number, empty = 0, 1, True
@@ -117,15 +150,15 @@ def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
                 reading.consumed = before + raw.tell()
                 cut = block.rfind(b"\n") + 1
                 if cut:
-                    whole = b"".join([*rest, block[:cut]])
-                    _refuse_long(path, number, whole)
-                    number += whole.count(b"\n")
-                    yield whole
+                    complete = b"".join([*rest, block[:cut]])
+                    _refuse_long(path, number, complete, limit)
+                    number += complete.count(b"\n")
+                    yield complete
                     rest, size = [block[cut:]], len(block) - cut
                 else:
                     rest.append(block)
                     size += len(block)
-                if size > LINE_BYTES:
+                if limit is not None and size > limit:
                     raise too_long(path, f"line {number}")
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
@@ -139,11 +172,11 @@ def _blocks(path: Path, reading: Reading) -> Iterator[bytes]:
         yield last
 
 
-def _refuse_long(path: Path, number: int, block: bytes) -> None:
-    if len(block) <= LINE_BYTES:
+def _refuse_long(path: Path, number: int, block: bytes, limit: int | None) -> None:
+    if limit is None or len(block) <= limit:
         return
     for offset, raw in enumerate(block.split(b"\n")):
-        if len(raw) > LINE_BYTES:
+        if len(raw) > limit:
             raise too_long(path, f"line {number + offset}")
 
 

@@ -1,0 +1,260 @@
+"""Tables as streams of rows: jsonl, csv, tsv, parquet and json; all but Parquet also with .gz or .zst behind.
+
+A reader is a generator over one file; all but `read_json` hold one line (or one batch of a Parquet file) at a time.
+`TABLES` maps formats to readers: a new one is one function and one line in the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.errors import DataError, nearest
+from components.formats.lines import LINE_BYTES, UTF8, Reading, lines, too_long, whole
+
+#: (line or row number from 1, values of the named columns; None where a value is null)
+Row = tuple[int, tuple[Any, ...]]
+
+COMPRESSED = (".gz", ".zst")
+_PARQUET_ROWS = 4_096
+_PARQUET_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table stands in its file; None: as its format has it.
+
+    Attributes:
+        header: the first line names the columns; without it they are "0", "1", ...
+        delimiter: between the fields of a line.
+        quotes: a field in double quotes may hold delimiters and line breaks; else quotes are characters like any other.
+        encoding: of the file, as Python names it.
+        member: of a json document: the keys, joined by dots, that lead to its rows.
+        nested: lists and objects are let through as they are; else a value is text, numbers and booleans as JSON
+            writes them (labels are often 0 and 1).
+    """
+
+    header: bool = True
+    delimiter: str | None = None
+    quotes: bool | None = None
+    encoding: str = UTF8
+    member: str = ""
+    nested: bool = False
+
+
+PLAIN = Layout()
+
+
+def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """One JSON object a line; empty lines are skipped.
+
+    Raises:
+        DataError: a line that is no JSON object, lacks a column, or holds something else than text there.
+    """
+    for number, line in lines(path, reading, encoding=layout.encoding):
+        if not line or line.isspace():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(
+                f"{path}, line {number}: not valid JSON ({error}); every line must hold one object"
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}, line {number}: holds a JSON {type(row).__name__}, not an object with named values"
+            )
+        yield number, _picked(row, columns, layout, f"{path}, line {number}")
+
+
+def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
+
+    `layout.member` leads to the list where it is not the whole document: `train` in `{"train": [["text", "label"]]}`.
+
+    Raises:
+        DataError: no JSON, a member that is not there, a row that is neither object nor list or lacks a column.
+    """
+    rows: Any = parse_json(path, reading)
+    passed = ""
+    for key in layout.member.split(".") if layout.member else []:
+        if not isinstance(rows, dict) or key not in rows:
+            known = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
+            raise DataError(f"{path}: no member {key!r}{passed}{known}; name it in params.yaml as FILE#MEMBER")
+        rows, passed = rows[key], f"{passed or ' in'} {key}"
+    where = f"{path}{'#' * bool(layout.member)}{layout.member}"
+    if not isinstance(rows, list):
+        hint = f"one of its members ({', '.join(sorted(rows)[:9])})" if isinstance(rows, dict) else "a list"
+        raise DataError(f"{where}: is a {type(rows).__name__}, not a list of rows; name {hint} as FILE#MEMBER")
+    for number, row in enumerate(rows, 1):
+        place = f"{where}, row {number}"
+        if isinstance(row, list):
+            row = {str(index): value for index, value in enumerate(row)}
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: is a {type(row).__name__}, neither an object nor a list of values")
+        yield number, _picked(row, columns, layout, place)
+
+
+def parse_json(path: Path, reading: Reading) -> Any:
+    """The one JSON document of a file.
+
+    Raises:
+        DataError: the file is not readable or no JSON; the message names the line.
+    """
+    try:
+        return json.loads(whole(path, reading))
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error})") from error
+
+
+def _picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, place: str) -> tuple[Any, ...]:
+    try:
+        values = tuple([row[name] for name in columns])
+    except KeyError as error:
+        raise _no_column(place, str(error.args[0]), row) from error
+    if layout.nested:
+        return values
+    return tuple([value if value.__class__ is str else _text(place, value) for value in values])
+
+
+def _text(place: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise DataError(f"{place}: holds a {type(value).__name__} where text is expected")
+
+
+def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Comma-separated values; fields in double quotes may hold commas, line breaks and doubled quotes (RFC 4180)."""
+    return _separated(path, columns, layout, reading, delimiter=",", quotes=True)
+
+
+def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Tab-separated values, one row a line; quotes are characters like any other."""
+    return _separated(path, columns, layout, reading, delimiter="\t", quotes=False)
+
+
+def _separated(
+    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, delimiter: str, quotes: bool
+) -> Iterator[Row]:
+    """Rows of a file with separators; without a header, columns are named "0", "1", ...
+
+    Raises:
+        DataError: a column that the header lacks, a row with another number of fields, a quote that never closes.
+    """
+    delimiter = layout.delimiter or delimiter
+    quotes = quotes if layout.quotes is None else layout.quotes
+    csv.field_size_limit(LINE_BYTES)
+    stream = (line + "\n" for _, line in lines(path, reading, encoding=layout.encoding))
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    rows = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
+    first: list[str] | None = None
+    indices: list[int] = []
+    start = 1
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"{path}, row that begins on line {start}: {error}; look for a quote that is not closed or not doubled"
+                + (", or set quotes: false where quotes mean nothing" if quotes else "")
+            ) from error
+        number, start = start, rows.line_num + 1
+        if not row:
+            continue
+        if first is None:
+            first = row if layout.header else [str(index) for index in range(len(row))]
+            indices = [_column(path, name, first, layout.header) for name in columns]
+            if layout.header:
+                continue
+        if len(row) != len(first):
+            raise DataError(
+                f"{path}, line {number}: {len(row)} fields, the first line has {len(first)}; "
+                f"quote fields that hold the separator {delimiter!r}"
+            )
+        yield number, tuple([row[index] for index in indices])
+
+
+def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
+    if name not in names:
+        hint = "" if header else " (header: false, so columns are numbered from 0)"
+        raise _no_column(f"{path}, line 1{hint}", name, names, "; if it has no header line, set header: false" * header)
+    return names.index(name)
+
+
+def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Rows of a Parquet file, some megabytes of them at a time; numbers are row numbers.
+
+    Raises:
+        DataError: a damaged file, a column that is missing or holds no text, a text over 8 MB.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            for name in columns:
+                if name not in names:
+                    raise _no_column(str(path), name, names)
+            number, before, size = 0, reading.consumed, path.stat().st_size
+            for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
+                reading.text_bytes += batch.nbytes
+                reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
+                values = [_values(path, name, batch.column(name), layout.nested) for name in columns]
+                for row in zip(*values, strict=True):
+                    number += 1
+                    if any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
+                        raise too_long(path, f"row {number}")
+                    yield number, row
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: damaged or truncated Parquet file ({_first_line(error)}); copy it again") from error
+
+
+def _rows_at_a_time(file: pq.ParquetFile) -> int:
+    """Rows that take about 4 MB, by the average of the row group with the longest ones."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return min(max(_PARQUET_BYTES // max(longest, 1), 1), _PARQUET_ROWS)
+
+
+def _values(path: Path, name: str, column: pa.Array, nested: bool) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    if binary or (pa.types.is_nested(kind) and not nested):
+        raise DataError(f"{path}: column {name!r} holds {kind}, not text; write it as a string column")
+    values: list[Any] = (column if nested else column.cast(pa.string())).to_pylist()
+    return values
+
+
+def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], more: str = "") -> DataError:
+    return DataError(f"{where}: no column {name!r}{nearest(name, names)}; name the column in params.yaml{more}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+Table = Callable[[Path, Sequence[str], Layout, Reading], Iterator[Row]]
+
+TABLES: dict[str, Table] = {
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "json": read_json,
+}
+
+
+def suffix(name: str) -> str:
+    """The end of a file's name that says its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
+    return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
