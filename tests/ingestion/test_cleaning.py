@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.formats.textkey import text_key
 from components.ingestion.cleaning import clean
 from components.ingestion.markup import plain_text, strip_tags
-from components.formats.textkey import text_key
 
 
 @pytest.mark.parametrize(

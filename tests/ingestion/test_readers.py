@@ -7,18 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.config import CorpusSource, TaskSource
+from components.config import CorpusSource
 from components.errors import DataError
 from components.formats.lines import Reading
-from components.ingestion.readers import LabelledRow, raw_files, read_labelled, read_texts
+from components.ingestion.readers import raw_files, read_texts
 
 
 def texts(path: Path, **source: Any) -> list[tuple[int, str, str | None]]:
     return list(read_texts(path, CorpusSource(path=str(path), **source), Reading()))
-
-
-def labelled(path: Path, **source: Any) -> list[LabelledRow]:
-    return list(read_labelled(path, TaskSource(path=str(path.parent), **source)))
 
 
 def write(path: Path, text: str) -> Path:
@@ -78,7 +74,7 @@ def test_csv_with_quotes_and_line_breaks(tmp_path: Path) -> None:
 
 def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\t1\n')
-    assert labelled(path) == [LabelledRow(text='"quoted', label="1", slice=None, id=None, line=2)]
+    assert texts(path, id="label") == [(2, '"quoted', "1")]
 
 
 @pytest.mark.parametrize(
@@ -154,42 +150,3 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         raw_files(tmp_path)
     with pytest.raises(DataError, match=r"a\.docx: no reader for this kind of file; known: \.txt, \.jsonl"):
         raw_files(tmp_path / "a.docx")
-
-
-def test_labelled_rows_without_a_header(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "nice film\t1\tx\nbad film\t0\ty\n")
-    rows = labelled(path, text="0", label="1", slice="2", header=False)
-    assert [(row.text, row.label, row.slice, row.line) for row in rows] == [
-        ("nice film", "1", "x", 1),
-        ("bad film", "0", "y", 2),
-    ]
-    with pytest.raises(DataError, match=r"no column '3'; known: 0, 1, 2; name the column in params.yaml"):
-        labelled(path, text="3", label="1", header=False)
-
-
-def test_labelled_rows_with_numbers_as_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "x", "label": 0, "id": 5}\n{"text": "y", "label": true, "id": "b"}\n')
-    assert [(row.label, row.id) for row in labelled(path, id="id")] == [("0", "5"), ("true", "b")]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"text": " ", "label": "a"}', r"line 1: the text \('text'\) is empty; remove the row or fill it in"),
-        ('{"text": "x", "label": null}', r"line 1: the label \('label'\) is missing; remove the row or label it"),
-        ('{"text": "x", "label": ""}', r"line 1: the label \('label'\) is missing"),
-        ('{"text": "x"}', "line 1: no column 'label'; known: text"),
-    ],
-)
-def test_rows_without_text_or_label(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=rf"a\.jsonl, {message}"):
-        labelled(write(tmp_path / "a.jsonl", text + "\n"))
-
-
-def test_splits_that_hold_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.jsonl: does not exist; the splits are named under data\.tasks"):
-        labelled(tmp_path / "none.jsonl")
-    with pytest.raises(DataError, match=r"a\.csv: holds no rows"):
-        labelled(write(tmp_path / "a.csv", "text,label\n"))
-    with pytest.raises(DataError, match=r"a\.txt: a text file has no labels"):
-        labelled(write(tmp_path / "a.txt", "x\n"))

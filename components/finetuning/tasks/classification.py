@@ -6,70 +6,18 @@ A text goes in as the family's special pieces ask ([CLS] text [SEP] for BERT); t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FinetuneSettings, TaskSource
-from components.errors import DataError
+from components.config import FinetuneSettings
 from components.finetuning.heads import ClassificationHead
-from components.finetuning.tasks.base import Encoded, Examples, Fields, Labels, Split, Task, most_pieces
-from components.finetuning.tasks.checks import split_off_dev, without_overlap
+from components.finetuning.tasks.base import Encoded, Fields, Labels, Split, Task, most_pieces
+from components.finetuning.tasks.reading import read_classification
 from components.finetuning.windows import pooling_of_windows, window_size, windows
-from components.ingestion.readers import LabelledRow, read_labelled
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
-
-
-def read(name: str, source: TaskSource) -> Examples:
-    """Read the three files of a classification task and check them.
-
-    Raises:
-        DataError: a file is missing or damaged, a text or label is empty (file and line), there is one class only, a
-            label of dev or test does not occur in train (file and line), the splits share texts and
-            `data.tasks.<name>.overlap` is `refuse`.
-    """
-    folder = Path(source.path)
-    key = f"data.tasks.{name}"
-    rows = {
-        split: list(read_labelled(folder / file, source))
-        for split, file in (("train", source.train), ("dev", source.dev), ("test", source.test))
-        if file is not None
-    }
-    names = sorted({row.label for row in rows["train"]})
-    if len(names) < 2:
-        raise DataError(
-            f"{folder / source.train}: holds one class only ({names[0]!r}); a classifier needs two or more, "
-            f"check {key}.label"
-        )
-    number = {label: index for index, label in enumerate(names)}
-    for split, file in (("dev", source.dev), ("test", source.test)):
-        for row in rows.get(split, []):
-            if row.label not in number:
-                raise DataError(
-                    f"{folder / str(file)}, line {row.line}: label {row.label!r} does not occur in {source.train}; "
-                    f"correct it, or add examples of it to {source.train}"
-                )
-    splits = {split: _split(found, number) for split, found in rows.items()}
-    counts: dict[str, int] = {}
-    if "dev" not in splits:
-        splits["train"], splits["dev"] = split_off_dev(splits["train"], share=source.dev_share, key=key)
-    splits["train"], splits["dev"] = without_overlap(
-        splits["train"], splits["dev"], splits["test"], rule=source.overlap, counts=counts, where=folder, key=key
-    )
-    missing = sorted(set(names) - {names[label] for label in splits["train"].labels})
-    if missing:
-        raise DataError(
-            f"{folder / source.train}: no example of {missing[0]!r} is left after setting apart what stands in dev or "
-            f"test; add some, or set {key}.overlap to report"
-        )
-    if source.dev_rows is not None and len(splits["dev"]) > source.dev_rows:
-        counts["dev_rows_unused"] = len(splits["dev"]) - source.dev_rows
-        chosen = np.random.default_rng(0).permutation(len(splits["dev"]))[: source.dev_rows]
-        splits["dev"] = splits["dev"].take(np.sort(chosen))
-    return Examples(names, splits["train"], splits["dev"], splits["test"], counts)
 
 
 def encode(
@@ -113,16 +61,12 @@ def strata(split: Split) -> Labels:
     return split.labels
 
 
-def _split(rows: list[LabelledRow], number: dict[str, int]) -> Split:
-    return Split(
-        [(row.text,) for row in rows],
-        [np.asarray([number[row.label]], dtype=np.float64) for row in rows],
-        [row.slice for row in rows],
-        [row.id if row.id is not None else str(row.line) for row in rows],
-        [row.line for row in rows],
-    )
-
-
 TASK = Task(
-    kind="classification", reads="text", read=read, encode=encode, head=head, strata=strata, combine=pooling_of_windows
+    kind="classification",
+    reads="text",
+    read=read_classification,
+    encode=encode,
+    head=head,
+    strata=strata,
+    combine=pooling_of_windows,
 )

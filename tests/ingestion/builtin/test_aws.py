@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from components.errors import DataError
+from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, pairs, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.masking import mask, maskers
 from components.ingestion.builtin.services import service_of_documents
 from components.ingestion.dedup import Shingles
-from components.formats.textkey import text_key
 
 MODEL = {
     "metadata": {

@@ -39,7 +39,7 @@ def train_of(source: TaskSource) -> str:
 
 def row_key(row: Row) -> str:
     """When two rows count as the same: equal but for case, punctuation and white space, part by part."""
-    return "\0".join(text_key(part) for part in row.fields)
+    return "\x1f".join(map(text_key, row.fields))
 
 
 def examples_of(
@@ -83,8 +83,8 @@ def examples_of(
         missing = sorted(set(range(len(labels))) - left)
         if missing:
             raise DataError(
-                f"{train_of(source)}: no example of {labels[missing[0]]!r} is left after setting apart what stands in dev "
-                f"or test; add some, or set {place}.overlap to report"
+                f"{train_of(source)}: no example of {labels[missing[0]]!r} is left after setting apart what stands in "
+                f"dev or test; add some, or set {place}.overlap to report"
             )
     if source.dev_rows is not None and len(splits["dev"]) > source.dev_rows:
         counts["dev_rows_unused"] = len(splits["dev"]) - source.dev_rows

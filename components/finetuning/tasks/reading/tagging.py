@@ -91,8 +91,9 @@ def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
     try:
         return tuple(convert(sentence.tags, source.scheme, source.learn_as))
     except TagError as error:
+        word = sentence.words[error.index]
         raise DataError(
-            f"{_word_place(sentence, error.index)}: word {sentence.words[error.index]!r}, scheme {source.scheme}: {error}"
+            f"{_word_place(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
         ) from error
 
 

@@ -1,0 +1,113 @@
+"""Layouts of tables beyond what corpora use (those are in tests/ingestion/test_readers.py)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from components.formats.lines import Reading
+from components.formats.tables import TABLES, Layout, suffix
+
+
+def rows(form: str, path: Path, columns: list[str], **layout: Any) -> list[tuple[int, tuple[Any, ...]]]:
+    return list(TABLES[form](path, columns, Layout(**layout), Reading()))
+
+
+def test_a_delimiter_of_its_own_and_quotes_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x;"y\nz;"w"\n')
+    assert rows("csv", path, ["1"], header=False, delimiter=";", quotes=False) == [(1, ('"y',)), (2, ('"w"',))]
+    with pytest.raises(DataError, match="row that begins on line 1: .* or set quotes: false where quotes mean nothing"):
+        rows("csv", path, ["1"], header=False, delimiter=";")
+
+
+def test_quotes_on_in_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('a\tb\n"x\ty"\tz\n')
+    assert rows("tsv", path, ["b", "a"], quotes=True) == [(2, ("z", "x\ty"))]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"\xef\xbb\xbfQuality\t#1 String\r\n1\tx\r\n")
+    assert rows("tsv", path, ["Quality", "#1 String"]) == [(2, ("1", "x"))]
+
+
+def test_encodings_of_one_byte(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("text\ncafé\n".encode("latin-1"))
+    assert rows("csv", path, ["text"], encoding="iso8859-1") == [(2, ("café",))]
+    path.write_bytes("text\nสวัสดี\n".encode("cp874"))
+    assert rows("csv", path, ["text"], encoding="cp874") == [(2, ("สวัสดี",))]
+    path.write_bytes(b"text\n\xdb\n")
+    with pytest.raises(DataError, match=r"a\.csv, line 2: byte 0xdb is no cp874; correct `encoding` in params\.yaml"):
+        rows("csv", path, ["text"], encoding="cp874")
+
+
+def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    document = {"train": [["book a flight", "travel"]], "more": {"deep": [{"text": "hi", "n": 3}]}}
+    path.write_bytes(gzip.compress(json.dumps(document, indent=1).encode()))
+    assert rows("json", path, ["1", "0"], member="train") == [(1, ("travel", "book a flight"))]
+    assert rows("json", path, ["text", "n"], member="more.deep") == [(1, ("hi", "3"))]
+    assert rows("json", path, ["text", "n"], member="more.deep", nested=True) == [(1, ("hi", 3))]
+
+
+@pytest.mark.parametrize(
+    ("text", "member", "message"),
+    [
+        (
+            '{"train": []}',
+            "trian",
+            r"no member 'trian' in; did you mean 'train'\?; name it in params\.yaml as FILE#MEMBER",
+        ),
+        ('{"a": {"b": 1}}', "a.b", r"a\.json#a\.b: is a int, not a list of rows; name a list as FILE#MEMBER"),
+        ('{"a": []}', "", r"a\.json: is a dict, not a list of rows; name one of its members \(a\) as FILE#MEMBER"),
+        ('[["x"], 3]', "", r"a\.json, row 2: is a int, neither an object nor a list of values"),
+        ('[["x"], []]', "", r"a\.json, row 2: no column '0'; known: none"),
+        ('[["x"],\n [[]]]', "", r"a\.json, row 2: holds a list where text is expected"),
+        ('[["x"],\n ["y"]', "", r"a\.json: not valid JSON \(.*line 2 column 7.*\)"),
+    ],
+)
+def test_bad_json_documents_are_named(tmp_path: Path, text: str, member: str, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        rows("json", path, ["0"], member=member)
+
+
+def test_a_json_document_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'[["x"],\n["caf\xe9"]]')
+    with pytest.raises(DataError, match=r"a\.json, line 2: byte 0xe9 is no UTF-8; convert it"):
+        rows("json", path, ["0"])
+
+
+def test_one_line_of_json_may_be_longer_than_a_line_of_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([["x" * 9_000_000]]))
+    assert len(rows("json", path, ["0"])[0][1][0]) == 9_000_000
+
+
+def test_lists_pass_where_they_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"words": [["a", "b"], []], "n": [1, 2]}), path)
+    assert rows("parquet", path, ["words", "n"], nested=True) == [(1, (["a", "b"], 1)), (2, ([], 2))]
+    with pytest.raises(DataError, match=r"column 'words' holds list<.*>, not text"):
+        rows("parquet", path, ["words"])
+
+
+def test_suffixes_look_through_compression() -> None:
+    assert [suffix(name) for name in ("a.JSONL.gz", "b.tsv.zst", "c", "TREC.train.all")] == [
+        ".jsonl",
+        ".tsv",
+        "",
+        ".all",
+    ]

@@ -1,0 +1,76 @@
+"""Tag schemes: every sequence by hand, conversions against seqeval's reading, and there and back again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from seqeval.scheme import IOB1, IOB2, IOBES, Entities
+
+from components.formats.tags import PREFIXES, TagError, convert, decode, encode, inventory
+
+CASES = {
+    "bio": "B-x I-x B-x O B-y I-y B-x",
+    "iob1": "I-x I-x B-x O I-y I-y I-x",
+    "iobes": "B-x E-x S-x O B-y E-y S-x",
+}
+SPANS = [(0, 2, "x"), (2, 3, "x"), (4, 6, "y"), (6, 7, "x")]
+SEQEVAL = {"bio": IOB2, "iob1": IOB1, "iobes": IOBES}
+
+
+@pytest.mark.parametrize("scheme", CASES)
+def test_spans_of_a_sentence(scheme: str) -> None:
+    tags = CASES[scheme].split()
+    assert decode(tags, scheme) == SPANS
+    assert encode(SPANS, 7, scheme) == tags
+    for other, text in CASES.items():
+        assert convert(tags, scheme, other) == text.split()
+
+
+@pytest.mark.parametrize("scheme", CASES)
+def test_random_spans_there_and_back_and_as_seqeval_reads_them(scheme: str) -> None:
+    draw = random.Random(5)
+    for _ in range(300):
+        spans, place = [], 0
+        while place < 12:
+            length = draw.randint(1, 3)
+            if draw.random() < 0.6 and place + length <= 12:
+                spans.append((place, place + length, draw.choice("xy")))
+                place += length
+            else:
+                place += 1
+        tags = encode(spans, 12, scheme)
+        assert decode(tags, scheme) == spans
+        theirs = Entities([tags], SEQEVAL[scheme]).entities[0]
+        assert [(entity.start, entity.end, entity.tag) for entity in theirs] == spans
+
+
+@pytest.mark.parametrize(
+    ("scheme", "text", "index", "message"),
+    [
+        ("bio", "O I-x", 1, "tag 'I-x' after 'O' goes on with no span of its type; correct it, or name the file's"),
+        ("bio", "I-x", 0, "tag 'I-x' at the start goes on with no span of its type"),
+        ("bio", "B-y I-x", 1, "tag 'I-x' after 'B-y' goes on with no span of its type"),
+        ("bio", "B-x E-x", 1, r"tag 'E-x' is no tag of scheme bio \(B-TYPE, I-TYPE, O\); set scheme: none where tags"),
+        ("bio", "NOUN", 0, "tag 'NOUN' is no tag of scheme bio"),
+        ("bio", "B-", 0, "tag 'B-' is no tag of scheme bio"),
+        ("iob1", "O B-x", 1, r"tag 'B-x' follows no span of its type; .* the file's scheme \(bio, iobes\)"),
+        ("iob1", "I-y B-x", 1, "tag 'B-x' follows no span of its type"),
+        ("iobes", "B-x O", 1, "tag 'O' after 'B-x', which does not end its span"),
+        ("iobes", "B-x S-x", 1, "tag 'S-x' after 'B-x', which does not end its span"),
+        ("iobes", "S-x E-x", 1, "tag 'E-x' after 'S-x' goes on with no span of its type"),
+        ("iobes", "S-y B-x I-x", 2, "tag 'I-x' at the end does not end its span"),
+    ],
+)
+def test_what_breaks_a_scheme(scheme: str, text: str, index: int, message: str) -> None:
+    with pytest.raises(TagError, match=message) as caught:
+        decode(text.split(), scheme)
+    assert caught.value.index == index
+
+
+def test_every_tag_that_types_can_have() -> None:
+    assert inventory(["y", "x-1"], "bio") == ["B-x-1", "B-y", "I-x-1", "I-y", "O"]
+    assert len(inventory(["a", "b"], "iobes")) == 9
+    assert decode(["B-x-1", "I-x-1"], "bio") == [(0, 2, "x-1")]
+    assert decode([], "iobes") == []
+    assert set(PREFIXES) == set(CASES)
