@@ -97,7 +97,9 @@ def _describe(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
-    return f"{key}: {message} (found {problem['input']!r})"
+    # A whole section says nothing that the message does not.
+    found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
+    return f"{key}: {message}{found}"
 
 
 def _fields(path: list[Any]) -> list[str]:

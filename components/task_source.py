@@ -133,6 +133,8 @@ class TaskSource(Section):
     dev_share: Fraction = 0.1
     #: At most so many rows of dev are used, the same for all runs; null for all. They are predicted again and again.
     dev_rows: Positive | None = 1000
+    #: At most so many rows of test are scored, the same for all runs; null for all.
+    test_rows: Positive | None = None
     #: Rows of train that stand in dev or test too: refuse the data, drop them from train, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"
 

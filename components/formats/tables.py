@@ -83,12 +83,11 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
         DataError: no JSON, a member that is not there, a row that is neither object nor list or lacks a column.
     """
     rows: Any = parse_json(path, reading)
-    passed = ""
     for key in layout.member.split(".") if layout.member else []:
         if not isinstance(rows, dict) or key not in rows:
             known = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
-            raise DataError(f"{path}: no member {key!r}{passed}{known}; name it in params.yaml as FILE#MEMBER")
-        rows, passed = rows[key], f"{passed or ' in'} {key}"
+            raise DataError(f"{path}: no member {key!r}{known}; name it in params.yaml as FILE#MEMBER")
+        rows = rows[key]
     where = f"{path}{'#' * bool(layout.member)}{layout.member}"
     if not isinstance(rows, list):
         hint = f"one of its members ({', '.join(sorted(rows)[:9])})" if isinstance(rows, dict) else "a list"

@@ -124,6 +124,12 @@ def test_dev_is_cut_down_to_dev_rows(source: TaskSource) -> None:
     assert len(found.dev) == 5 and found.counts["dev_rows_unused"] == 13
 
 
+def test_test_is_cut_down_to_test_rows_the_same_ones_in_their_order(source: TaskSource) -> None:
+    whole, found = read(source).test, read(source.model_copy(update={"test_rows": 7})).test
+    places = [whole.fields.index(fields) for fields in found.fields]
+    assert len(found) == 7 and places == sorted(places) and places != list(range(7))
+
+
 def test_budgets_are_nested_balanced_and_drawn_by_the_seed_alone() -> None:
     labels = np.asarray([0, 1, 2] * 30)
     small, short = draw(labels, 5, seed=3)

@@ -83,7 +83,7 @@ def test_conllu_words_without_tokens_of_several_and_empty_nodes(tmp_path: Path) 
         ("1\ta\ta\tX", "upos", "line 1: 4 columns, CoNLL-U has 10, set off by tabs"),
         ("one\ta\ta\tX\t_\t_\t0\troot\t_\t_", "upos", r"line 1: id 'one' is no number, range \(1-2\) or empty node"),
         ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "xpos", "line 1: word 'a' has no xpos; fill it in, or set tags"),
-        ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "pos", "CoNLL-U has no column 'pos'; did you mean 'upos'"),
+        ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "deprl", "CoNLL-U has no column 'deprl'; did you mean 'deprel'"),
     ],
 )
 def test_bad_conllu_is_named(tmp_path: Path, line: str, column: str, message: str) -> None:

@@ -66,7 +66,7 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
         (
             '{"train": []}',
             "trian",
-            r"no member 'trian' in; did you mean 'train'\?; name it in params\.yaml as FILE#MEMBER",
+            r"no member 'trian'; did you mean 'train'\?; name it in params\.yaml as FILE#MEMBER",
         ),
         ('{"a": {"b": 1}}', "a.b", r"a\.json#a\.b: is a int, not a list of rows; name a list as FILE#MEMBER"),
         ('{"a": []}', "", r"a\.json: is a dict, not a list of rows; name one of its members \(a\) as FILE#MEMBER"),

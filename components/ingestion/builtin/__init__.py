@@ -7,10 +7,12 @@ name, files are read in sorted order, nothing depends on paths, time or hash see
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, docstrings, pairs, tasks
+from components.ingestion.builtin import aws, code, docstrings, operations, pairs, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.progress import Progress
@@ -20,7 +22,8 @@ FILE_MEGABYTES = 6
 
 
 def build(directory: Path) -> dict[str, int]:
-    """Write general/, domain/aws/, parallel/aws/, tasks/aws-type/ and tasks/aws-service/; return row counts.
+    """Write general/, domain/aws/, parallel/aws/ and the tasks aws-type, aws-service, aws-code and aws-operation below
+    tasks/; return row counts.
 
     What stands in a dev or test split of a task is left out of the domain corpus and of the pairs.
 
@@ -28,26 +31,36 @@ def build(directory: Path) -> dict[str, int]:
         DataError: a package of the fixed list is not installed, or the files cannot be written.
     """
     counts: dict[str, int] = {}
-    with Progress("data: domain and tasks", total=6, unit="part") as bar:
+    with Progress("data: domain and tasks", total=8, unit="part") as bar:
         services = aws.read_services()
         bar.advance()
         types = tasks.parameter_types(services)
-        for split, rows in types.items():
-            counts[f"tasks/aws-type/{split}"] = write_rows(directory / "tasks" / "aws-type" / f"{split}.jsonl", rows)
+        counts |= _write_task(directory, "aws-type", types)
         bar.advance()
         held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
         documents = [document for service in services for document in aws.service_documents(service)]
         by_service, left_out = services_task.service_of_documents(services, documents)
-        for split, rows in by_service.items():
-            counts[f"tasks/aws-service/{split}"] = write_rows(
-                directory / "tasks" / "aws-service" / f"{split}.jsonl", rows
-            )
+        counts |= _write_task(directory, "aws-service", by_service)
         bar.advance()
-        texts = aws.corpus(documents, without=held, left_out=left_out)
+        texts = list(aws.corpus(documents, without=held, left_out=left_out))
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
         translated = pairs.operations(services, without=held, left_out=left_out)
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
+        # What these two hold in dev and test is left out already, as a text of aws-type or a document of aws-service.
+        spans = code.code_spans(services, types, (row["text"] for row in texts))
+        counts |= _write_task(directory, "aws-code", spans)
+        bar.advance()
+        names = operations.names_and_descriptions(services, by_service, (row["text"] for row in texts))
+        counts |= _write_task(directory, "aws-operation", names)
+        bar.advance()
     counts["general"] = write_corpus(directory / "general", docstrings.documents(), megabytes=FILE_MEGABYTES)
     return counts
+
+
+def _write_task(directory: Path, name: str, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    return {
+        f"tasks/{name}/{split}": write_rows(directory / "tasks" / name / f"{split}.jsonl", rows)
+        for split, rows in splits.items()
+    }

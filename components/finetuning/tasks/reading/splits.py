@@ -86,10 +86,11 @@ def examples_of(
                 f"{train_of(source)}: no example of {labels[missing[0]]!r} is left after setting apart what stands in "
                 f"dev or test; add some, or set {place}.overlap to report"
             )
-    if source.dev_rows is not None and len(splits["dev"]) > source.dev_rows:
-        counts["dev_rows_unused"] = len(splits["dev"]) - source.dev_rows
-        chosen = np.random.default_rng(0).permutation(len(splits["dev"]))[: source.dev_rows]
-        splits["dev"] = [splits["dev"][row] for row in np.sort(chosen)]
+    for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
+        if most is not None and len(splits[split]) > most:
+            counts[f"{split}_rows_unused"] = len(splits[split]) - most
+            chosen = np.random.default_rng(0).permutation(len(splits[split]))[:most]
+            splits[split] = [splits[split][row] for row in np.sort(chosen)]
     made = {split: _split(splits[split], target) for split in SPLITS}
     return Examples(labels, made["train"], made["dev"], made["test"], counts)
 

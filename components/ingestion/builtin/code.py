@@ -1,0 +1,125 @@
+"""aws-code: which words of a description are code, as its authors marked them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from components.formats.textkey import text_key
+from components.ingestion.builtin.aws import Service
+from components.ingestion.builtin.tasks import Splits, order_key, service_split
+from components.ingestion.markup import plain_text
+
+TRAIN_SENTENCES = 20_000
+#: Words of a sentence; shorter ones are headings and values, longer ones lists without full stops.
+_WORDS = range(4, 61)
+# Stand for the mark-up while the text around it is made plain: characters that no text holds.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_OPENING = re.compile(r"<code(?:\s[^<>]*)?>", re.IGNORECASE)
+_CLOSING = re.compile(r"</code\s*>", re.IGNORECASE)
+_SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[A-Z\"'({_OPEN}])")
+# What is one word must not depend on the mark-up: names with dots, colons and hyphens, or one sign.
+_WORD = re.compile(r"\w+(?:[-.:/]+\w+)*|[^\w\s]")
+
+CodeRow = dict[str, Any]
+
+
+def sentences(line: str) -> list[str]:
+    """A line of plain text cut after full stops before a capital letter (or a mark)."""
+    return _SENTENCE.split(line)
+
+
+def marked(html: str) -> list[tuple[list[str], list[str]]]:
+    """The sentences of an HTML fragment as words and BIO tags of what stands in `code` marks.
+
+    Left out are sentences in which a mark stays open or ends within a word, and those of fewer than 4 words or more
+    than 60.
+    """
+    raw = _CLOSING.sub(_CLOSE, _OPENING.sub(_OPEN, html))
+    return [
+        tagged
+        for line in plain_text(raw, any_tag=True).split("\n")
+        for sentence in sentences(line)
+        if (tagged := _tagged(sentence)) is not None and len(tagged[0]) in _WORDS
+    ]
+
+
+def _tagged(sentence: str) -> tuple[list[str], list[str]] | None:
+    text: list[str] = []
+    spans: list[tuple[int, int]] = []
+    begin: int | None = None
+    for character in sentence:
+        if character == _OPEN:
+            if begin is not None:
+                return None
+            begin = len(text)
+        elif character == _CLOSE:
+            if begin is None:
+                return None
+            spans.append((begin, len(text)))
+            begin = None
+        else:
+            text.append(character)
+    if begin is not None:
+        return None
+    words: list[str] = []
+    tags: list[str] = []
+    inside = -1
+    for match in _WORD.finditer("".join(text)):
+        over = [n for n, (start, end) in enumerate(spans) if start < match.end() and match.start() < end]
+        if over and not (len(over) == 1 and spans[over[0]][0] <= match.start() and match.end() <= spans[over[0]][1]):
+            return None
+        words.append(match.group())
+        tags.append("O" if not over else "I-code" if over[0] == inside else "B-code")
+        inside = over[0] if over else -1
+    return words, tags
+
+
+def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) -> dict[str, list[CodeRow]]:
+    """Rows {id, words, tags, service} of train, dev and test: the sentences of parameters' descriptions.
+
+    Dev and test are those of the descriptions that aws-type holds there, which the domain corpus leaves out; train is
+    drawn from the services that aws-type trains on. Half of the sentences hold code. One stands once, and none of dev
+    or test stands in train or in the domain corpus.
+
+    Args:
+        services: parsed models.
+        types: the rows of aws-type.
+        corpus: the texts of the domain corpus.
+    """
+    held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
+    candidates: dict[str, list[tuple[str, CodeRow]]] = {"train": [], "dev": [], "test": []}
+    for service in services:
+        in_train = service_split(service.key) == "train"
+        for shape in service.shapes.values():
+            for member in shape.members:
+                row_id = f"{service.key}/{shape.name}/{member.name}"
+                split = held.get(row_id, "train" if in_train else None)
+                if split is not None:
+                    for number, (words, tags) in enumerate(marked(member.html)):
+                        row = {"id": f"{row_id}#{number}", "words": words, "tags": tags, "service": service.key}
+                        candidates[split].append((_key(" ".join(words)), row))
+    taken = _standing(corpus, {key for split in ("dev", "test") for key, _ in candidates[split]})
+    rows: dict[str, list[CodeRow]] = {}
+    for split in ("test", "dev", "train"):
+        found: dict[bool, list[CodeRow]] = {True: [], False: []}
+        for key, row in sorted(candidates[split], key=lambda one: order_key("aws-code", one[0], one[1]["id"])):
+            if key not in taken:
+                taken.add(key)
+                found["B-code" in row["tags"]].append(row)
+        half = min(len(found[True]), len(found[False]), *([TRAIN_SENTENCES // 2] if split == "train" else []))
+        rows[split] = sorted(found[True][:half] + found[False][:half], key=lambda row: order_key("aws-code", row["id"]))
+    return {split: rows[split] for split in ("train", "dev", "test")}
+
+
+def _key(sentence: str) -> str:
+    """Equal for equal words, however they are set apart."""
+    return text_key(sentence).replace(" ", "")
+
+
+def _standing(corpus: Iterable[str], keys: set[str]) -> set[str]:
+    """Those of `keys` that are sentences of the corpus."""
+    return {
+        key for text in corpus for line in text.split("\n") for one in sentences(line) if (key := _key(one)) in keys
+    }

@@ -1,0 +1,96 @@
+"""aws-operation: whether a description belongs to the name of an operation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from components.formats.textkey import text_key
+from components.ingestion.builtin.aws import Service
+from components.ingestion.builtin.masking import WORDS
+from components.ingestion.builtin.tasks import Row, Splits, order_key
+
+#: Operations in train; each gives two rows.
+TRAIN_OPERATIONS = 10_000
+BELONGS, OTHER = "belongs", "other"
+
+
+@dataclass(frozen=True)
+class Described:
+    """An operation of a service: its name in words, and the first paragraph of its documentation."""
+
+    service: str
+    id: str
+    name: str
+    description: str
+
+
+def described(services: Iterable[Service]) -> Iterator[Described]:
+    """The operations that have a description, in the order of the models."""
+    for service in services:
+        for operation in service.operations:
+            if description := " ".join(operation.text.partition("\n")[0].split()):
+                name = " ".join(WORDS.findall(operation.name)).lower()
+                yield Described(service.key, f"{service.key}/{operation.name}", name, description)
+
+
+def names_and_descriptions(services: list[Service], documents: Splits, corpus: Iterable[str]) -> Splits:
+    """Rows {id, first, second, label, service} of train, dev and test: a name in words, a description, and whether they
+    belong together.
+
+    Each operation gives one row with its own name and one with that of another operation of its service, which shares
+    a word with its own where there is one that does. Dev and test are operations whose documents aws-service holds
+    there, which the domain corpus leaves out; train holds operations of the other services, shuffled.
+
+    Args:
+        services: parsed models.
+        documents: the rows of aws-service.
+        corpus: the texts of the domain corpus.
+    """
+    split_of = {row["id"]: split for split in ("dev", "test") for row in documents[split]}
+    told_apart = {row["label"] for row in documents["test"]}
+    by_service: dict[str, list[Described]] = defaultdict(list)
+    for operation in described(services):
+        by_service[operation.service].append(operation)
+    candidates: dict[str, list[Described]] = {"train": [], "dev": [], "test": []}
+    for service, operations in by_service.items():
+        for operation in operations:
+            split = split_of.get(operation.id, None if service in told_apart else "train")
+            if split is not None and len(operations) > 1:
+                candidates[split].append(operation)
+    held = {text_key(operation.description) for split in ("dev", "test") for operation in candidates[split]}
+    taken = {key for text in corpus for line in text.split("\n") if (key := text_key(line)) in held}
+    rows: Splits = {"train": [], "dev": [], "test": []}
+    for split in ("test", "dev", "train"):
+        count = 0
+        for operation in sorted(candidates[split], key=lambda one: order_key("aws-operation", one.id)):
+            key = text_key(operation.description)
+            other = _other(operation, by_service[operation.service])
+            if key not in taken and other is not None and (split != "train" or count < TRAIN_OPERATIONS):
+                taken.add(key)
+                count += 1
+                rows[split] += _rows(operation, other)
+        rows[split].sort(key=lambda row: order_key("aws-operation", row["id"]))
+    return rows
+
+
+def _rows(operation: Described, other: Described) -> list[Row]:
+    return [
+        {
+            "id": f"{operation.id}/{label}",
+            "first": name,
+            "second": operation.description,
+            "label": label,
+            "service": operation.service,
+        }
+        for name, label in ((operation.name, BELONGS), (other.name, OTHER))
+    ]
+
+
+def _other(operation: Described, operations: Collection[Described]) -> Described | None:
+    """Another operation whose description differs; one with a word of this one's name, if there is one."""
+    words, key = set(operation.name.split()), text_key(operation.description)
+    others = [one for one in operations if one.name != operation.name and text_key(one.description) != key]
+    near = [one for one in others if words & set(one.name.split())]
+    return min(near or others, key=lambda one: order_key(operation.id, one.id), default=None)
