@@ -194,6 +194,7 @@ def test_a_column_for_each_label(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,2\n")
     with pytest.raises(DataError, match=r"line 2: column 'kind' holds '2'; a column of labels holds 0 or 1"):
         read("multilabel", tmp_path, labels=["rude", "kind"], **names)
+    (tmp_path / "test.csv").write_text("text,rude,kind\nw,0,0\n")
     (tmp_path / "train.csv").write_text("text,rude,kind\nx,0,0\n")
     with pytest.raises(DataError, match=r"train\.csv: no row has a label; check data\.tasks\.things\.label"):
         read("multilabel", tmp_path, labels=["rude", "kind"], **names)

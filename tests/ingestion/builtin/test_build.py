@@ -38,7 +38,11 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
     assert sorted(path.relative_to(built).as_posix() for path in built.glob("*/*/*") if path.is_file()) == [
         "domain/aws/part-000.jsonl.zst",
         "parallel/aws/part-000.jsonl.zst",
-        *(f"tasks/{task}/{split}.jsonl" for task in ("aws-service", "aws-type") for split in ("dev", "test", "train")),
+        *(
+            f"tasks/{task}/{split}.jsonl"
+            for task in ("aws-code", "aws-operation", "aws-service", "aws-type")
+            for split in ("dev", "test", "train")
+        ),
     ]
     # The readers of the pipeline read it, and what dev and test hold does not stand in the corpus.
     corpus = CorpusSource(path=str(built / "domain" / "aws"), id="id")
@@ -61,6 +65,9 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
         texts = {json.loads(row)["text"] for row in (built / "tasks" / "aws-type" / f"{split}.jsonl").open()}
         assert texts
         assert not (lines | translated.keys()) & texts
+        described = {json.loads(row)["second"] for row in (built / "tasks" / "aws-operation" / f"{split}.jsonl").open()}
+        assert described
+        assert not (lines | translated.keys()) & described
 
 
 def test_a_corpus_is_written_in_parts_and_older_parts_go(tmp_path: Path) -> None:
