@@ -16,6 +16,7 @@ from typing import Any
 from components.artifacts import write_atomic
 from components.config import Params, PublishedVocabulary, Section
 from components.errors import ConfigError, nearest
+from components.task_source import SPLITS
 
 CORPORA = ("general", "domain")
 #: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
@@ -394,6 +395,14 @@ def check_params(params: Params) -> None:
         f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
         for key, path in folders.items()
         if not Path(path).exists()
+    ]
+    problems += [
+        f"data.tasks.{task}.{split}: {path} does not exist"
+        for task in params.run.tasks
+        if Path((source := params.data.tasks[task]).path).exists()
+        for split in SPLITS
+        for file in source.files(split)
+        if not (path := Path(source.path) / file.partition("#")[0]).exists()
     ]
     if problems:
         raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))

@@ -190,3 +190,14 @@ def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any
         with pytest.raises(ConfigError) as caught:
             check_params(Params.model_validate(raw))
         assert "promote.metric" not in str(caught.value)
+def test_files_of_a_task_that_are_not_there_are_named_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    files = {"train": ["train.jsonl", "more.jsonl"], "test": "test.json#test"}
+    raw["data"]["tasks"]["aws-type"] = {"path": str(tmp_path), "dev": None, **files}
+    raw["data"]["general"]["path"] = raw["data"]["domain"]["path"] = str(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        f"data.tasks.aws-type.train: {tmp_path}/more.jsonl does not exist",
+        f"data.tasks.aws-type.test: {tmp_path}/test.json does not exist",
+    ]

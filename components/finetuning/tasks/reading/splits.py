@@ -123,7 +123,8 @@ def _refuse_twin_ids(rows: Rows) -> None:
         first: dict[str, Place] = {}
         for row in found:
             if row.id is not None and first.setdefault(row.id, row.place) is not row.place:
-                count = len(found) - len({other.id for other in found})
+                named = [other.id for other in found if other.id is not None]
+                count = len(named) - len(set(named))
                 raise DataError(
                     f"{row.place}: id {row.id!r} stands on {first[row.id].unit} {first[row.id].line} too "
                     f"({count} row(s) repeat an id); ids have to differ, or name no id column"
