@@ -190,6 +190,8 @@ def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any
         with pytest.raises(ConfigError) as caught:
             check_params(Params.model_validate(raw))
         assert "promote.metric" not in str(caught.value)
+
+
 def test_files_of_a_task_that_are_not_there_are_named_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").touch()
     files = {"train": ["train.jsonl", "more.jsonl"], "test": "test.json#test"}

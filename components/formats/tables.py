@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -153,7 +153,7 @@ def _separated(
     quotes = quotes if layout.quotes is None else layout.quotes
     csv.field_size_limit(LINE_BYTES)
     stream = (line + "\n" for _, line in lines(path, reading, encoding=layout.encoding))
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     rows = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
     first: list[str] | None = None
     indices: list[int] = []
