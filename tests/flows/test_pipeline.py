@@ -49,7 +49,7 @@ def pipelines() -> list[str]:
     return ["params.yaml", "experiments/several/params.yaml"] + [str(path) for path in SHIPPED if len(path.parts) > 1]
 
 
-@pytest.fixture(params=pipelines())
+@pytest.fixture(scope="module", params=pipelines())
 def resolved(request: pytest.FixtureRequest, clone: Path) -> tuple[Path, dict[str, Any]]:
     """A params file, and the stages that DVC makes of the pipeline beside it: name -> definition."""
     params = Path(request.param)
