@@ -137,6 +137,8 @@ def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any],
     for corpus in ("general", "domain"):
         raw["data"][corpus]["path"] = str(tmp_path)
     raw["data"]["tasks"]["aws-type"]["path"] = str(tmp_path)
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").touch()
     raw["pretrain"]["backward"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfit", "model": {"direction": "down"}}
     raw["pretrain"]["other"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfitt"}
     with pytest.raises(ConfigError) as caught:
