@@ -246,6 +246,9 @@ class FinetuneSettings(Section):
     #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models),
     #: `lead` a mean that counts a text's beginning more.
     pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
+    #: How two texts are read: `joined` in one sequence, or `apart`, the head comparing their vectors u and v by
+    #: [u, v, |u - v|, u v] (Conneau et al. 2017); `auto` joins them where the encoder attends from one to the other.
+    pairs: Literal["auto", "joined", "apart"] = "auto"
     #: Width of a hidden layer in the head; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
     #: Normalisation of the head's input: `fixed` by the training features' mean and deviation, `batch`, or `none`.

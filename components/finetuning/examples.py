@@ -54,6 +54,8 @@ class TaskFacts:
     budgets: list[int]
     seeds: list[int]
     digests: dict[str, str]
+    language: str
+    baselines: str
 
 
 def examples(job: ExamplesJob) -> Path:
@@ -99,6 +101,8 @@ def examples(job: ExamplesJob) -> Path:
             "kind": job.source.kind,
             "budgets": budgets,
             "seeds": sorted(set(job.source.seeds)),
+            "language": job.source.language,
+            "baselines": job.source.baselines,
             "digests": {name: digest(split, found.labels) for name, split in splits.items()},
         }
     return job.output

@@ -179,6 +179,11 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(features)
 
 
+def precise(outputs: Tensor) -> Tensor:
+    """At least float32, whatever the products were computed in."""
+    return outputs if outputs.dtype == torch.float64 else outputs.float()
+
+
 def _norm(kind: Literal["fixed", "batch", "none"], features: int) -> nn.Module:
     return {"fixed": FixedNorm, "batch": BatchNorm}.get(kind, nn.Identity)(features)
 
@@ -280,6 +285,19 @@ class TextHead(Head):
             self.norm.running_mean.copy_(vectors.mean(0))
             self.norm.running_var.copy_(vectors.var(0, correction=0))
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether nothing but a normalisation and a linear layer learns, so that its best weights can be solved for."""
+        return isinstance(self.hidden, nn.Identity)
+
+    def penalised(self, loss: Tensor) -> Tensor:
+        """loss + penalty / 2 * |W|^2 of the last layer W.
+
+        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
+        begins without a push on the head, and learns by moving the features.
+        """
+        return loss + self.penalty / 2 * self.output.weight.square().sum()
+
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, F) -> (S, C)."""
         outputs: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
@@ -290,13 +308,8 @@ class ClassificationHead(TextHead):
     """One of C classes a row; a row is one sequence, or its sequences were combined."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy + penalty / 2 * |W|^2 of the last layer W.
-
-        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
-        begins without a push on the head, and learns by moving the features.
-        """
-        loss = nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long())
-        return loss + self.penalty / 2 * self.output.weight.square().sum()
+        """Mean cross entropy, and the penalty."""
+        return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""

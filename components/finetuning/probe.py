@@ -1,5 +1,7 @@
-"""The head alone, on features that the frozen encoder gave once: multinomial logistic regression where the task is a
-classification and the head is linear, gradient steps otherwise.
+"""The head alone, on features that the frozen encoder gave once.
+
+A linear head over one vector a row is solved for: multinomial logistic regression where the task is a classification,
+L-BFGS on the task's own loss otherwise. All other heads take gradient steps.
 
 Starting fine-tuning from a head that fits the features leaves them less distorted than starting from a random one
 (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform out-of-distribution").
@@ -19,9 +21,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from components.config import Training
-from components.finetuning.features import FeatureTable
-from components.finetuning.heads import ClassificationHead, Head
-from components.finetuning.tasks.base import Target
+from components.finetuning.features import FeatureTable, head_answers
+from components.finetuning.heads import ClassificationHead, Head, TextHead
+from components.finetuning.model import cloned_state
+from components.finetuning.tasks.base import Answer, Target
 from components.models.base import Batch, Carry, Losses
 from components.training.counters import counter_rng
 from components.training.groups import decayed
@@ -65,7 +68,7 @@ def fit_head(
     larger penalty.
 
     Args:
-        head: its normalisation is fitted to `features`, its output layer is replaced.
+        head: its normalisation is fitted to `features`, its output layer is replaced, its penalty is the one chosen.
         features: (N, F) of the training texts.
         labels: (N,).
         dev: (M, F) features to choose the penalty on.
@@ -86,6 +89,8 @@ def fit_head(
     with torch.no_grad():
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
+    # The regression sums over the rows, a head's loss is their mean.
+    head.penalty = best[1] / len(labels)
     return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
 
 
@@ -107,6 +112,60 @@ def _regression(
     full_weight[rows] = torch.from_numpy(weight).float()
     full_bias[rows] = torch.from_numpy(bias).float()
     return full_weight, full_bias
+
+
+def solve_head(
+    head: TextHead,
+    *,
+    table: FeatureTable,
+    targets: Sequence[Target],
+    dev: FeatureTable,
+    score: Callable[[Sequence[Answer]], float],
+    penalties: Sequence[float],
+    steps: int,
+) -> Probe:
+    """Set a linear head of any task to the best of several L2-penalised optima of its own loss.
+
+    Minimises N * loss + penalty / 2 * |W|^2 by L-BFGS in float64 on the normalised features, without dropout; ties go
+    to the larger penalty.
+
+    Args:
+        head: its normalisation is fitted, its output layer is replaced, its penalty is the one chosen, over N.
+        table: features of N training rows.
+        targets: theirs.
+        dev: features of the rows to choose the penalty on.
+        score: their answers -> score, higher is better.
+        penalties: strengths to try.
+        steps: most L-BFGS iterations.
+    """
+    head.fit_norm(table.vectors)
+    head.eval()
+    batch = table.batch(np.arange(len(table)), targets)
+    with torch.no_grad():
+        x = head.norm(batch["features"]).double()
+    found: list[tuple[float, float, dict[str, Tensor]]] = []
+    weight, bias = head.output.weight, head.output.bias
+    for penalty in sorted(penalties, reverse=True):
+        head.penalty = penalty / len(table)
+        head.output.double()
+        nn.init.zeros_(weight)
+        nn.init.zeros_(bias)
+        solver = torch.optim.LBFGS([weight, bias], max_iter=steps, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            weight.grad = bias.grad = None
+            value = head.loss(head.output(x), batch)
+            value.backward()
+            return value.detach()
+
+        with torch.enable_grad():
+            solver.step(loss)
+        head.output.float()
+        found.append((score(head_answers(head, dev)), penalty, cloned_state(head.output)))
+    best = max(found, key=lambda entry: entry[0])
+    head.output.load_state_dict(best[2])
+    head.penalty = best[1] / len(table)
+    return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
 
 
 class HeadAlone(nn.Module):

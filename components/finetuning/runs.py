@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from components.config import FinetuneSettings
 from components.finetuning.examples import read_facts, read_split, strata_of
 from components.finetuning.features import FeatureTable, extract, head_answers
-from components.finetuning.heads import ClassificationHead
+from components.finetuning.heads import ClassificationHead, TextHead
 from components.finetuning.model import TaskModel, answers, cloned_state
-from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, train_head
+from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
 from components.finetuning.results import best_score
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks import find_task
@@ -183,7 +183,8 @@ class _Run:
         self.encoded = encoded
         self.scoring = scoring
         settings = spec.settings
-        self.is_regression = isinstance(model.head, ClassificationHead) and settings.head_hidden == 0
+        #: Whether the head alone can be solved for.
+        self.is_solved = isinstance(model.head, TextHead) and model.head.is_linear
         #: Whether only the head learns, on features.
         self.head_only = settings.method == "features"
         #: What the loop trains, and whose weights are kept.
@@ -228,9 +229,9 @@ class _Run:
         dev = self._features("dev")
         # Features are few and lie on the CPU, whatever the encoder runs on.
         head.cpu()
-        if settings.head_steps and (self.is_regression or not self.head_only):
+        if settings.head_steps and (self.is_solved or not self.head_only):
             self._head_alone(dev)
-        elif self.head_only:
+        elif self.head_only and not self.is_solved:
             head.fit_norm(self._features("train").vectors)
         self.model.eval()
         found = self._calibrated(lambda: head_answers(head, dev))
@@ -249,8 +250,8 @@ class _Run:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
         table = self._extract([self.encoded["train"][row] for row in rows])
         chosen = split.take(rows)
-        if not isinstance(head, ClassificationHead) or not self.is_regression:
-            seed = counter_seed(self.spec.seed, "head alone")
+        seed = counter_seed(self.spec.seed, "head alone")
+        if not isinstance(head, TextHead) or not head.is_linear:
             train_head(
                 head,
                 table=table,
@@ -260,18 +261,27 @@ class _Run:
                 seed=seed,
             )
             return
-        probe = fit_head(
-            head,
-            features=table.vectors,
-            labels=chosen.labels,
-            dev=dev.vectors,
-            score=lambda found: self._scores(list(found))[self.scoring.main],
-            penalties=settings.head_penalties,
-            steps=settings.head_steps,
-        )
+        if isinstance(head, ClassificationHead):
+            probe = fit_head(
+                head,
+                features=table.vectors,
+                labels=chosen.labels,
+                dev=dev.vectors,
+                score=lambda found: self._scores(list(found))[self.scoring.main],
+                penalties=settings.head_penalties,
+                steps=settings.head_steps,
+            )
+        else:
+            probe = solve_head(
+                head,
+                table=table,
+                targets=chosen.targets,
+                dev=dev,
+                score=lambda found: self._scores(found)[self.scoring.main],
+                penalties=settings.head_penalties,
+                steps=settings.head_steps,
+            )
         self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
-        # The regression sums over the rows, fine-tuning takes their mean.
-        head.penalty = probe.penalty / len(rows)
 
     def resume(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Go on from a checkpoint of `learn`."""
@@ -285,7 +295,7 @@ class _Run:
     def learn(self, store: CheckpointStore) -> None:
         """All steps that are left, with dev scores spread evenly over them; ends early when patience does."""
         settings = self.spec.settings
-        if self.head_only and self.is_regression:
+        if self.head_only and self.is_solved:
             return
         world = World(device=device())
         scored_at = {round(self.steps * (k + 1) / settings.evaluations) for k in range(settings.evaluations)} - {0}

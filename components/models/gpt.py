@@ -56,6 +56,7 @@ class GPT(LanguageModel):
     """
 
     config: GPTConfig
+    attention = "before"
     bias: nn.Parameter | None
 
     def __init__(self, config: GPTConfig) -> None:

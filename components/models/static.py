@@ -91,5 +91,8 @@ class StaticVectors(LanguageModel):
         # A frame around the text would only be one more word in its mean; END stands for a text without words.
         return pieces or [END]
 
+    def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
+        return self.special_tokens([*first, *second]), [0] * len(first) + [1] * len(second)
+
     def piece_embedding(self) -> nn.Parameter:
         return self.layer_groups()[0][0]

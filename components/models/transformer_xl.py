@@ -69,6 +69,7 @@ class TransformerXL(LanguageModel):
     """
 
     config: TransformerXLConfig
+    attention = "before"
     carries_state = True
 
     def __init__(self, config: TransformerXLConfig) -> None:

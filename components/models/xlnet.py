@@ -55,6 +55,7 @@ class XLNet(LanguageModel):
     """
 
     config: XLNetConfig
+    attention = "around"
     masks_texts = True
 
     def __init__(self, config: XLNetConfig) -> None:

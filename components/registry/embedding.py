@@ -9,7 +9,7 @@ from torch import Tensor
 from components.finetuning.heads import masked_mean
 from components.finetuning.model import run_over
 from components.finetuning.tasks.base import Encoded
-from components.finetuning.tasks.classification import encode_texts
+from components.finetuning.tasks.inputs import encode_texts
 from components.models.base import Batch
 from components.models.encoder import Encoder
 

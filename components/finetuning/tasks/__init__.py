@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from components.errors import ConfigError, nearest
-from components.finetuning.tasks import classification
+from components.finetuning.tasks import choice, classification, multilabel, pair, similarity
 from components.finetuning.tasks.base import Examples, Split, Task
 
-TASKS: dict[str, Task] = {task.kind: task for task in (classification.TASK,)}
+TASKS: dict[str, Task] = {
+    task.kind: task
+    for task in (
+        classification.TASK,
+        multilabel.TASK,
+        pair.TASK,
+        similarity.TASK,
+        choice.TASK,
+    )
+}
 
 
 def find_task(kind: str, *, key: str = "kind") -> Task:

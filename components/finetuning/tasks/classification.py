@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from components.config import FinetuneSettings
 from components.finetuning.heads import ClassificationHead
 from components.finetuning.tasks.base import Encoded, Fields, Labels, Split, Task, most_pieces
+from components.finetuning.tasks.inputs import cut_texts, encode_texts
 from components.finetuning.tasks.reading import read_classification
 from components.finetuning.windows import pooling_of_windows, window_size, windows
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
-from components.tokenization.special import UNK
 
 
 def encode(
@@ -31,23 +28,6 @@ def encode(
         return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in found]
     return [
         Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
-    ]
-
-
-def encode_texts(
-    texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
-) -> list[NDArray[np.int64]]:
-    """Piece ids of each text, cut so that with the special pieces there are at most `most`."""
-    found = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
-    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
-
-
-def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int) -> list[list[int]]:
-    """The first pieces of each text, at most `most` and at least one."""
-    return [
-        # A text of which no piece is left (control characters, say) is one unknown piece: a model cannot read nothing.
-        [int(piece) for piece in pieces[: max(1, most)]] or [UNK]
-        for pieces in tokenizer.encode_batch(texts)
     ]
 
 

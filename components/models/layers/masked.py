@@ -48,6 +48,7 @@ class MaskedModel(LanguageModel):
 
     config: MaskedConfig
     segment: nn.Parameter | None
+    attention = "around"
     masks_texts = True
 
     def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
