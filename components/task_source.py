@@ -135,6 +135,9 @@ class TaskSource(Section):
     dev_rows: Positive | None = 1000
     #: At most so many rows of test are scored, the same for all runs; null for all.
     test_rows: Positive | None = None
+    #: Systems without a language model that are trained beside: those that take a moment, and where the language has no
+    #: spaces those that look at characters; or all that there are for the kind.
+    baselines: Literal["auto", "all"] = "auto"
     #: Rows of train that stand in dev or test too: refuse the data, drop them from train, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"
 

@@ -66,8 +66,8 @@ class LanguageModel(nn.Module, ABC):
     """An encoder with its pretraining objective."""
 
     config: ModelConfig
-    #: Which pieces a piece's state may look at directly; with `none` (static vectors, recurrent models) two texts in one
-    #: sequence are hardly compared.
+    #: Which pieces a piece's state may look at directly; with `none` (static vectors, recurrent models) two texts in
+    #: one sequence are hardly compared.
     attention: ClassVar[Literal["none", "before", "around"]] = "none"
     #: Whether `hidden_states` carries a state from chunk to chunk: a text of any length is one row then. Of the others
     #: long texts are cut into windows, each a row of its own.

@@ -1,0 +1,159 @@
+"""Two texts as an encoder reads them: cut fairly, joined or apart, in the orders that the task asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.config import FinetuneSettings
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import collate
+from components.finetuning.tasks import TASKS, inputs
+from components.models.encoder import Encoder, load_encoder
+from components.tokenization.special import END, START
+
+Encoders = Callable[..., Path]
+ROWS = [("the old apple", "a pear"), ("iron is here", "zinc \u0000")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "room", "expected"),
+    [
+        (3, 4, 9, (3, 4)),
+        (3, 9, 7, (3, 4)),
+        (9, 2, 7, (5, 2)),
+        (9, 9, 7, (4, 3)),
+        (9, 9, 8, (4, 4)),
+        (9, 9, 1, (1, 1)),
+        (1, 9, 2, (1, 1)),
+    ],
+)
+def test_the_longer_text_is_cut_until_both_are_equally_long(
+    first: int, second: int, room: int, expected: tuple[int, int]
+) -> None:
+    one, other = inputs.shortened(list(range(first)), list(range(second)), room)
+    assert (len(one), len(other)) == expected
+    assert one == list(range(len(one))) and other == list(range(len(other))), "what is cut is the end"
+
+
+def encoded(kind: str, encoder: Encoder, settings: FinetuneSettings, rows=ROWS):
+    return TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
+
+
+@pytest.fixture
+def load(make_encoder: Encoders) -> Callable[[str], Encoder]:
+    return lambda family: load_encoder(make_encoder(family))
+
+
+def pieces_of(encoder: Encoder, *texts: str) -> list[list[int]]:
+    return [list(map(int, pieces)) for pieces in encoder.tokenizer.encode_batch(texts)]
+
+
+def test_bert_reads_both_texts_with_segments(load, settings: FinetuneSettings) -> None:
+    encoder = load("bert")
+    first, second = pieces_of(encoder, *ROWS[0])
+    row = encoded("pair", encoder, settings)[0]
+    assert [part.tolist() for part in row.pieces] == [[START, *first, END, *second, END]]
+    assert [part.tolist() for part in row.segments] == [[0] * (len(first) + 2) + [1] * (len(second) + 1)]
+    assert row.units[0].shape == (0, 2)
+
+
+def test_segments_reach_the_encoder(load, settings: FinetuneSettings) -> None:
+    encoder = load("bert")
+    batch = collate(encoded("pair", encoder, settings))
+    with torch.inference_mode():
+        told = encoder.model.hidden_states(batch["tokens"], batch["lengths"], batch["segments"])[-1]
+        untold = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
+        zeros = encoder.model.hidden_states(batch["tokens"], batch["lengths"], torch.zeros_like(batch["segments"]))[-1]
+    assert not torch.allclose(told, untold, atol=1e-3)
+    torch.testing.assert_close(untold, zeros)
+
+
+@pytest.mark.parametrize(
+    ("family", "before", "between", "after"),
+    [
+        ("gpt", [END], [END], []),
+        ("transformer-xl", [END], [END], []),
+        ("xlnet", [], [END], [END, START]),
+        ("roberta", [START], [END, END], [END]),
+        ("albert", [START], [END], [END]),
+    ],
+)
+def test_special_pieces_of_a_pair(
+    family: str, before: list[int], between: list[int], after: list[int], load, settings: FinetuneSettings
+) -> None:
+    encoder = load(family)
+    first, second = pieces_of(encoder, *ROWS[0])
+    row = encoded("pair", encoder, settings)[0]
+    assert [part.tolist() for part in row.pieces] == [[*before, *first, *between, *second, *after]]
+
+
+def test_a_causal_transformer_reads_both_orders_where_order_must_not_matter(load, settings: FinetuneSettings) -> None:
+    encoder = load("gpt")
+    first, second = pieces_of(encoder, *ROWS[0])
+    row = encoded("similarity", encoder, settings)[0]
+    assert [part.tolist() for part in row.pieces] == [[END, *first, END, *second], [END, *second, END, *first]]
+    assert len(encoded("similarity", load("bert"), settings)[0].pieces) == 1
+
+
+@pytest.mark.parametrize("family", ["gpt", "word2vec", "ulmfit", "flair"])
+def test_similarity_is_the_same_whichever_text_is_first(family: str, load, settings: FinetuneSettings) -> None:
+    encoder = load(family)
+    model = TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[]).eval()
+    turned = [(second, first) for first, second in ROWS]
+    with torch.inference_mode():
+        one, other = (
+            model(collate(encoded("similarity", encoder, settings, rows)))  # (B, 1)
+            for rows in (ROWS, turned)
+        )
+    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert one.shape == (2, 1) and not torch.allclose(one[0], one[1])
+
+
+def test_encoders_without_attention_read_texts_apart(load, settings: FinetuneSettings) -> None:
+    encoder = load("ulmfit")
+    first, second = pieces_of(encoder, *ROWS[0])
+    row = encoded("pair", encoder, settings)[0]
+    assert [part.tolist() for part in row.pieces] == [[END, *first], [END, *second]]
+    together = encoded("pair", encoder, settings.model_copy(update={"pairs": "joined"}))[0]
+    assert [part.tolist() for part in together.pieces] == [[END, *first, END, *second]]
+    apart = encoded("pair", load("bert"), settings.model_copy(update={"pairs": "apart"}))[0]
+    assert len(apart.pieces) == 2
+
+
+def test_what_the_head_reads_of_two_texts_apart() -> None:
+    vectors, rows = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.0, 1.0], [2.0, 2.0]]), torch.tensor([0, 0, 1, 1])
+    assert inputs.compared(vectors, rows).tolist() == [
+        [1, 2, 3, -1, 2, 3, 3, -2],
+        [0, 1, 2, 2, 2, 1, 0, 2],
+    ]
+    assert inputs.likened(vectors, rows).tolist() == [[2, 3, 3, -2], [2, 1, 0, 2]]
+    assert inputs.summed(vectors, rows).tolist() == [[4, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "word2vec", "xlnet"])
+def test_long_texts_fit(family: str, load, settings: FinetuneSettings) -> None:
+    encoder = load(family)
+    narrow = settings.model_copy(update={"max_length": 20})
+    long = ("plum " * 50, "the old goat " * 50)
+    for kind, row in (("pair", long), ("similarity", long), ("choice", (*long, "zinc")), ("multilabel", long[:1])):
+        (found,) = encoded(kind, encoder, narrow, [row])
+        lengths = [len(sequence) for sequence in found.pieces]
+        assert 19 <= max(lengths) <= 20, kind
+        assert [len(segments) for segments in found.segments] == lengths
+        for sequence in found.pieces:
+            assert sequence.max() < encoder.tokenizer.vocab_size
+
+
+def test_every_choice_is_a_sequence_with_the_text(load, settings: FinetuneSettings) -> None:
+    encoder = load("bert")
+    text, one, two, three = pieces_of(encoder, "the apple", "is red", "is a horse", "cat")
+    found = encoded("choice", encoder, settings, [("the apple", "is red", "is a horse"), ("the apple", "cat", "cat")])
+    assert [part.tolist() for part in found[0].pieces] == [
+        [START, *text, END, *one, END],
+        [START, *text, END, *two, END],
+    ]
+    assert found[1].pieces[1].tolist() == [START, *text, END, *three, END]

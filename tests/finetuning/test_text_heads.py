@@ -1,0 +1,158 @@
+"""Heads of the tasks that read one vector a sequence: losses and answers by hand, optima by independent code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression, Ridge
+from torch.nn import functional as F
+
+from components.finetuning.features import FeatureTable, head_answers
+from components.finetuning.heads import ClassificationHead, TextHead
+from components.finetuning.probe import solve_head
+from components.finetuning.sampler import target_batch
+from components.finetuning.tasks.choice import ChoiceHead
+from components.finetuning.tasks.multilabel import MultilabelHead
+from components.finetuning.tasks.similarity import RegressionHead
+
+
+def targets(*rows: list[float]) -> list[np.ndarray]:
+    return [np.asarray(row, dtype=np.float64) for row in rows]
+
+
+def flat_table(x: np.ndarray, sequences: list[int] | None = None) -> FeatureTable:
+    counts = np.ones(len(x), dtype=np.int64) if sequences is None else np.asarray(sequences)
+    return FeatureTable(torch.from_numpy(x).float(), None, counts, np.zeros((0, 2), dtype=np.int64))
+
+
+def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:
+    head = MultilabelHead(2, 3, norm="none")
+    outputs = torch.tensor([[0.0, 2.0, -1.0], [1.0, 0.5, 0.0], [3.0, -3.0, 1.0]])
+    batch = target_batch(targets([0, 2], [], [1]))
+    given = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert head.loss(outputs, batch).item() == pytest.approx(
+        F.binary_cross_entropy_with_logits(outputs, given).item(), rel=1e-6
+    )
+    head.penalty = 0.5
+    weight = head.output.weight.square().sum().item()
+    assert head.loss(outputs, batch).item() == pytest.approx(
+        F.binary_cross_entropy_with_logits(outputs, given).item() + 0.25 * weight, rel=1e-6
+    )
+    np.testing.assert_allclose(head.answers(outputs, batch)[0], [0.5, 0.880797, 0.268941], atol=1e-6)
+
+
+def test_rows_without_any_label_in_a_whole_batch() -> None:
+    head = MultilabelHead(2, 2, norm="none")
+    outputs = torch.zeros(2, 2)
+    assert head.loss(outputs, target_batch(targets([], []))).item() == pytest.approx(np.log(2))
+
+
+def test_regression_works_on_the_range_of_the_training_targets() -> None:
+    head = RegressionHead(2, 1, norm="none")
+    head.prepare(targets([1], [5], [2]))
+    outputs = torch.tensor([[0.0], [0.5], [1.5]])
+    assert [row.tolist() for row in head.answers(outputs, {})] == [[1.0], [3.0], [7.0]]
+    # Wanted on the scale from 0 to 1: 0.25, 0.5, 1.
+    loss = head.loss(outputs, target_batch(targets([2], [3], [5]))).item()
+    assert loss == pytest.approx((0.25**2 + 0 + 0.5**2) / 3)
+    head.prepare(targets([4], [4]))
+    assert head.answers(torch.tensor([[0.0]]), {})[0].tolist() == [4.0], "one value has no range"
+    assert {"low", "range"} <= head.state_dict().keys(), "the scale is stored with the weights"
+
+
+def test_choices_are_weighed_within_their_row() -> None:
+    head = ChoiceHead(2, 1, norm="none")
+    outputs = torch.tensor([[1.0], [2.0], [500.0], [501.0], [499.0]])
+    batch = {"rows": torch.tensor([0, 0, 1, 1, 1])} | target_batch(targets([1], [0]))
+    first, second = torch.tensor([1.0, 2.0]).softmax(0), torch.tensor([0.0, 1.0, -1.0]).softmax(0)
+    found = head.answers(outputs, batch)
+    np.testing.assert_allclose(found[0], first, atol=1e-6)
+    np.testing.assert_allclose(found[1], second, atol=1e-6)
+    assert head.loss(outputs, batch).item() == pytest.approx(-(first[1].log() + second[0].log()).item() / 2, rel=1e-5)
+    unlabelled = head.answers(outputs, {"rows": batch["rows"]})
+    np.testing.assert_allclose(np.concatenate(unlabelled), np.concatenate(found))
+
+
+@pytest.mark.parametrize("outputs", [torch.zeros(3, 4), torch.randn(3, 4, generator=torch.manual_seed(0)) * 50])
+def test_classification_gives_probabilities(outputs: torch.Tensor) -> None:
+    found = np.stack(ClassificationHead(2, 4).answers(outputs.bfloat16(), {}))
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+
+
+def solved(head: TextHead, table: FeatureTable, right: list[np.ndarray], penalty: float) -> np.ndarray:
+    probe = solve_head(
+        head, table=table, targets=right, dev=table, score=lambda found: 0.0, penalties=[penalty], steps=500
+    )
+    assert probe.penalty == penalty and head.penalty == penalty / len(table)
+    return np.stack([answer for answer in head_answers(head, table) if True])
+
+
+def random_features(rows: int = 40, width: int = 5) -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(rows, width))
+
+
+def test_the_solved_regression_is_ridge_regression() -> None:
+    x = random_features()
+    y = x @ np.asarray([1.0, -2, 0, 0.5, 3]) + np.random.default_rng(4).normal(size=40)
+    head = RegressionHead(5, 1, norm="none")
+    head.prepare(targets(*y[:, None].tolist()))
+    found = solved(head, flat_table(x), targets(*y[:, None].tolist()), 3.0)
+    scaled = (y - y.min()) / np.ptp(y)
+    # sum of squares + 3 / 2 |w|^2 is scikit-learn's objective with alpha 3 / 2.
+    expected = Ridge(alpha=1.5).fit(x, scaled).predict(x) * np.ptp(y) + y.min()
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-3)
+
+
+def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None:
+    x = random_features()
+    given = np.random.default_rng(5).random((40, 3)) < 0.4
+    right = targets(*(np.flatnonzero(row).tolist() for row in given))
+    found = solved(MultilabelHead(5, 3, norm="none"), flat_table(x), right, 6.0)
+    for label in range(3):
+        # The loss is the mean over three labels: each has a third of it, and so a third of the data's weight.
+        regression = LogisticRegression(C=1 / (3 * 6.0), tol=1e-8, max_iter=1000).fit(x, given[:, label])
+        np.testing.assert_allclose(found[:, label], regression.predict_proba(x)[:, 1], atol=1e-3)
+
+
+def test_the_solved_choice_head_is_the_conditional_logit() -> None:
+    x, counts = random_features(), [2, 3] * 8
+    right = [number % count for number, count in enumerate(counts)]
+    head = ChoiceHead(5, 1, norm="none")
+    table = flat_table(x, counts)
+    solve_head(
+        head,
+        table=table,
+        targets=targets(*([number] for number in right)),
+        dev=table,
+        score=lambda found: 0.0,
+        penalties=[2.0],
+        steps=500,
+    )
+    starts = np.cumsum([0, *counts])
+
+    def objective(weight: np.ndarray) -> float:
+        scores = x @ weight
+        rows = [scores[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+        return sum(np.logaddexp.reduce(row) - row[place] for row, place in zip(rows, right, strict=True)) + (
+            weight @ weight
+        )
+
+    expected = minimize(objective, np.zeros(5), tol=1e-10).x
+    np.testing.assert_allclose(head.output.weight[0].detach().numpy(), expected, atol=1e-3)
+
+
+def test_dev_chooses_the_penalty_and_ties_go_to_the_stronger() -> None:
+    x, y = random_features(), np.arange(40.0)[:, None]
+    head = RegressionHead(5, 1)
+    head.prepare(targets(*y.tolist()))
+    table = flat_table(x)
+    options = {"table": table, "targets": targets(*y.tolist()), "dev": table, "steps": 50}
+    tie = solve_head(head, score=lambda found: 1.0, penalties=[0.1, 10.0], **options)
+    assert tie.penalty == 10.0
+    fit = solve_head(
+        head, score=lambda found: -float(np.square(np.stack(found) - y).mean()), penalties=[0.1, 10.0], **options
+    )
+    assert fit.penalty == 0.1 and fit.scores[0.1] > fit.scores[10.0]
+    assert head.output.weight.dtype == torch.float32
