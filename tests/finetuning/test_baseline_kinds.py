@@ -1,0 +1,154 @@
+"""Systems without a language model for pairs, similarity, several labels, choices, and languages without spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.finetuning.baselines import BASELINES, Data, baselines_of
+from components.finetuning.baselines.base import WORD, most_frequent, spaced, tfidf
+from components.finetuning.tasks.base import Fields, Split
+from components.scoring import scoring_for
+
+
+def split(fields: list[Fields], targets: list[list[float]]) -> Split:
+    return Split(
+        fields,
+        [np.asarray(target, dtype=np.float64) for target in targets],
+        [None] * len(fields),
+        [str(row) for row in range(len(fields))],
+    )
+
+
+def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | None = None) -> Data:
+    whole = split([fields for fields, _ in rows], [target for _, target in rows])
+    return Data(whole, whole, whole, whole.fields, labels or [], scoring_for(kind, labels or []))
+
+
+WORDS = ["apple", "pear", "plum", "iron", "zinc", "gold", "horse", "goat", "cat"]
+
+
+def sentences(number: int) -> tuple[str, str]:
+    """Two texts that share `number` of four words."""
+    first = WORDS[:4]
+    return " ".join(first), " ".join([*first[:number], *WORDS[4 : 8 - number]])
+
+
+@pytest.mark.parametrize("system", ["tfidf-cosine", "tfidf-both"])
+def test_pairs_are_told_apart_by_what_they_share(system: str) -> None:
+    rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
+    said = BASELINES["pair"][system](data("pair", rows, ["no", "yes"]))
+    found = np.stack(said.answers["test"])
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+    assert found.argmax(1).tolist() == [0, 0, 1, 1] * 5
+    assert said.details["c"] in (1.0, 10.0, 100.0, 1000.0)
+
+
+def test_similarity_is_a_line_on_the_cosine() -> None:
+    rows = [(sentences(number), [1.0 + number]) for number in range(5)]
+    given = data("similarity", rows)
+    said = BASELINES["similarity"]["tfidf-cosine"](given)
+    weights = TfidfVectorizer(sublinear_tf=True).fit([text for fields, _ in rows for text in fields])
+    cosines = [
+        (weights.transform([first]) @ weights.transform([second]).T).toarray()[0, 0] for (first, second), _ in rows
+    ]
+    slope, offset = np.polyfit(cosines, [1.0, 2, 3, 4, 5], 1)
+    assert (said.details["slope"], said.details["offset"]) == (pytest.approx(slope), pytest.approx(offset))
+    np.testing.assert_allclose(np.concatenate(said.answers["dev"]), offset + slope * np.asarray(cosines), rtol=1e-5)
+    assert given.dev_scores(said.answers["dev"])["spearman"] == pytest.approx(1.0)
+
+
+def test_pairs_that_share_nothing_have_no_slope() -> None:
+    said = BASELINES["similarity"]["tfidf-cosine"](
+        data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])])
+    )
+    assert said.details == {"slope": 0.0, "offset": 3.0}
+
+
+def test_multilabel_gives_every_label_a_probability_of_its_own() -> None:
+    rows: list[tuple[Fields, list[float]]] = [
+        (("apple here",), [0]),
+        (("iron here",), [1]),
+        (("apple iron",), [0, 1]),
+        (("here there",), []),
+    ]
+    labels = ["fruit", "metal", "never"]
+    said = BASELINES["multilabel"]["tfidf-words"](data("multilabel", [*rows * 4], labels))
+    found = np.stack(said.answers["dev"])
+    assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert not found[:, 2].any(), "a label that the draw does not hold is never given"
+
+
+def test_the_choice_that_shares_most_wins() -> None:
+    rows: list[tuple[Fields, list[float]]] = [
+        (("the old apple", "iron zinc", "an old apple"), [1]),
+        (("goat and horse", "a horse", "gold", "plum"), [0]),
+    ]
+    given = data("choice", rows)
+    said = BASELINES["choice"]["tfidf-overlap"](given)
+    assert [answer.argmax() for answer in said.answers["test"]] == [1, 0]
+    assert [len(answer) for answer in said.answers["test"]] == [2, 3]
+    usual = BASELINES["choice"]["most-frequent"](given)
+    # Both places were right once; the first row has no third choice.
+    np.testing.assert_allclose(np.concatenate(usual.answers["test"]), [0.5, 0.5, 0.5, 0.5, 0.0])
+
+
+def test_a_row_with_fewer_choices_than_any_right_place() -> None:
+    rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
+    given = data("choice", rows)
+    short = Data(given.train, split([("x", "a", "b")], [[0.0]]), given.test, given.inputs, [], given.scoring)
+    assert BASELINES["choice"]["most-frequent"](short).answers["dev"][0].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("system", ["tfidf-words-characters", "svm-words-characters"])
+def test_characters_decide_where_words_are_never_seen_twice(system: str) -> None:
+    rows: list[tuple[Fields, list[float]]] = [
+        ((f"{'กข' * 3 if number % 2 else 'มน' * 3}{'abcdefghij'[number]}",), [float(number % 2)])
+        for number in range(10)
+    ]
+    systems = baselines_of("classification", language="th", which="auto")
+    said = systems[system](data("classification", rows, ["even", "odd"]))
+    found = np.stack(said.answers["test"])
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+    assert found.argmax(1).tolist() == [0, 1] * 5
+
+
+def test_a_machine_of_many_classes_gives_probabilities_too() -> None:
+    rows: list[tuple[Fields, list[float]]] = [((word,), [float(place // 3)]) for place, word in enumerate(WORDS)]
+    systems = baselines_of("classification", language="en", which="all")
+    found = np.stack(systems["svm-words-characters"](data("classification", rows, ["f", "m", "a"])).answers["dev"])
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+    assert found.argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_what_is_trained_where() -> None:
+    plain = ["tfidf-words", "tfidf-words-pairs", "most-frequent"]
+    assert list(baselines_of("classification", language="en", which="auto")) == plain
+    more = ["tfidf-words-characters", "svm-words-characters", *plain]
+    assert list(baselines_of("classification", language="th", which="auto")) == more
+    assert list(baselines_of("classification", language="en", which="all")) == more
+    assert list(baselines_of("pair", language="en", which="all")) == ["tfidf-cosine", "tfidf-both", "most-frequent"]
+
+
+def test_words_of_a_language_without_spaces() -> None:
+    assert spaced("Über ALLES") == "über alles"
+    thai = "ขอโทษครับ"
+    assert spaced(thai).split() == ["ขอโทษ", "ครับ"]
+    assert set(tfidf().fit([thai]).vocabulary_) == {"ขอโทษ", "ครับ"}, "signs above and below letters are part of words"
+    english = ["It's 2 o'clock_now, Zoë!"]
+    usual = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit(english).vocabulary_
+    assert TfidfVectorizer(token_pattern=WORD).fit(english).vocabulary_ == usual
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "targets", "expected"),
+    [
+        ("classification", ["a", "b"], [[0], [1], [1]], [1 / 3, 2 / 3]),
+        ("similarity", [], [[1.0], [4.0], [4.0]], [3.0]),
+        ("multilabel", ["a", "b"], [[0], [0, 1], []], [2 / 3, 1 / 3]),
+    ],
+)
+def test_what_one_says_without_looking(kind: str, labels: list[str], targets: list[list[float]], expected) -> None:
+    said = most_frequent(data(kind, [(("x", "y"), target) for target in targets], labels))
+    np.testing.assert_allclose(said.answers["test"], [expected] * 3, rtol=1e-6)
