@@ -34,7 +34,7 @@ class Kind:
 
 _LINES: tuple[Format, ...] = (*TABLES, "parallel")
 KINDS: dict[str, Kind] = {
-    "classification": Kind(("text", "label"), (*_LINES, "label-first")),
+    "classification": Kind(("text", "label", "outside"), (*_LINES, "label-first")),
     "multilabel": Kind(("text", "label", "labels", "label_separator"), _LINES),
     "pair": Kind(("first", "second", "label"), _LINES),
     "similarity": Kind(("first", "second", "score"), _LINES),
@@ -87,6 +87,9 @@ class TaskSource(Section):
     #: Also of pair and choice; of multilabel a list, or a text with `label_separator` between the labels ...
     label: Column = "label"
     label_separator: Annotated[str, Field(min_length=1)] = ","
+    #: Of classification: a label that is none, on texts that belong to no class. They are not learned from; in test it
+    #: is scored whether the model is less sure of them (`outside_auroc`).
+    outside: str | None = None
     #: ... or a column of 0 and 1 for each label.
     labels: Annotated[list[Column], Field(min_length=2)] | None = None
     # Of pair and similarity:

@@ -58,7 +58,7 @@ def test_a_name_that_does_not_say_its_format() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"score": "x"}, "key score does not fit kind classification; known: label, text"),
+        ({"score": "x"}, "key score does not fit kind classification; known: label, outside, text"),
         ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: learn_as, scheme, tags, words"),
         (
             {"kind": "pair", "frist": "x"},
@@ -99,7 +99,7 @@ def test_what_is_said_of_a_task_names_its_key_and_no_more(tmp_path: Path) -> Non
         load_params(tmp_path / "params.yaml")
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
-        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, text; format conll cannot "
+        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format conll cannot "
         "hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice means nothing "
         "in format conll",
     ]

@@ -89,7 +89,7 @@ def evaluate(job: EvaluateJob) -> Path:
     """
     test = read_test(job.examples)
     facts = test.facts
-    scoring = scoring_for(facts.kind, facts.labels, bins=job.settings.calibration_bins)
+    scoring = scoring_for(facts.kind, facts.labels, bins=job.settings.calibration_bins).fitting(test.rows.targets)
     names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts)]
     runs = [run for name in names for run in read_runs(job.finetuned / name, test=test)]
     if not runs:
@@ -239,4 +239,5 @@ def _confusion_rows(
     if scoring.confusion(test.rows.targets, chosen.answers) is None:
         return
     for target, answer in zip(test.rows.targets, chosen.answers, strict=True):
-        yield {"actual": names[int(target[0])], "predicted": names[int(answer.argmax())]}
+        if target[0] >= 0:
+            yield {"actual": names[int(target[0])], "predicted": names[int(answer.argmax())]}

@@ -118,7 +118,7 @@ def digest(split: Split, labels: list[str]) -> str:
     """SHA-256 over inputs, targets and slices in their order: the version of a split, whatever file holds it."""
     content = hashlib.sha256()
     for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
-        right = [labels[int(number)] for number in target] if labels else target.tolist()
+        right = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
         content.update(json.dumps([parts, right, name]).encode() + b"\n")
     return content.hexdigest()
 

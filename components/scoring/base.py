@@ -31,6 +31,7 @@ TITLES = {
     "micro_f1": "micro F1",
     "mcc": "MCC",
     "ece": "calibration error",
+    "outside_auroc": "AUROC of what belongs to no class",
     "spearman": "Spearman's rho",
     "pearson": "Pearson's r",
     "span_f1": "span F1",
@@ -65,6 +66,10 @@ class Scoring(ABC):
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """From 0 to 1, unless a kind says otherwise."""
         return dict.fromkeys(self.names, (0.0, 1.0))
+
+    def fitting(self, targets: Vectors) -> Scoring:
+        """This scoring with what these targets need beyond it."""
+        return self
 
     @property
     @abstractmethod

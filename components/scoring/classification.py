@@ -7,13 +7,28 @@ choices, and a choice's number says nothing of it, so that there are neither cla
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, numbers, retrieval
+from components.scoring.base import (
+    Floats,
+    Inputs,
+    Scoring,
+    Vectors,
+    by_name,
+    columns,
+    f1,
+    macro,
+    numbers,
+    ratio,
+    retrieval,
+)
+
+#: H, steps of the logit of a confidence from -8 to 24.
+LEVELS = 640
 
 
 @dataclass(frozen=True)
@@ -24,16 +39,30 @@ class Classification(Scoring):
     each calibration bin. The guess is the most probable class, the confidence its probability; bins are of equal
     width, each with its upper edge (Guo et al. 2017, section 2).
 
+    Rows with the target -1 belong to none of the classes and count in none of this. With `outside`, 2 H columns follow:
+    the inside and the outside rows by confidence; `outside_auroc` is then the share of pairs of an inside and an
+    outside row in which the inside one is answered with more confidence (Hendrycks and Gimpel 2017), ties being half.
+
     Attributes:
         labels: C names.
         bins: B.
+        outside: some rows belong to none of the classes.
     """
 
     labels: Sequence[str]
     bins: int = 15
+    outside: bool = False
 
-    names = ("macro_f1", "accuracy", "micro_f1", "mcc", "ece")
     stand_in = "most frequent class"
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Macro F1 decides."""
+        return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
+
+    def fitting(self, targets: Vectors) -> Scoring:
+        """With `outside`, if there are such rows."""
+        return replace(self, outside=bool((numbers(targets) < 0).any()))
 
     @property
     def strata(self) -> int:  # type: ignore[override]
@@ -48,12 +77,12 @@ class Classification(Scoring):
     @property
     def width(self) -> int:
         """K."""
-        return 3 * (len(self.labels) + self.bins)
+        return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
     def parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
         """(..., K) -> the six blocks, (..., C) three times and (..., B) three times."""
         c, b = len(self.labels), self.bins
-        first, second, third, fourth, fifth, sixth = np.split(sums, np.cumsum([c, c, c, b, b]), axis=-1)
+        first, second, third, fourth, fifth, sixth, _ = np.split(sums, np.cumsum([c, c, c, b, b, b]), axis=-1)
         return first, second, third, fourth, fifth, sixth
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -66,7 +95,12 @@ class Classification(Scoring):
         c, b, one = len(self.labels), self.bins, np.ones(len(labels))
         bins = 3 * c + binned(confidence, b)
         places = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
-        values = [correct, one, one, one, confidence, correct]
+        inside = labels >= 0
+        values = [value * inside for value in (correct, one, one, one, confidence, correct)]
+        places = [np.where(inside, place, 0) for place in places]
+        if self.outside:
+            places.append(3 * (c + b) + np.where(inside, 0, LEVELS) + level(confidence))
+            values.append(one)
         rows = np.tile(np.arange(len(labels)), len(places))
         return sparse.csr_array(
             (np.concatenate(values), (rows, np.concatenate(places))), shape=(len(labels), self.width)
@@ -84,7 +118,7 @@ class Classification(Scoring):
         accuracy = right / n
         covariance = right * n - (guesses * truths).sum(-1)
         spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1)))
-        return {
+        found = {
             "macro_f1": macro(f1(hits, guesses, truths), truths),
             "accuracy": accuracy,
             # With one label a text, micro-averaged precision, recall and F1 are all the accuracy.
@@ -92,10 +126,16 @@ class Classification(Scoring):
             "mcc": np.divide(covariance, spread, out=np.zeros_like(spread), where=spread > 0),
             "ece": np.abs(correct - confidence).sum(-1) / n,
         }
+        if self.outside:
+            within, without = np.split(sums[..., -2 * LEVELS :], 2, axis=-1)
+            below = without.cumsum(-1) - without / 2
+            found["outside_auroc"] = ratio((within * below).sum(-1), within.sum(-1) * without.sum(-1))
+        return found
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
         """The shares of the labels, so that the most frequent one wins."""
-        counts = np.bincount(numbers(targets), minlength=len(self.labels))
+        labels = numbers(targets)
+        counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
@@ -121,7 +161,7 @@ class Classification(Scoring):
         """(C, C) counts."""
         labels, classes = numbers(targets), len(self.labels)
         guesses = np.asarray(answers).reshape(len(labels), classes).argmax(1)
-        return np.bincount(labels * classes + guesses, minlength=classes**2).reshape(classes, classes)
+        return np.bincount((labels * classes + guesses)[labels >= 0], minlength=classes**2).reshape(classes, classes)
 
 
 @dataclass(frozen=True)
@@ -166,6 +206,12 @@ class Choice(Scoring):
         """The bins that hold rows."""
         rows, confidence, correct = np.split(sums[1:], 3)
         return bins_of(rows, confidence, correct)
+
+
+def level(confidence: Floats) -> NDArray[np.int64]:
+    """(N,) confidences -> (N,) of LEVELS, in steps of the logit: trained models are sure of most rows."""
+    inside = np.clip(confidence, 1e-12, 1 - 1e-12)
+    return np.clip((np.log(inside / (1 - inside)) + 8) / 32 * LEVELS, 0, LEVELS - 1).astype(np.int64)
 
 
 def binned(confidence: Floats, bins: int) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ import pytest
 
 from components.config import TaskSource
 from components.errors import DataError
+from components.finetuning.examples import digest
 from components.finetuning.tasks.base import Examples, Split
 from components.finetuning.tasks.reading import (
     read_choices,
@@ -112,6 +113,22 @@ def test_members_of_one_json_document_several_of_them_one_after_the_other(tmp_pa
         f"{tmp_path}/data.json#test, row 2: label 'oos' does not occur in data.json#train; correct it, or add examples "
         "of it to data.json#train"
     )
+
+
+def test_what_belongs_to_no_class_is_for_test_alone(tmp_path: Path) -> None:
+    def rows(split: str) -> list[dict[str, str]]:
+        return [{"text": f"{label} {split}", "label": label, "part": "p"} for label in ("a", "b", "none")]
+
+    for split in ("train", "dev", "test"):
+        jsonl(tmp_path / f"{split}.jsonl", *rows(split))
+    found = read("classification", tmp_path, outside="none", slice="part")
+    assert found.labels == ["a", "b"]
+    assert [targets(split) for split in (found.train, found.dev, found.test)] == [[[0], [1]]] * 2 + [[[0], [1], [-1]]]
+    assert found.test.slices == ["p", "p", None]
+    assert (found.counts["outside_rows"], found.counts["train_rows_outside"]) == (1, 1)
+    assert digest(found.test, found.labels) != digest(found.test.take([0, 1, 1]), found.labels)
+    with pytest.raises(DataError, match=r"no row of test has the label 'nil'; check data\.tasks\.things\.outside"):
+        read("classification", tmp_path, outside="nil")
 
 
 def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:

@@ -123,3 +123,32 @@ def test_the_stand_in_for_choices_is_a_place() -> None:
     scoring = Choice()
     targets = [np.asarray([place]) for place in (1, 1, 0)]
     assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]
+
+
+def test_rows_of_no_class_count_by_their_confidence_alone() -> None:
+    draw = np.random.default_rng(3)
+    targets = [np.asarray([float(number)]) for number in draw.integers(-1, 3, 400)]
+    inside = np.asarray([target[0] >= 0 for target in targets])
+    answers = [np.asarray(draw.dirichlet([0.3 if known else 0.6] * 3), dtype=np.float32) for known in inside]
+    plain = Classification(["a", "b", "c"])
+    scoring = plain.fitting(targets)
+    assert plain.fitting([targets[row] for row in np.flatnonzero(inside)]) == plain
+    assert scoring.names == (*plain.names, "outside_auroc")
+    found = scoring.score([("",)] * 400, targets, answers)
+    kept = [[values[row] for row in np.flatnonzero(inside)] for values in (targets, answers)]
+    expected = plain.score([("",)] * int(inside.sum()), *kept)
+    assert {name: found[name] for name in plain.names} == pytest.approx(expected)
+    assert plain.score([("",)] * 400, targets, answers) == pytest.approx(expected)
+    exact = metrics.roc_auc_score(inside, [answer.max() for answer in answers])
+    assert found["outside_auroc"] == pytest.approx(exact, abs=0.002)
+    assert scoring.confusion(targets, answers).sum() == inside.sum()
+    assert scoring.constant(targets)[0] == pytest.approx(np.bincount([int(t[0]) for t in kept[0]]) / inside.sum())
+
+
+def test_confidences_next_to_one_are_told_apart() -> None:
+    """A model that is sure of everything, of what it knows a little more."""
+    targets = [np.asarray([0.0]), np.asarray([-1.0])]
+    answers = [np.asarray([1 - share, share], dtype=np.float32) for share in (1e-6, 1e-5)]
+    assert Classification(["a", "b"]).fitting(targets).score([("",)] * 2, targets, answers)["outside_auroc"] == 1.0
+    same = [answers[0]] * 2
+    assert Classification(["a", "b"]).fitting(targets).score([("",)] * 2, targets, same)["outside_auroc"] == 0.5

@@ -21,7 +21,9 @@ from components.task_source import TaskSource
 
 
 def read_classification(name: str, source: TaskSource) -> Examples:
-    """Columns `text` and `label`; a target is the number of the label, by name.
+    """Columns `text` and `label`; a target is the number of the label, by name; -1 for what belongs to no class.
+
+    Rows with the label `outside` stay in test only, and outside of every slice.
 
     Raises:
         DataError: a file is missing or damaged, a text or label is empty (file and line), there is one class only, a
@@ -33,6 +35,7 @@ def read_classification(name: str, source: TaskSource) -> Examples:
 def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
     """Rows of one or more texts with one label; `what` the texts are called in messages."""
     rows: Rows = {}
+    counts: dict[str, int] = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [*columns, source.label]):
             *texts, label = record.values
@@ -41,16 +44,37 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
                 for text, part, column in zip(texts, what, columns, strict=True)
             )
             target = label_of(label, source.label, record.place)
-            rows.setdefault(split, []).append(Row(fields, target, record.slice, record.id, record.place))
-    names = sorted({row.target for row in rows["train"]})
+            part = record.slice
+            if target == source.outside:
+                count = "outside_rows" if split == "test" else f"{split}_rows_outside"
+                counts[count] = counts.get(count, 0) + 1
+                part = None
+                if split != "test":
+                    continue
+            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.place))
+    names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(
-            f"{train_of(source)}: holds one class only ({names[0]!r}); a classifier "
+            f"{train_of(source)}: holds {f'one class only ({names[0]!r})' if names else 'no class'}; a classifier "
             f"needs two or more, check data.tasks.{name}.label"
         )
-    refuse_unseen(rows, source, set(names), lambda row: (row.target,))
     number = {label: index for index, label in enumerate(names)}
-    return examples_of(name, source, rows, labels=names, target=lambda row: (number[row.target],), every_label=True)
+    if source.outside is not None:
+        if "outside_rows" not in counts:
+            raise DataError(
+                f"{source.path}: no row of test has the label {source.outside!r}; check data.tasks.{name}.outside"
+            )
+        number[source.outside] = -1
+    refuse_unseen(rows, source, set(number), lambda row: (row.target,))
+    return examples_of(
+        name,
+        source,
+        rows,
+        labels=names,
+        target=lambda row: (number[row.target],),
+        every_label=True,
+        counts=counts,
+    )
 
 
 def read_multilabel(name: str, source: TaskSource) -> Examples:
