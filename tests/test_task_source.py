@@ -99,9 +99,9 @@ def test_what_is_said_of_a_task_names_its_key_and_no_more(tmp_path: Path) -> Non
         load_params(tmp_path / "params.yaml")
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
-        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format conll cannot "
-        "hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice means nothing "
-        "in format conll",
+        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format "
+        "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice "
+        "means nothing in format conll",
     ]
 
 
