@@ -105,6 +105,35 @@ def bars(values: Mapping[str, float], *, x_label: str) -> str:
         return _svg(figure)
 
 
+def ranges(
+    entries: Mapping[str, tuple[float, float, float | None]],
+    *,
+    x_label: str,
+    reference: float,
+    logarithmic: bool = False,
+) -> str:
+    """Named means with their bounds (mean, low, high), first entry on top, beside a line at `reference`. A bound that
+    is None lies beyond what was measured: an arrow."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
+        axes.axvline(reference, color="0.6", linewidth=1)
+        known = [value for entry in entries.values() for value in entry if value is not None]
+        edge = max([*known, reference]) * (2 if logarithmic else 1.1)
+        names = list(entries)[::-1]
+        for row, name in enumerate(names):
+            mean, low, high = entries[name]
+            axes.plot([low, edge if high is None else high], [row, row], color=COLOURS[0], linewidth=1.8)
+            axes.plot([mean], [row], marker="o", color=COLOURS[0], markersize=5)
+            if high is None:
+                axes.plot([edge], [row], marker=">", color=COLOURS[0], markersize=6)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(-0.6, len(entries) - 0.4)
+        if logarithmic:
+            axes.set_xscale("log")
+        axes.set_xlabel(x_label)
+        return _svg(figure)
+
+
 def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
     """Rows are the true labels, columns the predicted ones; the shade is the share of the row."""
     counts = np.asarray(matrix, dtype=float)

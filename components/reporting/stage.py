@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import yaml
 from components.artifacts import read_manifest, writing
 from components.config import Section, Start
 from components.errors import ArtifactError
+from components.reporting import evaluations as chapter_of
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
@@ -27,8 +28,6 @@ from components.studies import bakeoff, findings
 KIND = "report"
 CORPORA = ("general", "domain")
 TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
-#: Rows of a table of slices.
-SLICES = 20
 
 
 class ReportJob(Section):
@@ -70,10 +69,10 @@ def report(job: ReportJob) -> Path:
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
     chapters = [
-        *(_scores(task, evaluation) for task, evaluation in evaluations.items()),
+        *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
         *([_families(side_by_side)] if side_by_side else []),
-        *(_details(task, evaluation) for task, evaluation in evaluations.items()),
+        *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies),
         _lineage(job, data),
@@ -89,75 +88,14 @@ def report(job: ReportJob) -> Path:
     }
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    setting = f"Data version {data}. Scores are macro F1 on the test split, mean over seeds with its interval."
+    headlines = [f"{task}: {found['headline']}" for task, found in evaluations.items() if found["headline"]]
+    deciding = ", ".join(f"{task}: {found['titles'][found['main']]}" for task, found in evaluations.items())
+    setting = f"Data version {data}. Scores on the test split, mean over seeds with its interval ({deciding})."
     with writing(job.output, kind=KIND) as draft:
-        html = page.get_template("report.html.j2").render(chapters=chapters, setting=setting)
+        html = page.get_template("report.html.j2").render(chapters=chapters, headlines=headlines, setting=setting)
         (draft.path / "report.html").write_text(html, encoding="utf-8")
         (draft.path / "report.json").write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
     return job.output
-
-
-def _scores(task: str, evaluation: dict[str, Any]) -> Chapter:
-    """Who wins at how many labels, and what transfer brought."""
-    budgets = evaluation["budgets"]
-    chapter = Chapter(f"{task}: what the labels give")
-    important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
-    chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
-    chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
-    chapter.tables.append(
-        Table(
-            ["system", *(f"{_budget(budget)} labels" for budget in budgets)],
-            [
-                [
-                    system["system"],
-                    *(_interval(cell["scores"]["macro_f1"]) for cell in _by_budget(system, budgets)),
-                ]
-                for system in evaluation["systems"]
-            ],
-            f"Macro F1 by labels a class ({evaluation['confidence']:.0%} intervals, "
-            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows)",
-        )
-    )
-    curves = {
-        system["system"]: Line(
-            x=[cell["labels"] for cell in system["budgets"]],
-            y=[cell["scores"]["macro_f1"]["mean"] for cell in system["budgets"]],
-            low=[cell["scores"]["macro_f1"]["low"] for cell in system["budgets"]],
-            high=[cell["scores"]["macro_f1"]["high"] for cell in system["budgets"]],
-            dashed=system["family"] == "baseline",
-        )
-        for system in evaluation["systems"]
-    }
-    svg = figures.lines(curves, x_label="labels a class", y_label="macro F1", logarithmic=True, ticks=True)
-    chapter.figures.append(Drawing(svg, "Score against labels; bands are the intervals."))
-    training = {
-        system["system"]: Line(
-            x=[point["epoch"] for point in system["training_curve"]],
-            y=[point["macro_f1"] for point in system["training_curve"]],
-        )
-        for system in evaluation["systems"]
-        if len(system["training_curve"]) > 1
-    }
-    if training:
-        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label="macro F1 on dev")
-        caption = f"Learning at {_budget(budgets[-1])} labels a class; at 0 only the head has learned."
-        chapter.figures.append(Drawing(svg, caption))
-    rows = [
-        [
-            f"{family}-{start}",
-            axis,
-            name,
-            *(_interval(found[part]) for part in ("transferred", "scratch", "difference")),
-        ]
-        for family, starts in evaluation["benefits"].items()
-        for start, axes in starts.items()
-        for axis, benefits in axes.items()
-        for name, found in benefits.items()
-    ]
-    if rows:
-        columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
-        chapter.tables.append(Table(columns, rows, "The three benefits of transfer"))
-    return chapter
 
 
 def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) -> Chapter:
@@ -216,52 +154,16 @@ def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
     """Quality against cost."""
     columns, rows = bakeoff.table(found)
     places = {entry.name: (entry.seconds + entry.tuning_seconds, entry.quality) for entry in found}
-    svg = figures.points(places, x_label="seconds of pretraining and of fine-tuning once", y_label="mean accuracy")
+    svg = figures.points(places, x_label="seconds of pretraining and of fine-tuning once", y_label="mean score")
     return Chapter(
         "Families side by side",
-        text=["Accuracy on test of the pretrained encoders, by task and number of labels in all; best mean first."],
+        text=[
+            "Accuracy on test (the deciding score where a task has none) of the pretrained encoders, by task and by "
+            "number of labels in all; best mean first."
+        ],
         tables=[Table(columns, rows)],
         figures=[Drawing(svg, "The better of frozen and fine-tuned, mean over tasks and labels, against its cost.")],
     )
-
-
-def _details(task: str, evaluation: dict[str, Any]) -> Chapter:
-    """Classes, slices, confusion and calibration of the best system at the largest budget."""
-    budget = evaluation["budgets"][-1]
-    name = evaluation["best"][str(budget)]
-    system = next(found for found in evaluation["systems"] if found["system"] == name)
-    cell = next(found for found in system["budgets"] if found["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {_budget(budget)} labels a class, the best there")
-    chapter.figures = [
-        Drawing(figures.confusion(cell["confusion"], evaluation["labels"]), "Confusion, all seeds together."),
-        Drawing(
-            figures.calibration(
-                {
-                    found["system"]: Line(
-                        [point["confidence"] for point in found["budgets"][-1]["calibration"] if point["rows"]],
-                        [point["accuracy"] for point in found["budgets"][-1]["calibration"] if point["rows"]],
-                    )
-                    for found in evaluation["systems"]
-                }
-            ),
-            "Calibration at the largest budget.",
-        ),
-    ]
-    classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
-    rows = [
-        [label, *(f"{found[key]:.3f}" for key in ("precision", "recall", "f1")), f"{found['rows']:.0f}"]
-        for label, found in classes
-    ]
-    chapter.tables.append(Table(["class", "precision", "recall", "F1", "rows"], rows, "Classes, worst first"))
-    slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
-    if slices:
-        rows = [
-            [part, f"{found['rows']:.0f}", f"{found['accuracy']:.3f}", f"{found['macro_f1']:.3f}"]
-            for part, found in slices
-        ]
-        title = f"The {len(slices)} largest of {len(cell['slices'])} slices"
-        chapter.tables.append(Table(["slice", "rows", "accuracy", "macro F1"], rows, title))
-    return chapter
 
 
 def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]]) -> Chapter:
@@ -329,19 +231,6 @@ def _columns(path: Path, x: str, y: str) -> tuple[list[float], list[float]]:
     with path.open(newline="", encoding="utf-8") as file:
         points = [(float(row[x]), float(row[y])) for row in csv.DictReader(file) if row[x] and row[y]]
     return [point[0] for point in points], [point[1] for point in points]
-
-
-def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
-    cells = {cell["budget"]: cell for cell in system["budgets"]}
-    return [cells[budget] for budget in budgets]
-
-
-def _budget(budget: int) -> str:
-    return "all" if budget < 0 else str(budget)
-
-
-def _interval(found: dict[str, float]) -> str:
-    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
 
 def _pair(found: dict[str, Any], before: str, after: str) -> str:

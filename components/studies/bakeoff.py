@@ -108,10 +108,11 @@ def _entry(
             both = {kind: found.get(budget) for kind, found in cells.items()}
             if not any(both.values()):
                 raise ArtifactError(f"{task}: holds no scores of {name}-{START}; run.starts must name {START!r}")
-            labels = next(cell["labels"] for cell in both.values() if cell) * len(evaluation["labels"])
+            classes = len(evaluation["labels"]) if evaluation["unit"] == "labels a class" else 1
+            labels = next(cell["labels"] for cell in both.values() if cell) * classes
             if both["tuned"] and budget == evaluation["budgets"][-1]:
                 tuning.append(both["tuned"]["training"]["seconds"])
-            scores.append(Score(task, round(labels), **{kind: _accuracy(cell) for kind, cell in both.items()}))
+            scores.append(Score(task, round(labels), **{kind: _score(cell, evaluation) for kind, cell in both.items()}))
     objective = family_named(family).objective
     return Entry(
         name=name,
@@ -128,10 +129,11 @@ def _entry(
     )
 
 
-def _accuracy(cell: Mapping[str, Any] | None) -> tuple[float, float, float] | None:
+def _score(cell: Mapping[str, Any] | None, evaluation: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    """Accuracy, or the deciding score where a task has none."""
     if cell is None:
         return None
-    found = cell["scores"]["accuracy"]
+    found = cell["scores"].get("accuracy") or cell["scores"][evaluation["main"]]
     return found["mean"], found["low"], found["high"]
 
 

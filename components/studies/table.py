@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.studies import benefits, label_efficiency
+from components.studies import benefits, label_efficiency, negative_transfer, worth
 from components.studies.base import Study
 
 STUDIES: dict[str, Study] = {
@@ -10,5 +10,7 @@ STUDIES: dict[str, Study] = {
     for study in (
         benefits.STUDY,
         label_efficiency.STUDY,
+        negative_transfer.STUDY,
+        worth.STUDY,
     )
 }

@@ -34,12 +34,12 @@ def system(name: str, family: str, start: str, scores: list[float]) -> dict[str,
                 "budget": budget,
                 "labels": budget,
                 "seeds": [0, 1, 2],
-                "scores": {"macro_f1": interval(score)},
+                "scores": {"macro_f1": interval(score), "ece": interval(0.125)},
                 "per_class": {
                     label: {"precision": 0.5, "recall": 0.25, "f1": f1, "rows": 10}
                     for label, f1 in (("list", 0.9), ("map <b>", 0.1))
                 },
-                "slices": {"s3": {"rows": 12, "accuracy": 0.75, "macro_f1": 0.5}},
+                "slices": {"s3": {"rows": 12, "macro_f1": 0.5, "ece": 0.75}},
                 "confusion": [[8, 2], [1, 9]],
                 "calibration": [{"confidence": 0.9, "accuracy": 0.8, "rows": 20}],
             }
@@ -55,6 +55,11 @@ def job(tmp_path: Path) -> ReportJob:
     out = tmp_path / "out"
     evaluation = {
         "confidence": 0.95,
+        "main": "macro_f1",
+        "scores": ["macro_f1", "ece"],
+        "titles": {"macro_f1": "macro F1", "ece": "calibration error"},
+        "unit": "labels a class",
+        "headline": "With 5 labels a class, transfer was worth 4 times the labels.",
         "labels": ["list", "map <b>"],
         "rows": {"test": 20},
         "seeds": [0, 1, 2],
@@ -150,6 +155,32 @@ def test_the_page_needs_nothing_else_and_says_who_wins(job: ReportJob) -> None:
     assert "<b>" not in page
 
 
+def test_the_first_line_says_what_transfer_was_worth(job: ReportJob) -> None:
+    page = (report(job) / "report.html").read_text()
+    first = re.search(r"<h1>Headstart report</h1>\s*<p[^>]*>([^<]*)<", page)
+    assert first is not None
+    assert first[1] == "demo: With 5 labels a class, transfer was worth 4 times the labels."
+    assert "(demo: macro F1)" in page
+    assert "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows)" in page
+    assert "The other scores at 20 labels a class" in page and "<th>calibration error</th>" in page
+
+
+def test_a_task_without_classes_has_no_tables_of_them(job: ReportJob) -> None:
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation |= {"labels": [], "main": "f1", "scores": ["f1"], "titles": {"f1": "F1"}, "unit": "labelled rows"}
+    evaluation["headline"] = ""
+    for found in evaluation["systems"]:
+        found["training_curve"] = [{"epoch": 0, "f1": 0.4}]
+        for cell in found["budgets"]:
+            cell |= {"scores": {"f1": interval(0.5)}, "per_class": {}, "slices": {}, "confusion": [], "calibration": []}
+    path.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    assert "F1 by labelled rows" in page and "Scores on the test split" in page
+    for absent in ("Confusion", "Calibration", "Classes, worst first", "slices", "other scores"):
+        assert absent not in page
+
+
 def test_worst_classes_come_first_and_empty_rows_do_not_come(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     assert page.index("<td>map &lt;b&gt;</td>") < page.index("<td>list</td>")
@@ -191,6 +222,9 @@ def test_figures_are_wellformed_and_hold_their_labels() -> None:
     drawn = {
         "lines": figures.lines({"a & b": Line([5, 20], [0.1, 0.2])}, x_label="x", y_label="y", ticks=True),
         "bars": figures.bars({"pretrain": 16666.4}, x_label="tokens a second"),
+        "ranges": figures.ranges(
+            {"few": (4.0, 2.0, None), "many": (1.5, 0.8, 3.0)}, x_label="times", reference=1.0, logarithmic=True
+        ),
         "confusion": figures.confusion([[1, 2], [3, 4]], ["yes", "no"]),
         "lineage": figures.lineage([[("a", "raw", "12 MB")], [("b", "model", "abc")]], [("a", "b")]),
     }
@@ -198,4 +232,5 @@ def test_figures_are_wellformed_and_hold_their_labels() -> None:
     assert "a & b" in texts["lines"]
     assert "16,666" in texts["bars"]
     assert "yes" in texts["confusion"]
+    assert "few" in texts["ranges"] and "times" in texts["ranges"]
     assert "12 MB" in texts["lineage"]

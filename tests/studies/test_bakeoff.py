@@ -36,7 +36,9 @@ def out(tmp_path: Path) -> Path:
         {"system": "ulmfit-pretrained", "budgets": [cell(5, 0.8), cell(50, 0.9)]},
         {"system": "tfidf-words", "budgets": [cell(5, 0.1), cell(50, 0.2)]},
     ]
-    evaluation = {"labels": ["yes", "no"], "budgets": [5, 50], "systems": systems}
+    evaluation = {
+        "labels": ["yes", "no"], "unit": "labels a class", "main": "macro_f1", "budgets": [5, 50], "systems": systems,
+    }  # fmt: skip
     write(tmp_path / "evaluation" / "film" / "evaluation.json", evaluation)
     return tmp_path
 

@@ -1,0 +1,133 @@
+"""Chapters of the report about one task: who wins, what transfer brought, and the best system class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.figures import Line
+
+#: Rows of a table of slices.
+SLICES = 20
+
+
+def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
+    """Who wins at how many labels, and what transfer brought."""
+    budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
+    title = evaluation["titles"][main]
+    chapter = Chapter(f"{task}: what the labels give")
+    important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
+    chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
+    chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
+    chapter.tables.append(
+        Table(
+            ["system", *(f"{_budget(budget)} {unit.split()[0]}" for budget in budgets)],
+            [
+                [
+                    system["system"],
+                    *(_interval(cell["scores"][main]) for cell in _by_budget(system, budgets)),
+                ]
+                for system in evaluation["systems"]
+            ],
+            f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, "
+            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows)",
+        )
+    )
+    curves = {
+        system["system"]: Line(
+            x=[cell["labels"] for cell in system["budgets"]],
+            y=[cell["scores"][main]["mean"] for cell in system["budgets"]],
+            low=[cell["scores"][main]["low"] for cell in system["budgets"]],
+            high=[cell["scores"][main]["high"] for cell in system["budgets"]],
+            dashed=system["family"] == "baseline",
+        )
+        for system in evaluation["systems"]
+    }
+    svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
+    chapter.figures.append(Drawing(svg, "Score against labels; bands are the intervals."))
+    training = {
+        system["system"]: Line(
+            x=[point["epoch"] for point in system["training_curve"]],
+            y=[point[main] for point in system["training_curve"]],
+        )
+        for system in evaluation["systems"]
+        if len(system["training_curve"]) > 1
+    }
+    if training:
+        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title} on dev")
+        caption = f"Learning at {_budget(budgets[-1])} {unit}; at 0 only the head has learned."
+        chapter.figures.append(Drawing(svg, caption))
+    rows = [
+        [
+            f"{family}-{start}",
+            axis,
+            name,
+            *(_interval(found[part]) for part in ("transferred", "scratch", "difference")),
+        ]
+        for family, starts in evaluation["benefits"].items()
+        for start, axes in starts.items()
+        for axis, benefits in axes.items()
+        for name, found in benefits.items()
+    ]
+    if rows:
+        columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
+        chapter.tables.append(Table(columns, rows, "The three benefits of transfer"))
+    others = [name for name in evaluation["scores"] if name != main]
+    if others:
+        rows = [
+            [system["system"], *(_interval(system["budgets"][-1]["scores"][name]) for name in others)]
+            for system in evaluation["systems"]
+        ]
+        columns = ["system", *(evaluation["titles"][name] for name in others)]
+        chapter.tables.append(Table(columns, rows, f"The other scores at {_budget(budgets[-1])} {unit}"))
+    return chapter
+
+
+def details(task: str, evaluation: dict[str, Any]) -> Chapter:
+    """Classes, slices, confusion and calibration of the best system at the largest budget."""
+    budget = evaluation["budgets"][-1]
+    name = evaluation["best"][str(budget)]
+    system = next(found for found in evaluation["systems"] if found["system"] == name)
+    cell = next(found for found in system["budgets"] if found["budget"] == budget)
+    chapter = Chapter(f"{task}: {name} at {_budget(budget)} {evaluation['unit']}, the best there")
+    if cell["confusion"]:
+        svg = figures.confusion(cell["confusion"], evaluation["labels"])
+        chapter.figures.append(Drawing(svg, "Confusion, all seeds together."))
+    calibrated = {
+        found["system"]: Line(
+            [point["confidence"] for point in found["budgets"][-1]["calibration"]],
+            [point["accuracy"] for point in found["budgets"][-1]["calibration"]],
+        )
+        for found in evaluation["systems"]
+        if found["budgets"][-1]["calibration"]
+    }
+    if calibrated:
+        chapter.figures.append(Drawing(figures.calibration(calibrated), "Calibration at the largest budget."))
+    classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
+    if classes:
+        columns = [column for column in classes[0][1] if column != "rows"]
+        rows = [[label, *(f"{found[key]:.3f}" for key in columns), f"{found['rows']:.0f}"] for label, found in classes]
+        titles = [{"f1": "F1"}.get(column, column.replace("_", " ")) for column in columns]
+        chapter.tables.append(Table(["class", *titles, "rows"], rows, "Classes, worst first"))
+    slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
+    if slices:
+        shown = evaluation["scores"][:2]
+        rows = [[part, f"{found['rows']:.0f}", *(f"{found[score]:.3f}" for score in shown)] for part, found in slices]
+        columns = ["slice", "rows", *(evaluation["titles"][score] for score in shown)]
+        chapter.tables.append(Table(columns, rows, f"The {len(slices)} largest of {len(cell['slices'])} slices"))
+    return chapter
+
+
+def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
+    cells = {cell["budget"]: cell for cell in system["budgets"]}
+    return [cells[budget] for budget in budgets]
+
+
+def _budget(budget: int) -> str:
+    return "all" if budget < 0 else str(budget)
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
