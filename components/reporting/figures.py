@@ -130,6 +130,11 @@ def ranges(
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
+            least = min([*known, reference])
+            ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
+            ticks = [tick for tick in ticks if least / 2 <= tick <= 2 * edge]
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
         axes.set_xlabel(x_label)
         return _svg(figure)
 
