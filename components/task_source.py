@@ -82,16 +82,16 @@ class TaskSource(Section):
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] = "test.jsonl"
 
-    # Columns. Of classification, and of choice (what the choices go on from or answer):
+    # Columns. Of classification, multilabel and choice (what the choices go on from, or answer):
     text: Column = "text"
-    #: Also of pair and choice; of multilabel a list, or a text with `label_separator` between the labels ...
+    #: Of these and of pair; of multilabel a list, or a text with `label_separator` between the labels ...
     label: Column = "label"
     label_separator: Annotated[str, Field(min_length=1)] = ","
+    #: ... or a column of 0 and 1 for each label.
+    labels: Annotated[list[Column], Field(min_length=2)] | None = None
     #: Of classification: a label that is none, on texts that belong to no class. They are not learned from; in test it
     #: is scored whether the model is less sure of them (`outside_auroc`).
     outside: str | None = None
-    #: ... or a column of 0 and 1 for each label.
-    labels: Annotated[list[Column], Field(min_length=2)] | None = None
     # Of pair and similarity:
     first: Column = "first"
     second: Column = "second"
