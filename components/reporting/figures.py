@@ -47,6 +47,16 @@ class Line:
     dashed: bool = False
 
 
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one colour; `names` are written beside them, `background` marks what only shows where the rest is."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    names: Sequence[str] = ()
+    background: bool = False
+
+
 def lines(
     series: Mapping[str, Line], *, x_label: str, y_label: str, logarithmic: bool = False, ticks: bool = False
 ) -> str:
@@ -91,13 +101,31 @@ def points(places: Mapping[str, tuple[float, float]], *, x_label: str, y_label: 
         return _svg(figure)
 
 
-def bars(values: Mapping[str, float], *, x_label: str) -> str:
-    """Horizontal bars with their value at the end, first entry on top."""
+def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
+    """Clouds of points, the first one behind the others; each its colour, grey the ones that are only background."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _canvas(height=4.2)
+        colours = itertools.cycle(COLOURS[:-1])
+        for name, cloud in groups.items():
+            colour = COLOURS[-1] if cloud.background else next(colours)
+            size = 8 if cloud.background else 20
+            axes.scatter(cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=name)
+            for x, y, text in zip(cloud.x, cloud.y, cloud.names, strict=False):
+                axes.annotate(text, (x, y), textcoords="offset points", xytext=(3, 2), fontsize=6.5, color=colour)
+        axes.margins(x=0.1)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3)
+        return _svg(figure)
+
+
+def bars(values: Mapping[str, float], *, x_label: str, form: str = "{:,.0f}") -> str:
+    """Horizontal bars with their value (written as `form` says) at the end, first entry on top."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.7 + 0.36 * len(values))
         names = list(values)[::-1]
         drawn = axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.6)
-        axes.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=9)
+        axes.bar_label(drawn, fmt=form, padding=3, fontsize=9)
         axes.margins(x=0.18)
         axes.grid(visible=False)
         axes.set_xticks([])

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from components.studies import benefits, label_efficiency, negative_transfer, worth
+from components.studies import (
+    benefits,
+    contextuality,
+    label_efficiency,
+    negative_transfer,
+    neighbours,
+    vocabulary,
+    worth,
+)
 from components.studies.base import Study
 
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         benefits.STUDY,
+        contextuality.STUDY,
         label_efficiency.STUDY,
         negative_transfer.STUDY,
+        neighbours.STUDY,
+        vocabulary.STUDY,
         worth.STUDY,
     )
 }

@@ -1,0 +1,220 @@
+"""Words near a word, in a table of word vectors or in the embedding layer of any other family, and a map of them.
+
+The map is the plane of the two largest principal components, or t-SNE (van der Maaten and Hinton 2008).
+
+Shape suffixes: V vocabulary, D width, N pieces drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import typer
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from torch import Tensor
+
+from components.errors import ConfigError, DataError, nearest
+from components.models.base import LanguageModel
+from components.models.encoder import Encoder
+from components.models.neighbours import nearest_words
+from components.models.static import StaticVectors
+from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.figures import Cloud
+from components.studies.base import Study
+from components.studies.findings import Findings
+from components.studies.outputs import Outputs
+from components.tokenization import Tokenizer
+from components.tokenization.special import FIRST_ORDINARY, UNK
+
+#: Words that the study chooses itself: this many, after the most frequent ones, which are near everything.
+CHOSEN = 6
+SKIPPED = 150
+#: Rows of the table that are read at a time where a family has to compute it.
+ROWS = 1024
+
+
+def run(
+    outputs: Outputs,
+    *,
+    encoder: Annotated[str, typer.Option(help="Such as word2vec or bert-adapted; one a family if not said.")] = "",
+    words: Annotated[str, typer.Option(help="Divided by commas; frequent ones if not said.")] = "",
+    count: Annotated[int, typer.Option(help="Neighbours of each word.", min=1)] = 8,
+    background: Annotated[int, typer.Option(help="Further frequent words on the map.", min=0)] = 150,
+    method: Annotated[Literal["pca", "tsne"], typer.Option(help="How the map is made.")] = "pca",
+) -> Findings:
+    """Neighbours of some words in one table or several, and a map of each.
+
+    Raises:
+        ConfigError: no such encoder, or one that reads characters.
+        ArtifactError: its stage has not run.
+        DataError: a word that the vocabulary does not hold as one piece.
+    """
+    asked = [word.strip() for word in words.split(",") if word.strip()]
+    chapter = Chapter("Neighbours of a word")
+    numbers: dict[str, Any] = {}
+    chosen = outputs.chosen(encoder)
+    if not encoder and len(chosen) > 1:
+        # Where several families were asked for at once, those that have no words are no mistake.
+        chosen = [found for found in chosen if outputs.params.pretrain[found[0]].tokenizer != "char"]
+    for block, start in chosen:
+        name = f"{block}-{start}"
+        loaded = outputs.encoder(block, start)
+        if loaded.tokenizer.kind == "char":
+            raise ConfigError(f"{name}: reads characters, so it has no table of words; choose another encoder")
+        table_VD = table(loaded.model)
+        written = readable(loaded.tokenizer)
+        found: dict[str, list[tuple[str, float]]] = {}
+        for word in asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED):
+            query_D, own = _vector(loaded, table_VD, word)
+            found[word] = nearest_words(table_VD, written, query_D, count=count, without=own)
+        numbers[name] = {word: [list(entry) for entry in near] for word, near in found.items()}
+        rows = [
+            [word, ", ".join(f"{near} {cosine:.2f}" for near, cosine in entries)] for word, entries in found.items()
+        ]
+        chapter.tables.append(Table(["word", "nearest, with their cosines"], rows, name))
+        others = frequent_words(loaded.tokenizer, count=background, skip=0)
+        svg = figures.scatter(_map(loaded, table_VD, written, found, others, method=method))
+        made = "two principal components" if method == "pca" else "t-SNE"
+        chapter.figures.append(Drawing(svg, f"{name}: the words and their neighbours ({made}), grey: frequent words."))
+    chapter.text.append(
+        "Of families other than word vectors the table is the embedding layer: what the model knows of a piece before "
+        "it has read what stands around it."
+    )
+    return Findings(chapter, numbers)
+
+
+@torch.inference_mode()
+def table(model: LanguageModel) -> Tensor:
+    """(V, D) float32: a vector for every piece. Families that make them up from characters are asked piece by piece."""
+    if isinstance(model, StaticVectors):
+        return model.vectors()
+    weight = model.piece_embedding()
+    if weight is not None:
+        return weight.detach().float().cpu()
+    framed = model.special_tokens([-1])
+    place = framed.index(-1)
+    found = []
+    for first in range(0, model.config.vocabulary, ROWS):
+        ids = torch.arange(first, min(first + ROWS, model.config.vocabulary))
+        tokens = torch.tensor([framed]).repeat(len(ids), 1)
+        tokens[:, place] = ids
+        hidden = model.hidden_states(tokens, torch.full((len(ids),), len(framed)))
+        found.append(hidden[0][:, place].float())
+    return torch.cat(found)
+
+
+def readable(tokenizer: Tokenizer) -> list[str]:
+    """The pieces as people write them; those that only continue a word keep their mark. All are different."""
+    names = list(tokenizer.pieces)
+    taken = set(names)
+    for id_ in range(FIRST_ORDINARY, tokenizer.vocab_size):
+        surface = tokenizer.surface(id_)
+        if not tokenizer.continues(id_) and surface not in taken:
+            taken.add(surface)
+            names[id_] = surface
+    return names
+
+
+def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
+    """The most frequent words of at least three letters that are one piece, without the first `skip` of them."""
+    counts = tokenizer.frequencies
+    order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
+    found: dict[str, None] = {}
+    for id_ in order.tolist():
+        if id_ < FIRST_ORDINARY or tokenizer.continues(id_):
+            continue
+        word = tokenizer.surface(id_)
+        if len(word) >= 3 and word.isalpha() and _piece(tokenizer, word) == id_:
+            found[word] = None
+            if len(found) == skip + count:
+                break
+    # A small vocabulary has no words to skip.
+    return list(found)[-count:] if count else []
+
+
+def _piece(tokenizer: Tokenizer, word: str) -> int | None:
+    """The piece that a whole word is, if it is one that the vocabulary holds."""
+    (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
+    return int(ids[0]) if len(ids) == 1 and ids[0] != UNK else None
+
+
+def _vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[str]]:
+    """A word's vector and the names under which it would be its own neighbour.
+
+    Raises:
+        DataError: it is not one piece of the vocabulary, and the family cannot make up a vector.
+    """
+    tokenizer, model = encoder.tokenizer, encoder.model
+    spelled = word.lower() if getattr(tokenizer, "lowercase", False) else word
+    own = [word, spelled]
+    if isinstance(model, StaticVectors):
+        return model.vector(spelled), own
+    id_ = _piece(tokenizer, word)
+    if id_ is None:
+        (ids,) = tokenizer.encode_batch([word])
+        parts = " + ".join(tokenizer.pieces[piece] for piece in ids)
+        close = nearest(spelled, tokenizer.pieces[FIRST_ORDINARY:])
+        raise DataError(
+            f"{word!r} is not one piece of this vocabulary, but {parts or 'nothing'}"
+            f"{close if close.startswith('; did') else ''}"
+        )
+    return table_VD[id_], [*own, tokenizer.pieces[id_]]
+
+
+def _map(
+    encoder: Encoder,
+    table_VD: Tensor,
+    written: list[str],
+    found: dict[str, list[tuple[str, float]]],
+    others: list[str],
+    *,
+    method: Literal["pca", "tsne"],
+) -> dict[str, Cloud]:
+    """The clouds of the map: each word with its neighbours, and the frequent words behind."""
+    place = {name: id_ for id_, name in enumerate(written)}
+    groups = {word: [word, *(near for near, _ in entries)] for word, entries in found.items()}
+    drawn = {name for names in groups.values() for name in names}
+    groups = {"frequent words": [word for word in others if word not in drawn and word in place], **groups}
+    rows = [
+        _vector(encoder, table_VD, name)[0] if name in found else table_VD[place[name]]
+        for names in groups.values()
+        for name in names
+    ]
+    vectors_ND = torch.nn.functional.normalize(torch.stack(rows), dim=1).numpy()
+    positions_N2 = planar(vectors_ND, method=method)
+    clouds = {}
+    first = 0
+    for group, names in groups.items():
+        part_N2 = positions_N2[first : first + len(names)]
+        first += len(names)
+        background = group not in found
+        if names:
+            clouds[group] = Cloud(
+                part_N2[:, 0].tolist(), part_N2[:, 1].tolist(), [] if background else names, background
+            )
+    return clouds
+
+
+def planar(vectors_ND: np.ndarray, *, method: Literal["pca", "tsne"] = "pca") -> np.ndarray:
+    """(N, 2): vectors laid into the plane, the same way every time; each axis' largest value is positive (PCA).
+
+    Raises:
+        DataError: fewer than three vectors.
+    """
+    if len(vectors_ND) < 3:
+        raise DataError(f"{len(vectors_ND)} words make no map; ask for more")
+    if method == "tsne":
+        perplexity = min(30.0, (len(vectors_ND) - 1) / 3)
+        found: np.ndarray = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(vectors_ND)
+        return found
+    positions: np.ndarray = PCA(2, svd_solver="full").fit_transform(vectors_ND)
+    largest = np.abs(positions).argmax(0)
+    turned: np.ndarray = positions * np.sign(positions[largest, [0, 1]])
+    return turned
+
+
+STUDY = Study("neighbours", "Which words stand near a word, and what does the map look like?", run)
