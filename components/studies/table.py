@@ -5,6 +5,7 @@ from __future__ import annotations
 from components.studies import (
     benefits,
     contextuality,
+    effective_context,
     label_efficiency,
     negative_transfer,
     neighbours,
@@ -18,6 +19,7 @@ STUDIES: dict[str, Study] = {
     for study in (
         benefits.STUDY,
         contextuality.STUDY,
+        effective_context.STUDY,
         label_efficiency.STUDY,
         negative_transfer.STUDY,
         neighbours.STUDY,
