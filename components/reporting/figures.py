@@ -58,9 +58,16 @@ class Cloud:
 
 
 def lines(
-    series: Mapping[str, Line], *, x_label: str, y_label: str, logarithmic: bool = False, ticks: bool = False
+    series: Mapping[str, Line],
+    *,
+    x_label: str,
+    y_label: str,
+    logarithmic: bool = False,
+    ticks: bool = False,
+    names: Mapping[float, str] | None = None,
 ) -> str:
-    """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets)."""
+    """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets), and
+    `names` writes words there instead of the values."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=3.4)
         for (name, line), colour in zip(series.items(), itertools.cycle(COLOURS), strict=False):
@@ -80,11 +87,14 @@ def lines(
             axes.set_xscale("log")
         if ticks:
             values = sorted({value for line in series.values() for value in line.x})
-            axes.set_xticks(values, [f"{value:g}" for value in values])
+            if names is None:
+                axes.set_xticks(values, [f"{value:g}" for value in values])
+            else:
+                axes.set_xticks(values, [names[value] for value in values], rotation=30, ha="right")
             axes.minorticks_off()
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18 if names is None else -0.42), ncols=2)
         return _svg(figure)
 
 

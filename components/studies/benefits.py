@@ -12,8 +12,9 @@ import typer
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.scoring import title
 from components.studies.base import Study
-from components.studies.curves import interval, label_curves, main_score, readable, training_curves
+from components.studies.curves import interval, label_curves, main_score, training_curves
 from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
@@ -40,7 +41,7 @@ def run(
                 f"{name}: nothing was both transferred and trained from scratch; run.starts must name scratch and "
                 "pretrained or adapted"
             )
-        score = readable(main_score(evaluation))
+        score = title(main_score(evaluation))
         numbers[name] = benefits
         rows = []
         for family, starts in benefits.items():

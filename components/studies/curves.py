@@ -16,11 +16,6 @@ def main_score(evaluation: Mapping[str, Any]) -> str:
     return str(next(iter(evaluation["systems"][0]["budgets"][0]["scores"])))
 
 
-def readable(score: str) -> str:
-    """`macro_f1` -> `macro F1`."""
-    return score.replace("_", " ").replace("f1", "F1")
-
-
 def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None = None) -> dict[str, Line]:
     """Score on test with its interval against labels a class, one curve a system that was trained end to end."""
     score = main_score(evaluation)

@@ -13,8 +13,9 @@ import typer
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.scoring import title
 from components.studies.base import Study
-from components.studies.curves import label_curves, main_score, readable
+from components.studies.curves import label_curves, main_score
 from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
@@ -37,7 +38,7 @@ def run(
             raise ArtifactError(
                 f"{name}: no transferred system was evaluated; run.starts must name pretrained or adapted"
             )
-        score = readable(main_score(evaluation))
+        score = title(main_score(evaluation))
         numbers[name] = efficiency
         rows = [
             [f"{family}-{start}", f"{entry['labels']:g}", f"{entry['score']:.3f}", rival, *_needs(found)]

@@ -7,9 +7,11 @@ from components.studies import (
     contextuality,
     effective_context,
     label_efficiency,
+    layers,
     negative_transfer,
     neighbours,
     vocabulary,
+    which_source,
     worth,
 )
 from components.studies.base import Study
@@ -21,9 +23,11 @@ STUDIES: dict[str, Study] = {
         contextuality.STUDY,
         effective_context.STUDY,
         label_efficiency.STUDY,
+        layers.STUDY,
         negative_transfer.STUDY,
         neighbours.STUDY,
         vocabulary.STUDY,
+        which_source.STUDY,
         worth.STUDY,
     )
 }

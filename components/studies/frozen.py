@@ -1,0 +1,110 @@
+"""What a frozen encoder makes of a task's rows, layer by layer: one vector a text, or one a word where words have tags.
+
+Shape suffixes: S sequences, U units, M vectors of N rows, D width, C labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.config import FinetuneSettings
+from components.errors import ConfigError
+from components.finetuning.examples import TaskFacts, read_facts, read_split, strata_of
+from components.finetuning.heads import lead_mean, masked_mean
+from components.finetuning.model import run_over
+from components.finetuning.tasks import find_task
+from components.finetuning.tasks.base import Answer, Split
+from components.finetuning.tasks.checks import ALL, draw
+from components.models.base import Batch
+from components.models.encoder import Encoder
+from components.studies.outputs import Outputs
+
+#: How a text's hidden states become one vector; all of these are sums, so that adding up layers can come afterwards.
+Pooling = Literal["mean", "lead", "summary"]
+#: Kinds of task whose rows, or words, have exactly one label each.
+LABELLED = ("classification", "pair", "tagging")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task as the studies of frozen encoders use it: the train split to draw from, and dev to score on."""
+
+    facts: TaskFacts
+    train: Split
+    dev: Split
+
+    @classmethod
+    def of(cls, outputs: Outputs, task: str) -> Labelled:
+        """Read a task; the test split stays shut.
+
+        Raises:
+            ArtifactError: the stage `examples` has not run.
+            ConfigError: its kind has no single label for each row or word.
+        """
+        directory = outputs.examples(task)
+        facts = read_facts(directory)
+        if facts.kind not in LABELLED:
+            raise ConfigError(
+                f"{task}: this study learns one label a text or word, and {facts.kind} has none; it takes "
+                f"{', '.join(LABELLED)}"
+            )
+        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
+
+    def budget(self, wanted: int, *, most: int) -> int:
+        """`wanted`, or where it is 0 the task's largest budget up to `most`; its smallest, if all are larger."""
+        found = [budget for budget in self.facts.budgets if budget != ALL and budget <= most]
+        return wanted or max(found, default=self.facts.budgets[0])
+
+    def rows(self, budget: int, *, seed: int) -> NDArray[np.int64]:
+        """The rows of train that a run with this budget and seed learns from."""
+        return draw(strata_of(self.train, self.facts.kind), budget, seed=seed)[0]
+
+
+def numbers_of(split: Split) -> NDArray[np.int64]:
+    """(M,) the labels of all vectors of a split, one row's after the other's."""
+    return np.concatenate([*split.targets, np.zeros(0)]).astype(np.int64)
+
+
+def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) -> list[Answer]:
+    """What a classifier of vectors says of the rows: the probabilities of a text, the tag numbers of a sentence."""
+    ends = np.cumsum([len(target) for target in split.targets])
+    if kind == "tagging":
+        return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
+    return list(probabilities_MC.astype(np.float32))
+
+
+def layer_vectors(
+    encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings, pooling: Pooling = "mean"
+) -> list[Tensor]:
+    """(M, D_l) float32 of the embedding and of each layer, lowest first, one row's vectors after the other's.
+
+    Texts are pooled (the mean over a row's sequences, where it has several), words read as `unit_states` does.
+    """
+    model = encoder.model
+    task = find_task(kind)
+    encoded = task.encode(split.fields, encoder.tokenizer, model, settings)
+    widths: list[int] = []
+
+    def of_batch(batch: Batch) -> list[Tensor]:
+        hidden = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
+        widths[:] = [layer.shape[-1] for layer in hidden]
+        if task.reads == "units":
+            words_SUD = torch.cat([model.unit_states(layer, batch["units"]).float() for layer in hidden], dim=-1)
+            return [words[:length] for words, length in zip(words_SUD, batch["unit_lengths"].tolist(), strict=True)]
+        pools = {"mean": masked_mean, "lead": lead_mean, "summary": model.summary}
+        pooled_SD = torch.cat([pools[pooling](layer, batch["lengths"]).float() for layer in hidden], dim=-1)
+        counts = torch.bincount(batch["rows"])
+        sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)
+        return list((sums / counts[:, None]).unsqueeze(1))
+
+    # Out of inference mode: what comes back may be learned from.
+    joined = torch.cat(run_over(of_batch, model, encoded)).clone()
+    if len(joined) != sum(len(target) for target in split.targets):
+        raise ConfigError(f"{kind}: an input is longer than finetune.<family>.max_length; raise it for this study")
+    return list(joined.split(widths, dim=1))

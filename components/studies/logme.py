@@ -1,0 +1,76 @@
+"""Logarithm of maximum evidence: how well features explain labels, without training anything.
+
+You, Liu, Wang and Long 2021 (LogME: Practical Assessment of Pre-trained Models for Transfer Learning), and the fixed
+point of You, Liu, Zhang, Wang, Jordan and Long 2022 (Ranking and Tuning Pre-trained Models, algorithm 3). A linear
+model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) gives y the evidence p(y | F, alpha, beta); it is
+maximised over alpha and beta. Unlike the fit of a regression it does not grow with the number of features alone.
+
+Shape suffixes: N rows, D features, C labels, R rank.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Steps of the fixed-point iteration at most, and the relative change of alpha / beta at which it ends.
+STEPS = 1000
+TOLERANCE = 1e-6
+#: Keeps the precisions finite where the features explain nothing, or everything.
+LEAST = 1e-10
+
+
+def logme(features_ND: Floats, targets_NC: Floats) -> float:
+    """The maximum log evidence in nats a row, the mean over columns of the targets.
+
+    Args:
+        features_ND: of N rows, as they are: the paper neither centres nor scales them.
+        targets_NC: one column a label, 1 at the rows that have it; or one column of values.
+
+    A column that holds a single value says nothing and is left out.
+    """
+    u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_ND, dtype=np.float64), full_matrices=False)
+    kept = sizes_R > sizes_R[0] * 1e-10
+    told = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
+    found = [evidence(u_NR[:, kept], np.square(sizes_R[kept]), column, features_ND.shape[1]) for column in told]
+    return float(np.mean(found))
+
+
+def evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int) -> float:
+    """log p(y | F, alpha, beta) / N at its maximum.
+
+    Args:
+        u_NR: left singular vectors of F.
+        squares_R: squares of its singular values, none of them 0.
+        targets_N: y.
+        features: D.
+    """
+    count = len(targets_N)
+    along_R = u_NR.T @ targets_N
+    # What no weights can explain.
+    outside = max(0.0, float(targets_N @ targets_N - along_R @ along_R))
+    alpha = beta = 1.0
+    for _ in range(STEPS):
+        ratio = alpha / beta
+        gamma = float((squares_R / (squares_R + ratio)).sum())
+        weights = max(LEAST, float((squares_R * np.square(along_R / (squares_R + ratio))).sum()))
+        error = max(LEAST, float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside)
+        alpha, beta = max(LEAST, gamma) / weights, max(LEAST, count - gamma) / error
+        if abs(alpha / beta - ratio) <= TOLERANCE * ratio:
+            break
+    ratio = alpha / beta
+    weights = float((squares_R * np.square(along_R / (squares_R + ratio))).sum())
+    error = float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside
+    determinant = float(np.log(alpha + beta * squares_R).sum()) + (features - len(squares_R)) * math.log(alpha)
+    total = (
+        count / 2 * math.log(beta / (2 * math.pi))
+        + features / 2 * math.log(alpha)
+        - beta / 2 * error
+        - alpha / 2 * weights
+        - determinant / 2
+    )
+    return total / count

@@ -1,0 +1,324 @@
+"""Which pretrained encoder to start from, before any of them is fine-tuned; and how right that ranking was.
+
+Three things are asked of each candidate and a labelled sample of the task's train split:
+
+    LogME        how well the features that its head would begin with explain the labels (components.studies.logme)
+    vocabulary   unknown rate and pieces a word on the task's texts
+    distance     cross-entropy of the task's texts, nats a word, under the candidate's own objective; where the
+                 candidates' objectives differ, how much more than on its own held-out text, since a masked and a
+                 causal model's cross-entropies cannot be compared
+
+Each gives a rank, the combined one is by their mean. Where the run fine-tuned the candidates, the ranks are compared
+with the dev scores: Spearman's and Kendall's rank correlation with exact p values (all orders of few candidates).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from scipy import stats
+
+from components.errors import ArtifactError, ConfigError
+from components.finetuning.features import extract
+from components.finetuning.model import TaskModel
+from components.finetuning.tasks import find_task
+from components.models import family as family_named
+from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.scoring import title
+from components.studies.base import Study
+from components.studies.findings import Findings
+from components.studies.frozen import Labelled, numbers_of
+from components.studies.logme import logme
+from components.studies.outputs import Outputs
+from components.studies.text_distance import perplexity
+from components.tokenization.report import count_words, report_on_words
+
+#: Labels a class at most, unless more are asked for.
+MOST = 50
+#: Vectors of the sample that LogME looks at, and texts that perplexity is measured on, at most.
+VECTORS, TEXTS = 4000, 3000
+#: Up to so many candidates every order is looked at for the p value; beyond, a distribution stands in.
+EXACT = 8
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is known of an encoder before fine-tuning, and its dev score after it.
+
+    Attributes:
+        logme: nats a row; more is better.
+        unknown_rate, pieces_per_word: on the task's texts.
+        cross_entropy: nats a word on the task's texts; None where the family has no likelihood.
+        own_cross_entropy: the same on its own held-out text, as training left it.
+        objective: causal, masked ...
+        score: dev score of fine-tuning, mean over seeds; None where the run has none.
+    """
+
+    name: str
+    objective: str
+    logme: float
+    unknown_rate: float
+    pieces_per_word: float
+    cross_entropy: float | None
+    own_cross_entropy: float | None
+    score: float | None
+
+
+def run(
+    outputs: Outputs,
+    *,
+    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
+    encoders: Annotated[
+        str, typer.Option(help="Candidates divided by commas, such as bert-adapted; all trained ones if not said.")
+    ] = "",
+    budget: Annotated[
+        int, typer.Option(help="Labels a class of the sample; if 0 the largest budget up to 50.", min=0)
+    ] = 0,
+) -> Findings:
+    """Rank the candidates by what can be known beforehand.
+
+    Raises:
+        ConfigError: fewer than two candidates, no such encoder or task, a kind of task without labels.
+        ArtifactError: a stage that it needs has not run.
+    """
+    name = outputs.task(task)
+    data = Labelled.of(outputs, name)
+    labels = data.budget(budget, most=MOST)
+    sample = data.train.take(data.rows(labels, seed=data.facts.seeds[0]))
+    chosen = _chosen(outputs, encoders)
+    evaluation = _evaluation(outputs, name)
+    texts = [" ".join(parts) for parts in data.train.fields[:: max(1, len(data.train) // TEXTS)]]
+    candidates = []
+    for block, start in chosen:
+        loaded = outputs.encoder(block, start)
+        settings = outputs.params.finetune[block]
+        kind = find_task(data.facts.kind)
+        model = TaskModel(loaded.model, task=kind, settings=settings, labels=data.facts.labels)
+        encoded = kind.encode(sample.fields, loaded.tokenizer, loaded.model, settings)
+        vectors = extract(model, encoded).vectors.double().numpy()
+        targets = np.eye(len(data.facts.labels))[numbers_of(sample)]
+        if len(vectors) != len(targets):
+            raise ConfigError(f"{name}: inputs are longer than finetune.{block}.max_length; raise it for this study")
+        fit = report_on_words(loaded.tokenizer, count_words(map(loaded.tokenizer.segmentation.spaced, texts)))
+        on_task = perplexity(loaded, texts)
+        candidates.append(
+            Candidate(
+                name=f"{block}-{start}",
+                objective=family_named(loaded.family).objective,
+                logme=logme(vectors[:VECTORS], targets[:VECTORS]),
+                unknown_rate=fit["unknown_rate"],
+                pieces_per_word=fit["pieces_per_word"],
+                cross_entropy=_nats(on_task.perplexity_per_word if on_task else None),
+                own_cross_entropy=_nats(_own(outputs, block, start)),
+                score=_dev_score(evaluation, f"{block}-{start}", labels),
+            )
+        )
+    ranked = ranks(candidates)
+    evidence = correlations(candidates, ranked)
+    chapter = _chapter(name, candidates, ranked, evidence, labels, evaluation)
+    numbers = {
+        "task": name,
+        "labels": labels,
+        "candidates": [
+            asdict(candidate) | {"ranks": {criterion: float(values[row]) for criterion, values in ranked.items()}}
+            for row, candidate in enumerate(candidates)
+        ],
+        "evidence": evidence,
+    }
+    return Findings(chapter, numbers)
+
+
+def ranks(candidates: Sequence[Candidate]) -> dict[str, Floats]:
+    """Criterion -> (K,) ranks, 1 for the best, ties shared; `combined` ranks their mean. `distance` is left out where a
+    candidate has no cross-entropy."""
+    unknown = stats.rankdata([candidate.unknown_rate for candidate in candidates])
+    pieces = stats.rankdata([candidate.pieces_per_word for candidate in candidates])
+    found: dict[str, Floats] = {
+        "LogME": stats.rankdata([-candidate.logme for candidate in candidates]),
+        "vocabulary": stats.rankdata(unknown + pieces),
+    }
+    distances = [distance(candidate, candidates) for candidate in candidates]
+    if all(value is not None for value in distances):
+        found["distance"] = stats.rankdata(distances)
+    found["combined"] = stats.rankdata(np.sum(list(found.values()), axis=0))
+    return found
+
+
+def distance(candidate: Candidate, candidates: Sequence[Candidate]) -> float | None:
+    """Nats a word on the task's texts; beyond those on its own text, where the objectives differ."""
+    if len({other.objective for other in candidates}) == 1 or candidate.cross_entropy is None:
+        return candidate.cross_entropy
+    if candidate.own_cross_entropy is None:
+        return None
+    return candidate.cross_entropy - candidate.own_cross_entropy
+
+
+def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
+    """Criterion -> rank correlations with the dev scores, positive where the better rank scored better, and p values;
+    {} with fewer than three scored candidates."""
+    rows = [row for row, candidate in enumerate(candidates) if candidate.score is not None]
+    scores = np.asarray([candidates[row].score for row in rows], dtype=np.float64)
+    if len(rows) < 3 or not np.ptp(scores):
+        return {}
+    found = {}
+    for criterion, values in ranked.items():
+        goodness = -values[rows]
+        if not np.ptp(goodness):
+            continue
+        rho, rho_p = spearman(goodness, scores)
+        tau, tau_p = stats.kendalltau(goodness, scores)
+        found[criterion] = {
+            "spearman": rho,
+            "spearman_p": rho_p,
+            "kendall": float(tau),
+            "kendall_p": float(tau_p),
+            "candidates": float(len(rows)),
+        }
+    return found
+
+
+def spearman(x: Floats, y: Floats) -> tuple[float, float]:
+    """Rank correlation and its two-sided p value: the share of all orders at least as far from 0, of up to `EXACT`
+    values; from the t distribution beyond."""
+    rho, p = (float(value) for value in stats.spearmanr(x, y))
+    if len(x) > EXACT:
+        return rho, p
+    rank_x, rank_y = stats.rankdata(x), stats.rankdata(y)
+    centred_x, centred_y = rank_x - rank_x.mean(), rank_y - rank_y.mean()
+    orders = np.asarray(list(itertools.permutations(range(len(x)))))
+    products = np.abs(centred_y[orders] @ centred_x)
+    return rho, float(np.mean(products >= abs(centred_y @ centred_x) - 1e-9))
+
+
+def _chosen(outputs: Outputs, encoders: str) -> list[tuple[str, str]]:
+    """The candidates named, or every trained encoder of run.families that the run uses.
+
+    Raises:
+        ConfigError: fewer than two.
+    """
+    if encoders:
+        found = list(dict.fromkeys(outputs.split_name(name.strip()) for name in encoders.split(",") if name.strip()))
+    else:
+        trained = [start for start in outputs.params.run.starts if start != "scratch"]
+        found = [(block, start) for block in outputs.params.run.families for start in trained]
+    if len(found) < 2:
+        raise ConfigError("--encoders: two or more candidates are needed to choose from")
+    return found
+
+
+def _evaluation(outputs: Outputs, task: str) -> dict[str, Any] | None:
+    """What the run knows of fine-tuning, if it has got so far."""
+    try:
+        return outputs.evaluation(task)
+    except ArtifactError:
+        return None
+
+
+def _dev_score(evaluation: Mapping[str, Any] | None, system: str, budget: int) -> float | None:
+    for found in evaluation["systems"] if evaluation else ():
+        for cell in found["budgets"]:
+            if found["system"] == system and cell["budget"] == budget:
+                return next(float(value) for name, value in cell["training"].items() if name.startswith("dev_"))
+    return None
+
+
+def _own(outputs: Outputs, block: str, start: str) -> float | None:
+    """Perplexity a word on the held-out text of what it was trained on last."""
+    path = outputs.encoder_directory(block, start) / "metrics.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8")).get("perplexity_per_word")
+    return None if found is None else float(found)
+
+
+def _nats(perplexity_per_word: float | None) -> float | None:
+    return None if perplexity_per_word is None else math.log(perplexity_per_word)
+
+
+def _chapter(
+    task: str,
+    candidates: Sequence[Candidate],
+    ranked: Mapping[str, Floats],
+    evidence: Mapping[str, Mapping[str, float]],
+    labels: int,
+    evaluation: Mapping[str, Any] | None,
+) -> Chapter:
+    order = np.argsort(ranked["combined"], kind="stable")
+    score = title(str(next(iter(evaluation["systems"][0]["budgets"][0]["scores"])))) if evaluation else "score"
+    columns = ["encoder", "LogME", "unknown", "pieces a word", "nats a word", "beyond its own text"]
+    columns += [f"rank: {criterion}" for criterion in ranked] + [f"fine-tuned: {score} on dev"]
+    rows = []
+    for row in order:
+        candidate = candidates[row]
+        beyond = None
+        if candidate.cross_entropy is not None and candidate.own_cross_entropy is not None:
+            beyond = candidate.cross_entropy - candidate.own_cross_entropy
+        rows.append(
+            [
+                candidate.name,
+                f"{candidate.logme:.4f}",
+                f"{candidate.unknown_rate:.2%}",
+                f"{candidate.pieces_per_word:.2f}",
+                _number(candidate.cross_entropy, ".3f"),
+                _number(beyond, "+.3f"),
+                *(f"{values[row]:g}" for values in ranked.values()),
+                _number(candidate.score, ".3f"),
+            ]
+        )
+    chapter = Chapter(f"{task}: which encoder to start from")
+    best = candidates[order[0]]
+    chapter.lead.append(f"{task}: before any fine-tuning, {best.name} looks best.")
+    scored = [candidate for candidate in candidates if candidate.score is not None]
+    if evidence:
+        winner = max(scored, key=lambda candidate: candidate.score or 0.0)
+        combined = evidence.get("combined", {})
+        said = "the same" if winner.name == best.name else winner.name
+        measured = f" (rho {combined['spearman']:+.2f}, p {combined['spearman_p']:.3f})" if combined else ""
+        chapter.lead.append(f"{task}: fine-tuning found {said} best on dev, of {len(scored)} candidates{measured}.")
+    else:
+        chapter.lead.append(f"{task}: fewer than three candidates were fine-tuned, so the ranking stands unproven.")
+    chapter.text.append(
+        f"A labelled sample of train ({'all' if labels < 0 else labels} labels a class) and the task's texts; dev only "
+        "for the scores of fine-tuning, which the ranking does not see. 'Beyond its own text' is the cross-entropy of "
+        "the task's texts less that of the held-out text that the encoder was trained on last."
+        + ("" if "distance" in ranked else " A candidate without a likelihood: the distance is left out.")
+    )
+    chapter.tables.append(Table(columns, rows))
+    if evidence:
+        columns = ["criterion", "Spearman's rho", "p", "Kendall's tau", "p "]
+        rows = [
+            [criterion, *(f"{found[key]:+.2f}" if "_p" not in key else f"{found[key]:.3f}" for key in list(found)[:4])]
+            for criterion, found in evidence.items()
+        ]
+        chapter.tables.append(
+            Table(columns, rows, f"{task}: rank correlation with fine-tuning, {len(scored)} candidates")
+        )
+        places = {candidate.name: (candidate.logme, float(candidate.score or 0.0)) for candidate in scored}
+        svg = figures.points(places, x_label="LogME (nats a row)", y_label=f"fine-tuned: {score} on dev")
+        chapter.figures.append(Drawing(svg, f"{task}: what was known before against what came out."))
+    else:
+        svg = figures.bars(
+            {candidates[row].name: float(ranked["combined"][row]) for row in order},
+            x_label="combined rank",
+            form="{:g}",
+        )
+        chapter.figures.append(Drawing(svg, f"{task}: combined rank, 1 is best."))
+    return chapter
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+STUDY = Study("which-source", "Which pretrained encoder suits the task best, before fine-tuning?", run)
