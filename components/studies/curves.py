@@ -12,8 +12,8 @@ BASELINE = "baseline"
 
 
 def main_score(evaluation: Mapping[str, Any]) -> str:
-    """The score that systems are compared by: the first of those that every cell holds."""
-    return str(next(iter(evaluation["systems"][0]["budgets"][0]["scores"])))
+    """The score that systems are compared by."""
+    return str(evaluation["main"])
 
 
 def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None = None) -> dict[str, Line]:

@@ -2,11 +2,12 @@
 
 Three things are asked of each candidate and a labelled sample of the task's train split:
 
-    LogME        how well the features that its head would begin with explain the labels (components.studies.logme)
+    LogME        how well its hidden states, the mean of each layer, explain the labels (components.studies.logme); all
+                 candidates are read alike, whatever the settings of their heads
     vocabulary   unknown rate and pieces a word on the task's texts
-    distance     cross-entropy of the task's texts, nats a word, under the candidate's own objective; where the
-                 candidates' objectives differ, how much more than on its own held-out text, since a masked and a
-                 causal model's cross-entropies cannot be compared
+    distance     cross-entropy of the task's texts, nats a word, under the candidate's own objective. A masked and a
+                 causal model's cannot be compared; so a candidate's place among those of its objective counts, as a
+                 share of them
 
 Each gives a rank, the combined one is by their mean. Where the run fine-tuned the candidates, the ranks are compared
 with the dev scores: Spearman's and Kendall's rank correlation with exact p values (all orders of few candidates).
@@ -15,28 +16,26 @@ with the dev scores: Spearman's and Kendall's rank correlation with exact p valu
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from numpy.typing import NDArray
 from scipy import stats
 
 from components.errors import ArtifactError, ConfigError
-from components.finetuning.features import extract
-from components.finetuning.model import TaskModel
-from components.finetuning.tasks import find_task
 from components.models import family as family_named
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.scoring import title
 from components.studies.base import Study
+from components.studies.curves import main_score
 from components.studies.findings import Findings
-from components.studies.frozen import Labelled, numbers_of
+from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
 from components.studies.outputs import Outputs
 from components.studies.text_distance import perplexity
@@ -60,7 +59,6 @@ class Candidate:
         logme: nats a row; more is better.
         unknown_rate, pieces_per_word: on the task's texts.
         cross_entropy: nats a word on the task's texts; None where the family has no likelihood.
-        own_cross_entropy: the same on its own held-out text, as training left it.
         objective: causal, masked ...
         score: dev score of fine-tuning, mean over seeds; None where the run has none.
     """
@@ -71,7 +69,6 @@ class Candidate:
     unknown_rate: float
     pieces_per_word: float
     cross_entropy: float | None
-    own_cross_entropy: float | None
     score: float | None
 
 
@@ -103,24 +100,20 @@ def run(
     for block, start in chosen:
         loaded = outputs.encoder(block, start)
         settings = outputs.params.finetune[block]
-        kind = find_task(data.facts.kind)
-        model = TaskModel(loaded.model, task=kind, settings=settings, labels=data.facts.labels)
-        encoded = kind.encode(sample.fields, loaded.tokenizer, loaded.model, settings)
-        vectors = extract(model, encoded).vectors.double().numpy()
+        vectors = torch.cat(layer_vectors(loaded, sample, kind=data.facts.kind, settings=settings), dim=1)
         targets = np.eye(len(data.facts.labels))[numbers_of(sample)]
-        if len(vectors) != len(targets):
-            raise ConfigError(f"{name}: inputs are longer than finetune.{block}.max_length; raise it for this study")
         fit = report_on_words(loaded.tokenizer, count_words(map(loaded.tokenizer.segmentation.spaced, texts)))
         on_task = perplexity(loaded, texts)
         candidates.append(
             Candidate(
                 name=f"{block}-{start}",
                 objective=family_named(loaded.family).objective,
-                logme=logme(vectors[:VECTORS], targets[:VECTORS]),
+                logme=logme(vectors[:VECTORS].double().numpy(), targets[:VECTORS]),
                 unknown_rate=fit["unknown_rate"],
                 pieces_per_word=fit["pieces_per_word"],
-                cross_entropy=_nats(on_task.perplexity_per_word if on_task else None),
-                own_cross_entropy=_nats(_own(outputs, block, start)),
+                cross_entropy=math.log(on_task.perplexity_per_word)
+                if on_task and on_task.perplexity_per_word
+                else None,
                 score=_dev_score(evaluation, f"{block}-{start}", labels),
             )
         )
@@ -148,20 +141,24 @@ def ranks(candidates: Sequence[Candidate]) -> dict[str, Floats]:
         "LogME": stats.rankdata([-candidate.logme for candidate in candidates]),
         "vocabulary": stats.rankdata(unknown + pieces),
     }
-    distances = [distance(candidate, candidates) for candidate in candidates]
-    if all(value is not None for value in distances):
+    if (distances := places(candidates)) is not None:
         found["distance"] = stats.rankdata(distances)
     found["combined"] = stats.rankdata(np.sum(list(found.values()), axis=0))
     return found
 
 
-def distance(candidate: Candidate, candidates: Sequence[Candidate]) -> float | None:
-    """Nats a word on the task's texts; beyond those on its own text, where the objectives differ."""
-    if len({other.objective for other in candidates}) == 1 or candidate.cross_entropy is None:
-        return candidate.cross_entropy
-    if candidate.own_cross_entropy is None:
-        return None
-    return candidate.cross_entropy - candidate.own_cross_entropy
+def places(candidates: Sequence[Candidate]) -> list[float] | None:
+    """Each candidate's place by cross-entropy among those of its objective, as a share between 0 (near) and 1; None if
+    one of them has no cross-entropy."""
+    found = [0.0] * len(candidates)
+    for objective in {candidate.objective for candidate in candidates}:
+        rows = [row for row, candidate in enumerate(candidates) if candidate.objective == objective]
+        values = [candidates[row].cross_entropy for row in rows]
+        if any(value is None for value in values):
+            return None
+        for row, rank in zip(rows, stats.rankdata(values), strict=True):
+            found[row] = float(rank - 0.5) / len(rows)
+    return found
 
 
 def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
@@ -226,24 +223,13 @@ def _evaluation(outputs: Outputs, task: str) -> dict[str, Any] | None:
 
 
 def _dev_score(evaluation: Mapping[str, Any] | None, system: str, budget: int) -> float | None:
-    for found in evaluation["systems"] if evaluation else ():
+    if evaluation is None:
+        return None
+    for found in evaluation["systems"]:
         for cell in found["budgets"]:
             if found["system"] == system and cell["budget"] == budget:
-                return next(float(value) for name, value in cell["training"].items() if name.startswith("dev_"))
+                return float(cell["training"][f"dev_{main_score(evaluation)}"])
     return None
-
-
-def _own(outputs: Outputs, block: str, start: str) -> float | None:
-    """Perplexity a word on the held-out text of what it was trained on last."""
-    path = outputs.encoder_directory(block, start) / "metrics.json"
-    if not path.is_file():
-        return None
-    found = json.loads(path.read_text(encoding="utf-8")).get("perplexity_per_word")
-    return None if found is None else float(found)
-
-
-def _nats(perplexity_per_word: float | None) -> float | None:
-    return None if perplexity_per_word is None else math.log(perplexity_per_word)
 
 
 def _chapter(
@@ -255,15 +241,12 @@ def _chapter(
     evaluation: Mapping[str, Any] | None,
 ) -> Chapter:
     order = np.argsort(ranked["combined"], kind="stable")
-    score = title(str(next(iter(evaluation["systems"][0]["budgets"][0]["scores"])))) if evaluation else "score"
-    columns = ["encoder", "LogME", "unknown", "pieces a word", "nats a word", "beyond its own text"]
+    score = title(main_score(evaluation)) if evaluation else "score"
+    columns = ["encoder", "LogME", "unknown", "pieces a word", "nats a word"]
     columns += [f"rank: {criterion}" for criterion in ranked] + [f"fine-tuned: {score} on dev"]
     rows = []
     for row in order:
         candidate = candidates[row]
-        beyond = None
-        if candidate.cross_entropy is not None and candidate.own_cross_entropy is not None:
-            beyond = candidate.cross_entropy - candidate.own_cross_entropy
         rows.append(
             [
                 candidate.name,
@@ -271,7 +254,6 @@ def _chapter(
                 f"{candidate.unknown_rate:.2%}",
                 f"{candidate.pieces_per_word:.2f}",
                 _number(candidate.cross_entropy, ".3f"),
-                _number(beyond, "+.3f"),
                 *(f"{values[row]:g}" for values in ranked.values()),
                 _number(candidate.score, ".3f"),
             ]
@@ -290,8 +272,8 @@ def _chapter(
         chapter.lead.append(f"{task}: fewer than three candidates were fine-tuned, so the ranking stands unproven.")
     chapter.text.append(
         f"A labelled sample of train ({'all' if labels < 0 else labels} labels a class) and the task's texts; dev only "
-        "for the scores of fine-tuning, which the ranking does not see. 'Beyond its own text' is the cross-entropy of "
-        "the task's texts less that of the held-out text that the encoder was trained on last."
+        "for the scores of fine-tuning, which the ranking does not see. Nats a word: the cross-entropy of the task's "
+        "texts; a masked model, which sees both sides, is compared with masked ones only."
         + ("" if "distance" in ranked else " A candidate without a likelihood: the distance is left out.")
     )
     chapter.tables.append(Table(columns, rows))
@@ -304,8 +286,8 @@ def _chapter(
         chapter.tables.append(
             Table(columns, rows, f"{task}: rank correlation with fine-tuning, {len(scored)} candidates")
         )
-        places = {candidate.name: (candidate.logme, float(candidate.score or 0.0)) for candidate in scored}
-        svg = figures.points(places, x_label="LogME (nats a row)", y_label=f"fine-tuned: {score} on dev")
+        found_at = {candidate.name: (candidate.logme, float(candidate.score or 0.0)) for candidate in scored}
+        svg = figures.points(found_at, x_label="LogME (nats a row)", y_label=f"fine-tuned: {score} on dev")
         chapter.figures.append(Drawing(svg, f"{task}: what was known before against what came out."))
     else:
         svg = figures.bars(

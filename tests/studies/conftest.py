@@ -1,28 +1,63 @@
-"""A run's settings with a folder of outputs that tests fill."""
+"""A run's settings with a folder of outputs that tests fill: a corpus, tokens, a task, tiny encoders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 from components.artifacts import writing
+from components.config import TaskSource
+from components.finetuning.examples import ExamplesJob, examples
+from components.ingestion import corpus
+from components.models.encoder import build_model, save_encoder
 from components.params import load_params
 from components.studies.outputs import Outputs
+from components.tokenization import load_tokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.store import KIND, LAYOUT, write_shard
+from components.tokenization.tokenize import encode_corpus
+from components.tokenization.word import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
+#: Blocks of `pretrain`, each of the family of its name.
+SIZES: dict[str, dict[str, Any]] = {
+    "ulmfit": {"embedding": 8, "hidden": 8, "layers": 2},
+    "bert": {"width": 16, "layers": 3, "heads": 2, "positions": 32},
+    "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 8},
+    "transformer-xl": {"width": 16, "layers": 2, "heads": 2, "memory": 8},
+    "word2vec": {"width": 8},
+}
+#: What decides the class of a row, and what stands around it.
+WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"]}
+FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very", "bank", "river", "money"]
 WriteEvaluation = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
 def params_file(tmp_path: Path) -> Path:
-    """The shipped settings, with outputs below `tmp_path/out`."""
+    """The shipped settings with a block for each of `SIZES`, outputs below `tmp_path/out`."""
     settings = yaml.safe_load((ROOT / "params.yaml").read_text())
     settings["run"]["out"] = str(tmp_path / "out")
+    settings["tokenizer"]["kinds"] = ["word"]
+    for section in ("pretrain", "adapt", "finetune"):
+        shipped = settings[section]["ulmfit"]
+        settings[section] = {name: dict(shipped) for name in SIZES}
+    for name, sizes in SIZES.items():
+        settings["pretrain"][name] |= {"tokenizer": "word", "model": sizes}
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(settings))
     return path
@@ -31,6 +66,85 @@ def params_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def outputs(params_file: Path) -> Outputs:
     return Outputs(load_params(params_file))
+
+
+@pytest.fixture
+def tokenizer_directory(tmp_path: Path) -> Path:
+    words = [*FILLER, *(word for group in WORDS.values() for word in group)]
+    tokenizer = WordTokenizer(
+        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+    )
+    tokenizer.save(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+@pytest.fixture
+def add_encoder(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., torch.nn.Module]:
+    """`add_encoder("bert", "adapted")`: random weights of a seed, stored as an output of the run."""
+
+    def add(name: str, start: str = "adapted", *, seed: int = 0) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        vocabulary = load_tokenizer(tokenizer_directory).vocab_size
+        model = build_model(name, vocabulary=vocabulary, settings=SIZES[name])
+        with writing(outputs.out / "encoder" / name / start, kind="encoder") as draft:
+            save_encoder(draft.path, family=name, model=model, tokenizer=tokenizer_directory)
+            draft.facts["trained"] = True
+        return model
+
+    return add
+
+
+@pytest.fixture
+def add_corpus(outputs: Outputs) -> Callable[..., None]:
+    """`add_corpus("domain", ["A text.", ...])`: documents as the stage `ingest` leaves them."""
+
+    def add(name: str, texts: Sequence[str]) -> None:
+        with writing(outputs.out / "corpus" / name, kind=corpus.KIND) as draft:
+            columns = [list(map(str, range(len(texts)))), list(texts), ["file"] * len(texts)]
+            pq.write_table(pa.table(columns, schema=corpus.SCHEMA), draft.path / "train-0.parquet")
+            draft.facts["shards"] = {"train": ["train-0.parquet"], "heldout": []}
+
+    return add
+
+
+@pytest.fixture
+def add_tokens(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., None]:
+    """`add_tokens("domain-word", ["A text.", ...])`: held-out tokens as the stage `tokenize` leaves them."""
+
+    def add(name: str, texts: Sequence[str]) -> None:
+        tokenizer = load_tokenizer(tokenizer_directory)
+        with writing(outputs.out / "tokens" / name, kind=KIND) as draft:
+            documents = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
+            write_shard(draft.path / "0.arrow", documents, vocab_size=tokenizer.vocab_size)
+            draft.facts |= {
+                "layout": LAYOUT,
+                "tokenizer": tokenizer.fingerprint(),
+                "vocabulary": tokenizer.vocab_size,
+                "shards": {"train": [], "heldout": ["0.arrow"]},
+            }
+
+    return add
+
+
+@pytest.fixture
+def add_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
+    """`add_task("aws-type")`: two classes that a word decides, written by the stage `examples`."""
+
+    def add(name: str = "aws-type", **settings: Any) -> Path:
+        for number, split in enumerate(("train", "dev", "test")):
+            rows = [
+                {
+                    "text": f"the {FILLER[n % 10]} {words[n % 3]} is {FILLER[(n + 3 + number) % 13]} {FILLER[n // 10]}",
+                    "label": label,
+                }
+                for n in range(30)
+                for label, words in WORDS.items()
+            ]
+            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        source = TaskSource(path=str(tmp_path), budgets=[2, 5], seeds=[0, 1, 2], overlap="report", **settings)
+        return examples(ExamplesJob(task=name, source=source, output=outputs.out / "examples" / name))
+
+    return add
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def evaluation() -> dict[str, Any]:
         "tfidf-words": {"labels": None, "ratio": None, "at_least_ratio": 4.0},
     }
     return {
+        "main": "macro_f1",
         "systems": [
             system("tfidf-words", "baseline", "none", (0.45, 0.58)),
             system("ulmfit-scratch", "ulmfit", "scratch", (0.3, 0.5)),

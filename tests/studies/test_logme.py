@@ -1,0 +1,57 @@
+"""LogME against the evidence written another way, maximised by another method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from components.studies.logme import logme
+
+
+def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
+    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N: the weights integrated out beforehand."""
+
+    def negative(logarithms: np.ndarray) -> float:
+        alpha, beta = np.exp(logarithms)
+        covariance = np.eye(len(targets)) / beta + features @ features.T / alpha
+        return -float(multivariate_normal(cov=covariance).logpdf(targets)) / len(targets)
+
+    starts = [np.array([a, b]) for a in (-2.0, 2.0) for b in (-2.0, 2.0)]
+    return -min(
+        minimize(negative, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).fun for start in starts
+    )
+
+
+@pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
+def test_it_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, features))
+    y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
+    expected = np.mean([best_evidence(x, column) for column in y.T])
+    assert logme(x, y) == pytest.approx(expected, abs=1e-5)
+
+
+def test_features_of_less_than_full_rank() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(25, 3)) @ rng.normal(size=(3, 8))
+    y = (x[:, :1] + rng.normal(size=(25, 1)) > 0).astype(float)
+    assert logme(x, y) == pytest.approx(best_evidence(x, y[:, 0]), abs=1e-5)
+
+
+def test_features_that_know_the_labels_come_first() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 3, size=60)
+    targets = np.eye(3)[labels]
+    knowing = np.eye(3)[labels] @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(60, 6))
+    guessing = rng.normal(size=(60, 6))
+    assert logme(knowing, targets) > logme(guessing, targets) + 0.2
+    # More features that know nothing are no gain, as they would be to a regression's fit.
+    assert logme(np.hstack([knowing, rng.normal(size=(60, 30))]), targets) < logme(knowing, targets)
+
+
+def test_a_label_that_all_rows_have_says_nothing() -> None:
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(20, 4)), rng.integers(0, 2, size=(20, 1)).astype(float)
+    assert logme(x, np.hstack([y, np.ones((20, 1))])) == pytest.approx(logme(x, y))

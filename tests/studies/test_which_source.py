@@ -1,0 +1,116 @@
+"""Ranks, their correlation with what came out, and the study on tiny encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from components.errors import ArtifactError, ConfigError
+from components.studies import which_source
+from components.studies.outputs import Outputs
+from components.studies.which_source import Candidate, correlations, ranks, spearman
+
+
+def candidate(name: str, objective: str, logme: float, pieces: float, entropy: float | None, score: float) -> Candidate:
+    return Candidate(name, objective, logme, 0.0, pieces, entropy, score)
+
+
+def test_ranks_by_hand() -> None:
+    found = ranks(
+        [
+            candidate("a", "causal", -0.1, 1.2, 5.0, 0.9),
+            candidate("b", "causal", -0.3, 1.5, 6.0, 0.5),
+            candidate("c", "masked", -0.2, 1.2, 2.0, 0.7),
+            candidate("d", "masked", -0.4, 2.0, 3.0, 0.4),
+        ]
+    )
+    assert found["LogME"].tolist() == [1, 3, 2, 4]
+    assert found["vocabulary"].tolist() == [1.5, 3, 1.5, 4]
+    # First and second of two each: a masked model is not nearer because it sees both sides.
+    assert found["distance"].tolist() == [1.5, 3.5, 1.5, 3.5]
+    assert found["combined"].tolist() == [1, 3, 2, 4]
+
+
+def test_a_candidate_without_a_likelihood_leaves_the_distance_out() -> None:
+    one, other = candidate("a", "causal", -0.1, 1.2, 5.0, 0.9), candidate("w", "static", -0.2, 1.0, None, 0.5)
+    assert set(ranks([one, other])) == {"LogME", "vocabulary", "combined"}
+
+
+def test_correlation_with_what_came_out() -> None:
+    found = [
+        candidate(name, "causal", -number, 1 + number, number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")
+    ]
+    evidence = correlations(found, ranks(found))
+    assert evidence["LogME"]["spearman"] == pytest.approx(1) and evidence["combined"]["kendall"] == pytest.approx(1)
+    # Two of the 24 orders are as extreme: the same and its mirror image.
+    assert evidence["LogME"]["spearman_p"] == pytest.approx(2 / 24)
+    assert evidence["LogME"]["kendall_p"] == pytest.approx(2 / 24)
+    assert correlations(found[:2], ranks(found[:2])) == {}
+
+
+@pytest.mark.parametrize("count", [5, 7])
+def test_exact_p_is_that_of_all_orders(count: int) -> None:
+    rng = np.random.default_rng(count)
+    x, y = rng.normal(size=count), rng.normal(size=count)
+    rho, p = spearman(x, y)
+    independent = stats.permutation_test(
+        (x,), lambda drawn: stats.spearmanr(drawn, y).statistic, permutation_type="pairings", n_resamples=np.inf
+    )
+    assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert p == pytest.approx(independent.pvalue)
+
+
+def evaluation(scores: dict[str, float]) -> dict[str, Any]:
+    cell = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    return {
+        "main": "macro_f1",
+        "systems": [
+            {
+                "system": system,
+                "budgets": [
+                    {"budget": 5, "scores": {"macro_f1": cell}, "training": {"seconds": 2.0, "dev_macro_f1": score}}
+                ],
+            }
+            for system, score in scores.items()
+        ],
+    }
+
+
+def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: Any, write_evaluation: Any) -> None:
+    add_task()
+    for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
+        add_encoder(name, seed=seed)
+    names = "ulmfit-adapted, bert, word2vec-adapted"
+    unproven = which_source.run(outputs, encoders=names)
+    assert "stands unproven" in unproven.chapter.lead[1] and unproven.numbers["evidence"] == {}
+    assert "evaluation/aws-type" not in outputs.read
+    write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
+    found = which_source.run(outputs, encoders=names)
+    entries = {entry["name"]: entry for entry in found.numbers["candidates"]}
+    assert {name: entry["score"] for name, entry in entries.items()} == {
+        "ulmfit-adapted": 0.7,
+        "bert-adapted": 0.6,
+        "word2vec-adapted": 0.5,
+    }
+    # Word vectors have no likelihood; an untrained model's is that of about even chances.
+    assert entries["word2vec-adapted"]["cross_entropy"] is None
+    assert entries["ulmfit-adapted"]["cross_entropy"] == pytest.approx(np.log(24) * 7 / 6, rel=0.1)
+    assert all(entry["pieces_per_word"] == 1 and entry["unknown_rate"] == 0 for entry in entries.values())
+    assert set(found.numbers["evidence"]) == {"LogME", "combined"}
+    assert found.numbers["labels"] == 5
+    assert which_source.run(outputs, encoders=names).numbers == found.numbers
+    assert "macro F1 on dev" in found.chapter.figures[0].svg
+
+
+def test_what_is_wrong_is_said(outputs: Outputs, add_task: Any) -> None:
+    with pytest.raises(ArtifactError, match="examples/aws-type: not there yet; run `headstart stage examples --item"):
+        which_source.run(outputs)
+    add_task()
+    with pytest.raises(ConfigError, match="--encoders: two or more candidates"):
+        which_source.run(outputs, encoders="ulmfit-adapted")
+    with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
+        which_source.run(outputs)
