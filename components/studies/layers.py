@@ -170,7 +170,7 @@ def regressed(x_MD: Floats, labels: Labels, dev_MD: Floats, *, classes: int) -> 
         return [np.eye(classes)[np.full(len(dev_MD), labels[0])]]
     # Each goes on from the one before, which has a stronger penalty.
     regression = LogisticRegression(max_iter=STEPS, warm_start=True)
-    guesses = []
+    guesses: list[Floats] = []
     for penalty in sorted(PENALTIES, reverse=True):
         regression.set_params(C=1 / penalty)
         with warnings.catch_warnings():
@@ -204,10 +204,10 @@ def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penal
     def closure() -> Tensor:
         solver.zero_grad()
         loss = F.cross_entropy(logits(x_LMD), targets, reduction="sum") + penalty / 2 * weight_CD.square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
-    solver.step(closure)  # type: ignore[no-untyped-call]
+    solver.step(closure)
     with torch.no_grad():
         return logits(dev_LMD).softmax(1).numpy(), scores_L.softmax(0).numpy()
 
@@ -241,7 +241,7 @@ def _chapter(
         "(Devlin et al. 2019, table 7). Empty: layers of different widths cannot be added up, or there are too few."
     )
     chapter.tables.append(Table(["layers", "BERT-base, NER", *found], rows, f"{task} ({score} on dev)"))
-    places = {choice: float(place) for place, choice in enumerate(PUBLISHED)}
+    places: dict[str, float] = {choice: float(place) for place, choice in enumerate(PUBLISHED)}
     drawn = {
         name: Line(
             [places[choice] for choice in entry],

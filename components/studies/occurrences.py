@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -54,9 +55,10 @@ class Sentence:
 
 
 def sentence(text: str, segmentation: Segmentation) -> Sentence:
-    """Find the words: letters and digits between anything else, cut further where a language is written without
-    spaces."""
-    spans = [match.span() for match in _WORD.finditer(text)]
+    """Find the words: letters, marks and digits between anything else, cut further where a language is written
+    without spaces."""
+    plain = text if text.isascii() else "".join("_" if category(letter)[0] == "M" else letter for letter in text)
+    spans = [match.span() for match in _WORD.finditer(plain)]
     segmenter = segmentation.choose(text)
     if segmenter is not None:
         cuts = sorted({*segmenter.cuts(text), *(edge for span in spans for edge in span)})

@@ -1,0 +1,109 @@
+"""RECL by hand, losses against a pass for every position, and the study on tiny models."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from components.errors import ConfigError, DataError
+from components.studies import effective_context
+from components.studies.effective_context import context_losses, cost, effective
+from components.studies.outputs import Outputs
+from components.tokenization.store import TokenStore
+
+TEXTS = [
+    f"the {one} {other} is here and there very old" for one in ("red", "large") for other in ("bank", "river")
+] * 40
+
+
+def test_it_ends_where_the_gain_does() -> None:
+    # Two models on four positions, contexts 10 to 40; `near` stops gaining at 20, `far` goes on to 40.
+    near = np.array([[4.0] * 4, [3.0] * 4, [2.999] * 4, [2.9] * 4])
+    far = np.array([[4.0] * 4, [3.5] * 4, [2.9] * 4, [2.5] * 4])
+    contexts = [10, 20, 30, 40]
+    losses = {"near": near, "far": far}
+    assert effective(losses, "near", contexts, 1.0) == 20
+    # From 20 to 30 it has to beat the 3.0 of the other, and does.
+    assert effective(losses, "far", contexts, 1.0) == 40
+    # Alone, its own loss is what it improves on.
+    assert effective({"near": near}, "near", contexts, 1.0) == 20
+    assert 1 - math.exp(-0.001) < 0.01 < 1 - math.exp(-0.1)
+
+
+def test_the_hardest_positions_decide() -> None:
+    # A long context helps at the hard position alone.
+    losses = {"one": np.array([[9.0, 1, 1, 1], [9.0, 1, 1, 1], [5.0, 1, 1, 1]])}
+    losses["one"][1, 0] = 8.0
+    contexts = [10, 20, 30]
+    assert effective(losses, "one", contexts, 0.25) == 30
+    flat = {"one": np.array([[1.0, 1, 1, 9], [1.0, 1, 1, 9], [0.5, 1, 1, 9]])}
+    assert effective(flat, "one", contexts, 0.25) == 10
+
+
+@pytest.mark.parametrize("name", ["ulmfit", "transformer-xl", "gpt"])
+def test_losses_are_those_of_a_window_of_their_own(
+    outputs: Outputs, add_encoder: Any, add_tokens: Any, name: str
+) -> None:
+    add_encoder(name)
+    add_tokens("domain-word", TEXTS)
+    model = outputs.encoder(name, "adapted").model
+    store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
+    ends = np.array([40, 44, 48, 101])
+    found = context_losses(model, store, ends, longest=12, step=4)
+    assert found.shape == (3, 4)
+    for place, context in enumerate((4, 8, 12)):
+        # gpt has 8 positions: it is given no more.
+        used = min(context, model.max_tokens or context)
+        for column, end in enumerate(ends):
+            window = torch.from_numpy(store.span(int(end) - used, used + 1))[None]
+            with torch.no_grad():
+                logits, _ = model.predict(window[:, :-1])
+            expected = -logits[0, -1].log_softmax(-1)[window[0, -1]]
+            assert found[place, column] == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_what_is_carried_on_is_cheaper(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
+    add_tokens("domain-word", TEXTS)
+    store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
+    for name in ("ulmfit", "transformer-xl"):
+        add_encoder(name)
+        found = cost(outputs.encoder(name, "adapted").model, store, context=128)
+        assert found["context"] == 128 and found["times"] > 2
+        assert found["times"] == pytest.approx(found["anew_ms"] / found["carried_ms"])
+    add_encoder("gpt")
+    assert set(cost(outputs.encoder("gpt", "adapted").model, store, context=128)) == {"context", "anew_ms"}
+
+
+def test_the_study_compares_those_that_share_a_vocabulary(
+    outputs: Outputs, add_encoder: Any, add_tokens: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_tokens("domain-word", TEXTS)
+    for name in ("ulmfit", "transformer-xl", "gpt", "bert"):
+        add_encoder(name)
+    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl", "gpt", "bert"]})
+    monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
+    found = effective_context.run(outputs, longest=16, step=4, positions=32)
+    (group,) = found.numbers["groups"]
+    assert set(group["recl"]) == {"ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"}
+    assert group["contexts"] == [4, 8, 12, 16] and group["positions"] == 32
+    assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "8 positions"
+    assert "cannot" in found.chapter.tables[1].rows[2]
+    assert len(found.chapter.figures) == 2
+
+
+def test_what_is_wrong_is_said(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
+    add_encoder("bert")
+    with pytest.raises(ConfigError, match="bert: predicts no next piece; this study needs a causal family"):
+        effective_context.run(outputs, encoder="bert")
+    with pytest.raises(ConfigError, match="--longest 16: two steps of 10 or more"):
+        effective_context.run(outputs, encoder="bert", longest=16, step=10)
+    add_encoder("gpt")
+    add_tokens("domain-word", TEXTS)
+    with pytest.raises(ConfigError, match="--step 9 is more than the model's 8 positions"):
+        effective_context.run(outputs, encoder="gpt", longest=18, step=9, positions=16)
+    with pytest.raises(DataError, match=r"1[0-9]{3} held-out pieces, \d+ are needed; lower --longest or --positions"):
+        effective_context.run(outputs, encoder="gpt", longest=1600, step=8, positions=64)

@@ -1,0 +1,112 @@
+"""Neighbours in tables whose vectors are known, and maps that do not change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from components.artifacts import writing
+from components.errors import ConfigError, DataError
+from components.models.encoder import build_model, save_encoder
+from components.studies import neighbours
+from components.studies.neighbours import frequent_words, planar, readable, table
+from components.studies.outputs import Outputs
+from components.tokenization.bpe import BytePairTokenizer
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
+
+
+def test_the_table_of_every_family_is_its_embedding(outputs: Outputs, add_encoder: Any) -> None:
+    vectors = add_encoder("word2vec")
+    assert torch.equal(table(outputs.encoder("word2vec", "adapted").model), vectors.vectors())
+    bert = add_encoder("bert")
+    assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
+
+
+def test_a_family_that_spells_is_asked_piece_by_piece() -> None:
+    pieces = [*SPECIAL_PIECES, "red", "apple", "pear"]
+    model = build_model(
+        "elmo", vocabulary=8, settings={"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
+    ).eval()
+    model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True))
+    found = table(model)
+    assert len(found) == 8
+    framed = model.special_tokens([6])
+    with torch.no_grad():
+        hidden = model.hidden_states(torch.tensor([framed]), torch.tensor([len(framed)]))
+    assert torch.allclose(found[6], hidden[0][0, framed.index(6)], atol=1e-6)
+
+
+def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
+    add_encoder("word2vec")
+    found = neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3, background=5)
+    near = found.numbers["word2vec-adapted"]
+    assert list(near) == ["Apple", "bank"] and [len(entries) for entries in near.values()] == [3, 3]
+    vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
+    pieces = outputs.encoder("word2vec", "adapted").tokenizer.pieces
+    cosines = vectors @ vectors[pieces.index("apple")]
+    order = [pieces[place] for place in cosines.argsort(descending=True) if place >= len(SPECIAL_PIECES)]
+    assert [name for name, _ in near["Apple"]] == order[1:4]
+    assert near["Apple"][0][1] == pytest.approx(float(cosines[pieces.index(order[1])]), abs=1e-6)
+    svg = found.chapter.figures[0].svg
+    assert "Apple" in svg and "frequent words" in svg
+    assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3, background=5) == found
+
+
+def test_words_that_are_no_piece_are_named(outputs: Outputs, add_encoder: Any) -> None:
+    add_encoder("bert")
+    add_encoder("word2vec")
+    with pytest.raises(
+        DataError, match=r"'aple' is not one piece of this vocabulary, but \[UNK\]; did you mean 'apple'"
+    ):
+        neighbours.run(outputs, encoder="bert", words="aple")
+    with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
+        neighbours.run(outputs, encoder="word2vec", words="aple")
+
+
+def test_a_family_of_characters_has_no_words(outputs: Outputs, tmp_path: Any) -> None:
+    CharTokenizer([*SPECIAL_PIECES, *"abc"], segmentation=Segmentation("none")).save(tmp_path / "characters")
+    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
+        model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
+        save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
+    with pytest.raises(ConfigError, match="ulmfit-adapted: reads characters, so it has no table of words"):
+        neighbours.run(outputs, encoder="ulmfit")
+
+
+def test_pieces_as_people_write_them() -> None:
+    pieces = [*SPECIAL_PIECES, "a", "b", "\u0120", "\u0120a", "\u0120ab"]
+    merges = [("\u0120", "a"), ("\u0120a", "b")]
+    tokenizer = BytePairTokenizer(pieces, merges=merges, segmentation=Segmentation("none"))
+    # "a" goes on with a word and has the name already; so the word "a" keeps its mark.
+    assert readable(tokenizer)[5:7] == ["a", "b"] and readable(tokenizer)[8:] == ["\u0120a", "ab"]
+
+
+def test_words_come_by_frequency() -> None:
+    counts = np.array([0, 9, 9, 0, 0, 5, 7, 90, 7])
+    tokenizer = WordTokenizer(
+        [*SPECIAL_PIECES, "apple", "pear", "it", "plum"],
+        segmentation=Segmentation("none"),
+        lowercase=True,
+        strip_accents=True,
+        frequencies=counts,
+    )
+    assert frequent_words(tokenizer, count=2, skip=0) == ["pear", "plum"]
+    assert frequent_words(tokenizer, count=2, skip=1) == ["plum", "apple"]
+    assert frequent_words(tokenizer, count=2, skip=9) == ["plum", "apple"], "a small vocabulary has none to skip"
+
+
+def test_the_plane_keeps_what_varies_most() -> None:
+    rng = np.random.default_rng(0)
+    flat = np.outer(rng.normal(size=20), [3.0, 0, 0, 4.0]) + np.outer(rng.normal(size=20), [0, 1.0, 0, 0])
+    found = planar(flat)
+    distances = np.linalg.norm(flat[:, None] - flat[None], axis=2)
+    assert np.linalg.norm(found[:, None] - found[None], axis=2) == pytest.approx(distances)
+    assert (found[np.abs(found).argmax(0), [0, 1]] > 0).all()
+    assert planar(flat, method="tsne").shape == (20, 2)
+    with pytest.raises(DataError, match="2 words make no map"):
+        planar(flat[:2])
