@@ -1,0 +1,280 @@
+"""How transferable are the features of each layer? (Yosinski, Clune, Bengio and Lipson 2014, figure 2)
+
+The first n layer groups are copied from an encoder, all above them are random, and the whole learns the task:
+
+    BnB, BnB+    copied from B, the encoder of the task's own domain (`adapted`); frozen, or learning too (+)
+    AnB, AnB+    copied from A, the encoder of general text (`pretrained`); frozen, or learning too (+)
+
+At n = 0 all four are the same network from scratch. Where BnB falls, layers that had learned together were torn apart;
+where AnB falls further, the copied layers were too much of the general text; where AnB+ stays above n = 0, transfer
+helps even so. The head reads the last layer, so that nothing goes around the random ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from components.cluster import map_parallel
+from components.config import FinetuneSettings
+from components.errors import ConfigError
+from components.evaluation.intervals import Interval, interval
+from components.finetuning.examples import read_facts, read_split, strata_of
+from components.finetuning.features import extract
+from components.finetuning.model import TaskModel, answers
+from components.finetuning.sampler import ExampleSampler
+from components.finetuning.tasks import find_task
+from components.finetuning.tasks.checks import ALL, draw
+from components.models.base import LanguageModel
+from components.models.encoder import Encoder, build_model, load_encoder
+from components.progress import Progress
+from components.reporting import figures
+from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.figures import Line
+from components.scoring import scoring_for, title
+from components.studies import curves
+from components.studies.base import Study
+from components.studies.findings import Findings
+from components.studies.outputs import Outputs
+from components.training.counters import counter_seed
+from components.training.groups import decayed
+from components.training.loop import TrainingState, train
+
+#: Series -> the start that its lower layers come from, and whether those go on learning.
+SERIES = {
+    "BnB": ("adapted", False),
+    "BnB+": ("adapted", True),
+    "AnB": ("pretrained", False),
+    "AnB+": ("pretrained", True),
+}
+#: The largest budget that is used unless another one is asked for, labels a class: more time, and less to gain.
+MOST = 20
+#: Times that dev is scored while a network learns; the best counts, as it does in fine-tuning.
+EVALUATIONS = 5
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network to train; plain values, to be sent to another process.
+
+    Attributes:
+        encoder: directory that the lower layer groups come from.
+        copied: n, how many of them.
+        learning: whether they learn too.
+    """
+
+    examples: Path
+    encoder: Path
+    settings: FinetuneSettings
+    copied: int
+    learning: bool
+    budget: int
+    seed: int
+    epochs: float
+
+
+def run(
+    outputs: Outputs,
+    *,
+    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
+    encoder: Annotated[str, typer.Option(help="A block of pretrain; the first of run.families if not said.")] = "",
+    budget: Annotated[int, typer.Option(help="Labels a class; if 0 the largest budget up to 20.", min=0)] = 0,
+    epochs: Annotated[float, typer.Option(help="Of each network.", min=0.01)] = 10.0,
+    seeds: Annotated[int, typer.Option(help="Each draws other labels and other random layers.", min=1)] = 3,
+) -> Findings:
+    """Dev scores of BnB, BnB+, AnB and AnB+ at every cut.
+
+    Raises:
+        ConfigError: no such task or block.
+        ArtifactError: the block was not pretrained and adapted yet, or the task not read.
+        TrainingError: a loss that is not finite.
+    """
+    name = outputs.task(task)
+    block = encoder or outputs.params.run.families[0]
+    if block not in outputs.params.pretrain:
+        block, _ = outputs.split_name(block)
+    examples = outputs.examples(name)
+    facts = read_facts(examples)
+    sources = {start: outputs.encoder_directory(block, start) for start in ("adapted", "pretrained")}
+    groups = len(load_encoder(sources["adapted"]).model.layer_groups())
+    if len(load_encoder(sources["pretrained"]).model.layer_groups()) != groups:
+        raise ConfigError(f"{block}: its pretrained and its adapted encoder have different layers; run adapt again")
+    numbers = [found for found in facts.budgets if found != ALL and found <= MOST]
+    labels = budget or max(numbers, default=facts.budgets[0])
+    chosen = facts.seeds[:seeds]
+    cells = [("scratch", 0, seed) for seed in chosen]
+    cells += [(series, cut, seed) for series in SERIES for cut in range(1, groups + 1) for seed in chosen]
+    networks = [
+        Network(
+            examples=examples.absolute(),
+            encoder=sources[SERIES.get(series, ("adapted", True))[0]].absolute(),
+            settings=outputs.params.finetune[block],
+            copied=cut,
+            learning=SERIES.get(series, ("adapted", True))[1],
+            budget=labels,
+            seed=seed,
+            epochs=epochs,
+        )
+        for series, cut, seed in cells
+    ]
+    scores: dict[tuple[str, int], dict[int, float]] = {}
+    with Progress(f"study transferability {block}", total=len(networks), unit="network") as bar:
+        for place, score in map_parallel(learn, networks, settings=outputs.params.cluster):
+            series, cut, seed = cells[place]
+            scores.setdefault((series, cut), {})[seed] = score
+            bar.advance(1)
+    scoring = scoring_for(facts.kind, facts.labels)
+    found = {key: [of_seed[seed] for seed in chosen] for key, of_seed in scores.items()}
+    confidence = outputs.params.evaluate.confidence
+    chapter = _chapter(f"{name}, {block}", found, groups, title(scoring.main), labels, confidence)
+    by_series = {
+        series: {str(cut): found["scratch" if cut == 0 else series, cut] for cut in range(groups + 1)}
+        for series in SERIES
+    }
+    return Findings(
+        chapter,
+        {
+            "task": name,
+            "encoder": block,
+            "score": scoring.main,
+            "labels": labels,
+            "seeds": chosen,
+            "epochs": epochs,
+            "groups": groups,
+            "scores": by_series,
+        },
+    )
+
+
+def learn(network: Network) -> float:
+    """The best dev score of one network, a function of its description.
+
+    All that learns does so at one rate from the first step on: discriminative rates and unfreezing would favour the
+    copied layers.
+
+    Raises:
+        ArtifactError: encoder or examples are damaged.
+        ConfigError: the settings do not suit the encoder.
+        TrainingError: a loss that is not finite.
+    """
+    facts = read_facts(network.examples)
+    task = find_task(facts.kind)
+    rate = network.settings.scratch.rate or network.settings.training.rate
+    training = network.settings.training.model_copy(update={"rate": rate})
+    # An auxiliary objective would teach the random layers something else beside.
+    settings = network.settings.model_copy(update={"layers": "last", "lm_weight": 0.0, "training": training})
+    loaded = load_encoder(network.encoder)
+    encoder = partly_copied(loaded, network.copied, seed=network.seed)
+    encoder.set_dropout(settings.dropout)
+    torch.manual_seed(counter_seed(network.seed, "head"))
+    model = TaskModel(encoder, task=task, settings=settings, labels=facts.labels).eval()
+    train_split = read_split(network.examples, "train")
+    rows, _ = draw(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
+    splits = {"train": train_split.take(rows), "dev": read_split(network.examples, "dev")}
+    encoded = {name: task.encode(split.fields, loaded.tokenizer, encoder, settings) for name, split in splits.items()}
+    model.head.prepare(splits["train"].targets)
+    model.head.fit_norm(extract(model, encoded["train"]).vectors)
+    layers = encoder.layer_groups()
+    learning = [*(layers if network.learning else layers[network.copied :]), model.own_parameters()]
+    parameters = [parameter for group in learning for parameter in group]
+    state = TrainingState.fresh(model, decayed(parameters), settings=training)
+    sampler = ExampleSampler(
+        encoded["train"],
+        splits["train"].targets,
+        batch_size=training.batch_size,
+        seed=counter_seed(network.seed, "batches"),
+    )
+    epoch = -(-len(rows) // training.batch_size)
+    steps = max(settings.min_steps, math.ceil(network.epochs * epoch))
+    scored_at = {round(steps * (place + 1) / EVALUATIONS) for place in range(EVALUATIONS)}
+    scoring = scoring_for(facts.kind, facts.labels)
+    best = -math.inf
+    for report in train(
+        state, sampler, settings=training, total_steps=steps, seed=counter_seed(network.seed, "finetune")
+    ):
+        if report.step in scored_at:
+            if state.average is not None:
+                state.average.swap()
+            dev = splits["dev"]
+            found = scoring.score(dev.fields, dev.targets, answers(model, encoded["dev"]))
+            best = max(best, found[scoring.main])
+            if state.average is not None:
+                state.average.swap()
+    return best
+
+
+def partly_copied(loaded: Encoder, copied: int, *, seed: int) -> LanguageModel:
+    """An encoder of the same sizes whose lowest `copied` layer groups have the weights of `loaded`; the others are
+    random, the same ones for a seed whatever is copied."""
+    torch.manual_seed(counter_seed(seed, "encoder"))
+    sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
+    fresh = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
+    fresh.bind(loaded.tokenizer)
+    with torch.no_grad():
+        for ours, theirs in zip(fresh.layer_groups()[:copied], loaded.model.layer_groups()[:copied], strict=True):
+            for parameter, source in zip(ours, theirs, strict=True):
+                parameter.copy_(source)
+    return fresh
+
+
+def _chapter(
+    name: str,
+    found: dict[tuple[str, int], list[float]],
+    groups: int,
+    score: str,
+    labels: int,
+    confidence: float,
+) -> Chapter:
+    intervals = {key: interval(np.asarray(values), confidence=confidence) for key, values in found.items()}
+
+    def series_of(series: str) -> list[Interval]:
+        return [intervals["scratch", 0], *(intervals[series, cut] for cut in range(1, groups + 1))]
+
+    chapter = Chapter("How transferable are the layers?")
+    scratch = intervals["scratch", 0].mean
+    best = max(SERIES, key=lambda series: max(value.mean for value in series_of(series)))
+    cut = int(np.argmax([value.mean for value in series_of(best)]))
+    last = {series: intervals[series, groups].mean for series in SERIES}
+    chapter.lead.append(
+        f"{name}: best is {best} with {cut} of {groups} layer groups copied ({series_of(best)[cut].mean:.3f}); all "
+        f"random {scratch:.3f}."
+    )
+    chapter.lead.append(
+        f"{name}: with all layers copied, general ones give {last['AnB']:.3f} frozen and {last['AnB+']:.3f} learning, "
+        f"those of the domain {last['BnB']:.3f} and {last['BnB+']:.3f}."
+    )
+    budget = "all labels" if labels < 0 else f"{labels} labels a class"
+    chapter.text.append(
+        f"{score} on dev at {budget}, mean over {len(next(iter(found.values())))} seeds with its interval. The "
+        "lowest n layer groups are copied (1: the embedding), those above are random; + means that the copied ones learn too. "
+        "A and B cut text each by its own vocabulary (Yosinski et al. 2014)."
+    )
+    rows = [
+        [str(cut), *(curves.interval(series_of(series)[cut].as_dict()) for series in SERIES)]
+        for cut in range(groups + 1)
+    ]
+    chapter.tables.append(Table(["n", *SERIES], rows, f"{name} ({score} on dev)"))
+    cuts: Sequence[int] = range(groups + 1)
+    drawn = {
+        series: Line(
+            list(cuts),
+            [value.mean for value in series_of(series)],
+            [value.low for value in series_of(series)],
+            [value.high for value in series_of(series)],
+            dashed=not SERIES[series][1],
+        )
+        for series in SERIES
+    }
+    svg = figures.lines(drawn, x_label="n, layer groups copied", y_label=f"{score} on dev", ticks=True)
+    chapter.figures.append(Drawing(svg, f"{name}: dashed: copied layers stay frozen; bands are the intervals."))
+    return chapter
+
+
+STUDY = Study("transferability", "How far up can layers be taken over from another text?", run)
