@@ -56,7 +56,7 @@ def run(
         chapter.tables.append(Table(columns, rows, f"{name} ({score})"))
         learned = {system["system"] for system in evaluation["systems"] if system["family"] in benefits}
         svg = figures.lines(
-            label_curves(evaluation, learned), x_label="labels a class", y_label=score, logarithmic=True, ticks=True
+            label_curves(evaluation, learned), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
         )
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; bands are the intervals."))
         if training := training_curves(evaluation):

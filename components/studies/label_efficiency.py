@@ -47,13 +47,17 @@ def run(
             for entry in entries
             for rival, found in entry["against"].items()
         ]
-        columns = ["system", "labels a class", score, "against", "it needs", "times as many"]
+        columns = ["system", evaluation["unit"], score, "against", "it needs", "times as many"]
         chapter.tables.append(Table(columns, rows, name))
         for family, starts in efficiency.items():
             for start, entries in starts.items():
-                chapter.lead += [_sentence(name, f"{family}-{start}", f"{family}-scratch", entries[0])]
+                chapter.lead += [
+                    _sentence(
+                        f"{name}: with {{}} {evaluation['unit']} {family}-{start}", f"{family}-scratch", entries[0]
+                    )
+                ]
         svg = figures.lines(
-            label_curves(evaluation), x_label="labels a class", y_label=score, logarithmic=True, ticks=True
+            label_curves(evaluation), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
         )
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; dashed: without a language model."))
     chapter.text.append(
@@ -69,8 +73,8 @@ def _needs(found: dict[str, float | None]) -> list[str]:
     return [f"{found['labels']:.3g}", f"{found['ratio']:.2f}"]
 
 
-def _sentence(task: str, system: str, rival: str, entry: dict[str, Any]) -> str:
-    ours = f"{task}: with {entry['labels']:g} labels a class {system} reaches {entry['score']:.3f}"
+def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
+    ours = f"{ours.format(format(entry['labels'], 'g'))} reaches {entry['score']:.3f}"
     if rival not in entry["against"]:
         return f"{ours}."
     found = entry["against"][rival]

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from components.config import LayerChoice
 from components.errors import ConfigError
+from components.evaluation.compare import in_words
 from components.evaluation.intervals import interval
 from components.finetuning.heads import Features
 from components.reporting import figures
@@ -83,7 +84,7 @@ def run(
     found: dict[str, dict[str, list[float]]] = {}
     for block, start in outputs.chosen(encoder):
         loaded = outputs.encoder(block, start)
-        settings = outputs.params.finetune[block]
+        settings = outputs.finetuning(block)
         used = np.unique(np.concatenate(list(draws.values())))
         rows = {int(row): place for place, row in enumerate(used)}
         parts = [data.train.take([row]) for row in used]
@@ -105,7 +106,9 @@ def run(
                     scores.setdefault(choice, []).append(score)
         found[f"{block}-{start}"] = scores
     return Findings(
-        _chapter(name, found, title(scoring.main), labels, pooling, outputs.params.evaluate.confidence),
+        _chapter(
+            name, found, title(scoring.main), in_words(labels, scoring), pooling, outputs.params.evaluate.confidence
+        ),
         {"task": name, "score": scoring.main, "labels": labels, "seeds": list(draws), "scores": found},
     )
 
@@ -213,9 +216,8 @@ def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penal
 
 
 def _chapter(
-    task: str, found: dict[str, dict[str, list[float]]], score: str, labels: int, pooling: Pooling, confidence: float
+    task: str, found: dict[str, dict[str, list[float]]], score: str, budget: str, pooling: Pooling, confidence: float
 ) -> Chapter:
-    budget = "all labels" if labels < 0 else f"{labels} labels a class"
     intervals = {
         name: {choice: interval(np.asarray(values), confidence=confidence) for choice, values in scores.items()}
         for name, scores in found.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import MANIFEST, Manifest, read_manifest
-from components.config import Params
+from components.config import FinetuneSettings, Params
 from components.errors import ArtifactError, ConfigError, nearest
 from components.models.encoder import Encoder, load_encoder
 
@@ -128,6 +128,16 @@ class Outputs:
             ArtifactError: the stage that makes it has not run.
         """
         return self.directory("encoder", name, start, stage=f"{STAGE_OF[start]} --item {name}")
+
+    def finetuning(self, block: str) -> FinetuneSettings:
+        """How labels are learned on top of a block's encoders.
+
+        Raises:
+            ConfigError: the settings do not say.
+        """
+        if block not in self.params.finetune:
+            raise ConfigError(f"finetune.{block}: missing; this study reads its texts as fine-tuning would")
+        return self.params.finetune[block]
 
     def chosen(self, encoder: str = "") -> list[tuple[str, str]]:
         """The encoder named, or the best start that exists of each of run.families.

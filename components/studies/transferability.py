@@ -25,6 +25,7 @@ import typer
 from components.cluster import map_parallel
 from components.config import FinetuneSettings
 from components.errors import ConfigError
+from components.evaluation.compare import in_words
 from components.evaluation.intervals import Interval, interval
 from components.finetuning.examples import read_facts, read_split, strata_of
 from components.finetuning.features import extract
@@ -115,7 +116,7 @@ def run(
         Network(
             examples=examples.absolute(),
             encoder=sources[SERIES.get(series, ("adapted", True))[0]].absolute(),
-            settings=outputs.params.finetune[block],
+            settings=outputs.finetuning(block),
             copied=cut,
             learning=SERIES.get(series, ("adapted", True))[1],
             budget=labels,
@@ -133,7 +134,7 @@ def run(
     scoring = scoring_for(facts.kind, facts.labels)
     found = {key: [of_seed[seed] for seed in chosen] for key, of_seed in scores.items()}
     confidence = outputs.params.evaluate.confidence
-    chapter = _chapter(f"{name}, {block}", found, groups, title(scoring.main), labels, confidence)
+    chapter = _chapter(f"{name}, {block}", found, groups, title(scoring.main), in_words(labels, scoring), confidence)
     by_series = {
         series: {str(cut): found["scratch" if cut == 0 else series, cut] for cut in range(groups + 1)}
         for series in SERIES
@@ -229,7 +230,7 @@ def _chapter(
     found: dict[tuple[str, int], list[float]],
     groups: int,
     score: str,
-    labels: int,
+    budget: str,
     confidence: float,
 ) -> Chapter:
     intervals = {key: interval(np.asarray(values), confidence=confidence) for key, values in found.items()}
@@ -250,11 +251,10 @@ def _chapter(
         f"{name}: with all layers copied, general ones give {last['AnB']:.3f} frozen and {last['AnB+']:.3f} learning, "
         f"those of the domain {last['BnB']:.3f} and {last['BnB+']:.3f}."
     )
-    budget = "all labels" if labels < 0 else f"{labels} labels a class"
     chapter.text.append(
         f"{score} on dev at {budget}, mean over {len(next(iter(found.values())))} seeds with its interval. The "
-        "lowest n layer groups are copied (1: the embedding), those above are random; + means that the copied ones learn too. "
-        "A and B cut text each by its own vocabulary (Yosinski et al. 2014)."
+        "lowest n layer groups are copied (1: the embedding), those above are random; + means that the copied ones "
+        "learn too. A and B cut text each by its own vocabulary (Yosinski et al. 2014)."
     )
     rows = [
         [str(cut), *(curves.interval(series_of(series)[cut].as_dict()) for series in SERIES)]

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from components.errors import ArtifactError, ConfigError
+from components.evaluation.compare import in_words
 from components.models import family as family_named
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
-from components.scoring import title
+from components.scoring import scoring_for, title
 from components.studies.base import Study
 from components.studies.curves import main_score
 from components.studies.findings import Findings
@@ -99,7 +100,7 @@ def run(
     candidates = []
     for block, start in chosen:
         loaded = outputs.encoder(block, start)
-        settings = outputs.params.finetune[block]
+        settings = outputs.finetuning(block)
         vectors = torch.cat(layer_vectors(loaded, sample, kind=data.facts.kind, settings=settings), dim=1)
         targets = np.eye(len(data.facts.labels))[numbers_of(sample)]
         fit = report_on_words(loaded.tokenizer, count_words(map(loaded.tokenizer.segmentation.spaced, texts)))
@@ -118,8 +119,9 @@ def run(
             )
         )
     ranked = ranks(candidates)
+    sampled = in_words(labels, scoring_for(data.facts.kind, data.facts.labels))
     evidence = correlations(candidates, ranked)
-    chapter = _chapter(name, candidates, ranked, evidence, labels, evaluation)
+    chapter = _chapter(name, candidates, ranked, evidence, sampled, evaluation)
     numbers = {
         "task": name,
         "labels": labels,
@@ -237,7 +239,7 @@ def _chapter(
     candidates: Sequence[Candidate],
     ranked: Mapping[str, Floats],
     evidence: Mapping[str, Mapping[str, float]],
-    labels: int,
+    budget: str,
     evaluation: Mapping[str, Any] | None,
 ) -> Chapter:
     order = np.argsort(ranked["combined"], kind="stable")
@@ -271,7 +273,7 @@ def _chapter(
     else:
         chapter.lead.append(f"{task}: fewer than three candidates were fine-tuned, so the ranking stands unproven.")
     chapter.text.append(
-        f"A labelled sample of train ({'all' if labels < 0 else labels} labels a class) and the task's texts; dev only "
+        f"A labelled sample of train ({budget}) and the task's texts; dev only "
         "for the scores of fine-tuning, which the ranking does not see. Nats a word: the cross-entropy of the task's "
         "texts; a masked model, which sees both sides, is compared with masked ones only."
         + ("" if "distance" in ranked else " A candidate without a likelihood: the distance is left out.")

@@ -85,4 +85,7 @@ def test_outputs_name_what_is_missing_and_the_stage_that_makes_it(outputs: Outpu
         outputs.chosen("ulmfit-adaptd")
     with pytest.raises(ConfigError, match="--task: unknown task 'aws-typ'; did you mean 'aws-type'"):
         outputs.task("aws-typ")
+    outputs.params.finetune.pop("gpt")
+    with pytest.raises(ConfigError, match=r"finetune\.gpt: missing; this study reads its texts as fine-tuning would"):
+        outputs.finetuning("gpt")
     assert outputs.split_name("ulmfit/scratch") == outputs.split_name("ulmfit-scratch") == ("ulmfit", "scratch")

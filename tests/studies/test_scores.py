@@ -46,6 +46,7 @@ def evaluation() -> dict[str, Any]:
     }
     return {
         "main": "macro_f1",
+        "unit": "labels a class",
         "systems": [
             system("tfidf-words", "baseline", "none", (0.45, 0.58)),
             system("ulmfit-scratch", "ulmfit", "scratch", (0.3, 0.5)),
