@@ -51,11 +51,8 @@ def run(
         chapter.tables.append(Table(columns, rows, name))
         for family, starts in efficiency.items():
             for start, entries in starts.items():
-                chapter.lead += [
-                    _sentence(
-                        f"{name}: with {{}} {evaluation['unit']} {family}-{start}", f"{family}-scratch", entries[0]
-                    )
-                ]
+                ours = f"{name}: with {entries[0]['labels']:g} {evaluation['unit']} {family}-{start}"
+                chapter.lead.append(_sentence(ours, f"{family}-scratch", entries[0]))
         svg = figures.lines(
             label_curves(evaluation), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
         )
@@ -74,7 +71,7 @@ def _needs(found: dict[str, float | None]) -> list[str]:
 
 
 def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
-    ours = f"{ours.format(format(entry['labels'], 'g'))} reaches {entry['score']:.3f}"
+    ours = f"{ours} reaches {entry['score']:.3f}"
     if rival not in entry["against"]:
         return f"{ours}."
     found = entry["against"][rival]
