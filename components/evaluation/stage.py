@@ -43,16 +43,14 @@ from typing import Any
 from components.artifacts import writing
 from components.config import EvaluateSettings, Section, Start
 from components.errors import ArtifactError
+from components.evaluation.cells import Cell, make_cells, unit
 from components.evaluation.compare import (
-    Cell,
     best_by_budget,
     comparisons,
     family_benefits,
     label_efficiency,
-    make_cells,
     statements,
     training_curve,
-    unit,
 )
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, read_runs, read_test

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.config import FROZEN, EvaluateSettings
-from components.evaluation.compare import BASELINE, SCRATCH, Cell, Systems, budgets_of, slice_members
+from components.evaluation.cells import Cell, budgets_of, slice_members
+from components.evaluation.compare import BASELINE, SCRATCH, Systems
 from components.evaluation.intervals import interval
 from components.evaluation.results import TestSplit
 from components.scoring import resampled

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from components.config import FROZEN
 from components.evaluation.benefits import labels_needed
-from components.evaluation.compare import BASELINE, SCRATCH, Cell, Systems, budgets_of, unit
+from components.evaluation.cells import Cell, budgets_of, unit
+from components.evaluation.compare import BASELINE, SCRATCH, Systems
 from components.scoring import title
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from components.errors import ConfigError, nearest
-from components.scoring.base import LOWER_IS_BETTER, Scoring, resampled, title
+from components.scoring.base import LOWER_IS_BETTER, Draws, Scoring, resampled, title
 from components.scoring.classification import Choice, Classification
 from components.scoring.multilabel import Multilabel
 from components.scoring.questions import Questions
@@ -53,4 +53,4 @@ def deciding(kind: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in LOWER_IS_BETTER)
 
 
-__all__ = ["SCORINGS", "Scoring", "deciding", "resampled", "scoring_for", "title"]
+__all__ = ["SCORINGS", "Draws", "Scoring", "deciding", "resampled", "scoring_for", "title"]

@@ -21,8 +21,8 @@ Inputs = Sequence[tuple[str, ...]]
 #: N vectors, ragged: what is right of each row, or what a model says of it (see the kind's module).
 Vectors = Sequence[NDArray[np.floating[Any]]]
 
-#: Numbers of `resampled` that are in memory at once.
-CHUNK = 20_000_000
+#: Numbers of `Draws` that are in memory at once.
+CHUNK = 10_000_000
 #: Scores that are better when lower: none of them decides anything.
 LOWER_IS_BETTER = frozenset({"ece"})
 #: Names of scores as text shows them; those that are not here lose their underscores.
@@ -170,17 +170,31 @@ def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
     return {name: values[..., place] for place, name in enumerate(names)}
 
 
-def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
-    """Bootstrap draws of rows: for each matrix (N, K) the sums (R, K) of R draws of N rows with replacement.
+class Draws:
+    """R bootstrap draws of N rows with replacement, each as the number of times that a row was drawn. Every system is
+    scored on the same draws, so that differences between systems are paired.
 
-    All matrices get the same draws, so that differences between systems are paired.
+    Args:
+        rows: N.
+        resamples: R.
+        seed: of the draws.
     """
-    rows = statistics[0].shape[0]
-    rng = np.random.default_rng(seed)
-    sums: list[list[Floats]] = [[] for _ in statistics]
-    step = max(1, CHUNK // rows)
-    for start in range(0, resamples, step):
-        weights = rng.multinomial(rows, np.full(rows, 1 / rows), size=min(step, resamples - start)).astype(np.float64)
-        for found, matrix in zip(sums, statistics, strict=True):
-            found.append((matrix.T @ weights.T).T)
-    return [np.concatenate(found) for found in sums]
+
+    def __init__(self, rows: int, *, resamples: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        shares = np.full(rows, 1 / rows)
+        step = max(1, CHUNK // rows)
+        self._counts = [
+            rng.multinomial(rows, shares, size=min(step, resamples - start)).astype(np.uint16)
+            for start in range(0, resamples, step)
+        ]
+
+    def sums(self, statistics: sparse.csr_array) -> Floats:
+        """(N, K) -> (R, K)."""
+        return np.concatenate([(statistics.T @ counts.T.astype(np.float64)).T for counts in self._counts])
+
+
+def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
+    """For each matrix (N, K) its sums (R, K) on R draws, the same for all."""
+    draws = Draws(statistics[0].shape[0], resamples=resamples, seed=seed)
+    return [draws.sums(matrix) for matrix in statistics]

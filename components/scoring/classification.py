@@ -115,7 +115,7 @@ class Classification(Scoring):
         hits, guesses, truths, _, confidence, correct = self.parts(sums)
         n = truths.sum(-1)
         right = hits.sum(-1)
-        accuracy = right / n
+        accuracy = ratio(right, n)
         covariance = right * n - (guesses * truths).sum(-1)
         spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1)))
         found = {
@@ -124,7 +124,7 @@ class Classification(Scoring):
             # With one label a text, micro-averaged precision, recall and F1 are all the accuracy.
             "micro_f1": accuracy,
             "mcc": np.divide(covariance, spread, out=np.zeros_like(spread), where=spread > 0),
-            "ece": np.abs(correct - confidence).sum(-1) / n,
+            "ece": ratio(np.abs(correct - confidence).sum(-1), n),
         }
         if self.outside:
             within, without = np.split(sums[..., -2 * LEVELS :], 2, axis=-1)

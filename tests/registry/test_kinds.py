@@ -1,0 +1,77 @@
+"""Every kind of task as a bundle: saved, loaded again, asked by the names of its form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from components.config import FinetuneSettings, Training
+from components.finetuning.classifier import load_classifier, save_classifier
+from components.finetuning.model import TaskModel
+from components.finetuning.tasks import TASKS
+from components.forms import form_of
+from components.models.encoder import build_model
+from components.prediction import Predicted, predict_file, told
+from components.registry.promote import measure_latency, scored_rows
+from components.scoring import scoring_for
+from components.scoring.files import Rows, TaskFacts
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+
+PIECES = [*SPECIAL_PIECES, *" .?,'", *map(chr, range(ord("a"), ord("z") + 1)), *map(chr, range(ord("A"), ord("Z") + 1))]
+LABELS = {"tagging": ["B-X", "I-X", "O"], "similarity": [], "questions": [], "choice": []}
+SETTINGS = FinetuneSettings(
+    layers="last", pooling="mean", head_norm="none", max_length=96, training=Training(rate=0.1, batch_size=4)
+)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) -> None:
+    labels = LABELS.get(kind, ["no", "yes"])
+    CharTokenizer(PIECES, segmentation=Segmentation("none")).save(tmp_path / "tokenizer")
+    torch.manual_seed(0)
+    model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 4, "hidden": 4, "layers": 1})
+    save_classifier(
+        tmp_path / "classifier",
+        classifier=TaskModel(model, task=TASKS[kind], settings=SETTINGS, labels=labels),
+        family="ulmfit",
+        settings=SETTINGS,
+        kind=kind,
+        labels=labels,
+        tokenizer=tmp_path / "tokenizer",
+        facts={},
+    )
+    classifier = load_classifier(tmp_path / "classifier")
+    form = form_of(kind)
+    rows = [form.read(example) for example in form.examples]
+    fields = [row for row in rows if row is not None]
+    answers = told(classifier, [*fields, None])
+    assert [answer is None for answer in answers] == [False, False, True]
+
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    source.write_text("".join(json.dumps(example) + "\n" for example in form.examples))
+    assert predict_file(source, output=output, classifier=classifier) == Predicted(2, 0)
+    for row, answer in zip(pq.read_table(output).to_pylist(), answers, strict=False):
+        assert answer is not None
+        assert {name: row[name] for name in form.filed} == {name: answer[name] for name in form.filed}
+
+    # What promotion asks of it: a score on rows whose right answers are its own, and its latency.
+    found = classifier.answer(fields)
+    if kind in ("classification", "pair", "choice"):
+        targets = [found[0].argmax(keepdims=True).astype(float), found[1].argmax(keepdims=True).astype(float)]
+    elif kind == "multilabel":
+        targets = [(answer >= 0.5).nonzero()[0].astype(float) for answer in found]
+    elif kind == "questions":
+        targets = [answer[:2].astype(float) if answer[0] < answer[1] else answer[:0].astype(float) for answer in found]
+    else:
+        targets = [answer.astype(float) for answer in found]
+    facts = TaskFacts("any", kind, labels, {"test": "t"})
+    test, statistics = scored_rows(facts, Rows(fields, targets, [None, None]), {"m": classifier})
+    best = scoring_for(kind, labels).score(fields, targets, found)
+    assert test.scoring.scores(statistics["m"].sum(0))[test.scoring.main] == pytest.approx(best[test.scoring.main])
+    assert measure_latency({"m": classifier}, fields, rounds=2)["m"]["p50"] > 0
