@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks import find_task
 from components.finetuning.tasks.base import Answer, Encoded, Fields, Split
 from components.finetuning.tasks.checks import draw
+from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.scoring import Scoring, scoring_for
 from components.tokenization import Tokenizer
@@ -83,9 +84,13 @@ def device() -> torch.device:
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
-    """The model before anything is learned: encoder weights as stored, or fresh ones of the run's seed where the
-    encoder is untrained; the head's are the seed's own."""
-    facts = read_facts(spec.examples)
+    """The model before anything is learned, and the tokenizer."""
+    encoder, tokenizer = start_of(spec)
+    return with_head(spec, encoder), tokenizer
+
+
+def start_of(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
+    """The encoder's weights as stored, or fresh ones of the run's seed where it is untrained; and its tokenizer."""
     loaded = load_encoder(spec.encoder)
     encoder = loaded.model
     if not loaded.trained:
@@ -94,10 +99,16 @@ def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
         encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
         encoder.bind(loaded.tokenizer)
     encoder.set_dropout(spec.settings.dropout)
+    return encoder, loaded.tokenizer
+
+
+def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
+    """The encoder with the task's head on top, whose weights are the seed's own."""
+    facts = read_facts(spec.examples)
     torch.manual_seed(counter_seed(spec.seed, "head"))
     model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
     # One mode for all parts: the loop switches a model that is not in training mode, and looks at its top only.
-    return model.to(device()).eval(), loaded.tokenizer
+    return model.to(device()).eval()
 
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
@@ -112,7 +123,16 @@ def drawn(spec: RunSpec) -> tuple[Split, dict[int, int]]:
     return train.take(rows), short
 
 
-def finished(spec: RunSpec) -> bool:
+class Keyed(Protocol):
+    """What has checkpoints: where they are, and under which key."""
+
+    @property
+    def storage(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+def finished(spec: Keyed) -> bool:
     """Whether the run's result is there."""
     stored = CheckpointStore(spec.storage, key=spec.key).latest()
     return stored is not None and bool(stored.numbers.get("done"))
@@ -144,12 +164,7 @@ def execute(spec: RunSpec) -> dict[str, Any]:
     if stored is not None and stored.numbers.get("done"):
         return dict(stored.numbers["record"])
     began = time.perf_counter()
-    model, tokenizer = build(spec)
-    train_split, short = drawn(spec)
-    splits = {"train": train_split, "dev": read_split(spec.examples, "dev"), "test": read_split(spec.examples, "test")}
-    encoded = {name: encode(spec, model, tokenizer, split.fields) for name, split in splits.items()}
-    facts = read_facts(spec.examples)
-    run = _Run(spec, model, splits, encoded, scoring_for(facts.kind, facts.labels))
+    run, short = prepare(spec, *start_of(spec))
     if stored is None:
         run.start()
     else:
@@ -157,16 +172,27 @@ def execute(spec: RunSpec) -> dict[str, Any]:
     run.learn(store)
     predicted = run.predict()
     record = run.record | {
-        "rows": len(train_split),
-        "short": {str(stratum): count for stratum, count in short.items()},
+        "rows": len(run.splits["train"]),
+        "short": short,
         "seconds": round(run.record["seconds"] + time.perf_counter() - began, 3),
     }
-    weights = {f"model.{name}": value.cpu() for name, value in cloned_state(model).items()}
+    weights = {f"model.{name}": value.cpu() for name, value in cloned_state(run.model).items()}
     store.save(run.steps + 1, predicted | run.frozen | weights, {"done": True, "record": record})
     return record
 
 
-class _Run:
+def prepare(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> tuple[Run, dict[str, int]]:
+    """A run before anything is learned, and the strata that it has too few rows of, with their rows."""
+    model = with_head(spec, encoder)
+    train_split, short = drawn(spec)
+    splits = {"train": train_split, "dev": read_split(spec.examples, "dev"), "test": read_split(spec.examples, "test")}
+    encoded = {name: encode(spec, model, tokenizer, split.fields) for name, split in splits.items()}
+    facts = read_facts(spec.examples)
+    run = Run(spec, model, splits, encoded, scoring_for(facts.kind, facts.labels))
+    return run, {str(stratum): count for stratum, count in short.items()}
+
+
+class Run:
     """The moving parts of `execute`: the model, the record of its scores, the best weights so far."""
 
     def __init__(
@@ -303,23 +329,20 @@ class _Run:
         before = self.record["seconds"]
         reports = train(
             self.state,
-            self._sampler(),
+            self.sampler(),
             settings=settings.training,
             total_steps=self.steps,
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
         )
-        if self._out_of_patience():
+        if self.out_of_patience():
             return
         for report in reports:
             self.record["tokens"] += report.tokens
             self.record["steps"] = report.step
             if report.step in scored_at:
-                self._swap()
-                found = self._calibrated(lambda: self._answers("dev"))
-                self._swap()
-                self._score(found, loss=report.loss)
-                if self._out_of_patience():
+                self.score_now(loss=report.loss)
+                if self.out_of_patience():
                     break
             now = time.perf_counter()
             self.record["seconds"] = before + now - began
@@ -333,7 +356,8 @@ class _Run:
         self.model.eval()
         return packed("dev", self._answers("dev")) | packed("test", self._answers("test"))
 
-    def _sampler(self) -> ExampleSampler | FeatureSampler:
+    def sampler(self) -> ExampleSampler | FeatureSampler:
+        """The batches of all steps."""
         batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
         seed = counter_seed(self.spec.seed, "batches")
         if self.head_only:
@@ -371,11 +395,19 @@ class _Run:
             self._swap()
         curve.append({"step": step, "epoch": round(step / self.epoch, 3), "train_loss": loss, **scores})
 
+    def score_now(self, *, loss: float | None) -> None:
+        """Score the weights as they are (or their average) on dev."""
+        self._swap()
+        found = self._calibrated(lambda: self._answers("dev"))
+        self._swap()
+        self._score(found, loss=loss)
+
     def _swap(self) -> None:
         if self.state.average is not None:
             self.state.average.swap()
 
-    def _out_of_patience(self) -> bool:
+    def out_of_patience(self) -> bool:
+        """Whether so many scores were no better than the best that the run should end."""
         patience, curve = self.spec.settings.patience, self.record["curve"]
         best = max(range(len(curve)), key=lambda place: curve[place][self.scoring.main])
         return patience is not None and len(curve) - 1 - best >= patience

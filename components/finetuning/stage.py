@@ -20,7 +20,6 @@ from components.cluster import map_parallel
 from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section, Start
 from components.finetuning.classifier import save_classifier
 from components.finetuning.examples import TaskFacts, read_facts, read_split
-from components.finetuning.model import TaskModel
 from components.finetuning.results import KIND, RunResult, best_score, summary, write_results
 from components.finetuning.runs import ALONE, RunSpec, build, device, drawn, encode, execute, finished, unpacked
 from components.finetuning.sampler import ExampleSampler
@@ -70,15 +69,9 @@ def finetune(job: FinetuneJob) -> Path:
     facts = read_facts(job.examples)
     encoder = read_manifest(job.encoder, kind=ENCODER)
     trained = bool(encoder.facts.get("trained", True))
-    settings = _for_start(job.settings, trained=trained)
-    inputs = {
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
-        "encoder": encoder.digest,
-        "examples": facts.digests,
-        "kind": facts.kind,
-        "code": _code(),
-    }
-    precision = _precision(job, facts, settings, inputs)
+    settings = for_start(job.settings, trained=trained)
+    inputs = inputs_of(settings, facts, encoder=encoder.digest)
+    precision = precision_of(job, facts, settings, inputs)
     specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
     with Progress(
@@ -86,26 +79,15 @@ def finetune(job: FinetuneJob) -> Path:
     ) as bar:
         for _, record in map_parallel(execute, left, settings=job.cluster):
             score = {f"dev_{record['score']}": round(best_score(record), 4)}
-            bar.advance(1, labels=_budget_name(record["budget"]), **score)
+            bar.advance(1, labels=budget_name(record["budget"]), **score)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, _results(job, specs), splits=splits, labels=facts.labels)
         (draft.path / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
         chosen = _best(specs, records)
-        classifier, _ = build(chosen)
         stored = CheckpointStore(chosen.storage, key=chosen.key).latest()
         assert stored is not None
-        _load(classifier, stored.tensors)
-        save_classifier(
-            draft.path / "classifier",
-            classifier=classifier,
-            family=family_of(job.encoder),
-            settings=settings,
-            kind=facts.kind,
-            labels=facts.labels,
-            tokenizer=job.encoder / "tokenizer",
-            facts={"task": job.task, "start": job.start, "budget": chosen.budget, "seed": chosen.seed},
-        )
+        write_classifier(draft.path / "classifier", chosen, stored.tensors, task=job.task, start=job.start)
         draft.facts |= {
             "task": job.task,
             "system": job.system,
@@ -117,11 +99,43 @@ def finetune(job: FinetuneJob) -> Path:
         }
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
-    _plan_store(job, inputs).clear()
+    plan_store(job, inputs).clear()
     return job.output
 
 
-def _for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
+def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str) -> dict[str, Any]:
+    """All that decides what a run learns, besides its budget and seed: what its checkpoints are keyed by."""
+    return {
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "encoder": encoder,
+        "examples": facts.digests,
+        "kind": facts.kind,
+        "code": _code(),
+    }
+
+
+def write_classifier(
+    directory: Path, spec: RunSpec, tensors: dict[str, torch.Tensor], *, task: str, start: str
+) -> None:
+    """Write the classifier that a finished run ended with; `tensors` holds its weights under `model.`."""
+    classifier, _ = build(spec)
+    prefix = "model."
+    weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    classifier.load_state_dict(weights)
+    facts = read_facts(spec.examples)
+    save_classifier(
+        directory,
+        classifier=classifier,
+        family=family_of(spec.encoder),
+        settings=spec.settings,
+        kind=facts.kind,
+        labels=facts.labels,
+        tokenizer=spec.encoder / "tokenizer",
+        facts={"task": task, "start": start, "budget": spec.budget, "seed": spec.seed},
+    )
+
+
+def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
     """The settings with `scratch` in place where the encoder's weights are random."""
     if trained:
         return settings
@@ -146,18 +160,19 @@ def _code() -> str:
     return code_digest(*(root / package for package in ("finetuning", "models", "training")))
 
 
-def _plan_store(job: FinetuneJob, inputs: dict[str, Any]) -> CheckpointStore:
+def plan_store(job: FinetuneJob, inputs: dict[str, Any]) -> CheckpointStore:
+    """Where it is kept what a clock has decided."""
     return CheckpointStore(job.cluster.storage, key=f"finetune-plan-{fingerprint(**inputs)}")
 
 
-def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, inputs: dict[str, Any]) -> Precision:
+def precision_of(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, inputs: dict[str, Any]) -> Precision:
     """The precision of all runs. `auto` asks a clock, so what it said first is kept for whoever goes on."""
     if settings.training.precision != "auto":
         return settings.training.precision
-    store = _plan_store(job, inputs)
+    store = plan_store(job, inputs)
     if (stored := store.latest()) is not None:
         return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
-    spec = _spec(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
+    spec = spec_of(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
     classifier, tokenizer = build(spec)
     split, _ = drawn(spec)
     split = split.take(range(min(len(split), 4 * settings.training.batch_size)))
@@ -172,7 +187,7 @@ def _precision(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, i
     return precision
 
 
-def _spec(
+def spec_of(
     job: FinetuneJob,
     settings: FinetuneSettings,
     inputs: dict[str, Any],
@@ -210,7 +225,7 @@ def _specs(
     """The longest runs first, so that no core waits for one at the end."""
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
-            yield _spec(job, settings, inputs, budget, seed, precision, trained=trained)
+            yield spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
 
 
 def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
@@ -237,12 +252,5 @@ def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
     return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
 
 
-def _load(classifier: TaskModel, tensors: dict[str, torch.Tensor]) -> None:
-    prefix = "model."
-    classifier.load_state_dict(
-        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    )
-
-
-def _budget_name(budget: int) -> str:
+def budget_name(budget: int) -> str:
     return "all" if budget < 0 else str(budget)

@@ -1,0 +1,212 @@
+"""Several tasks around one encoder: which task a step is of, what is written, that a killed run ends the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from components.artifacts import read_manifest
+from components.config import ClusterSettings, FinetuneSettings, TaskSource
+from components.errors import ConfigError
+from components.finetuning import joint
+from components.finetuning.classifier import load_classifier
+from components.finetuning.examples import ExamplesJob, examples, read_split
+from components.finetuning.joint import JointModel, TaskMixture, shares
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import ExampleSampler
+from components.finetuning.tasks import classification
+from components.finetuning.tasks.base import Encoded
+from components.finetuning.together import ShareJob, TogetherJob, share, together
+from components.models.encoder import load_encoder
+
+from .conftest import rows, write_jsonl
+from .test_stage import contents
+
+Make = Callable[..., Path]
+
+
+def sampler_of(count: int, seed: int) -> ExampleSampler:
+    encoded = [Encoded.of_texts([np.arange(5, 7 + number % 3)]) for number in range(count)]
+    return ExampleSampler(encoded, [np.asarray([float(n % 2)]) for n in range(count)], batch_size=4, seed=seed)
+
+
+def test_tasks_are_drawn_by_size_or_more_evenly() -> None:
+    assert shares([100, 400], 1).tolist() == pytest.approx([0.2, 0.8])
+    assert shares([100, 400], 2).tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert shares([100, 400, 900], 1e9).tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_a_step_is_the_next_batch_of_its_task() -> None:
+    single = [sampler_of(10, 1), sampler_of(30, 2)]
+    mixture = TaskMixture(single, np.asarray([0.25, 0.75]), steps=400, seed=5)
+    assert np.bincount(mixture.tasks).tolist()[0] == pytest.approx(100, abs=30)
+    seen = [0, 0]
+    for step in range(40):
+        batch = mixture.batch(step)
+        task = int(batch.pop("task"))
+        expected = single[task].batch(seen[task])
+        assert batch.keys() == expected.keys()
+        assert all(torch.equal(value, expected[name]) for name, value in batch.items())
+        tokens = sum(sampler.tokens_before(count) for sampler, count in zip(single, seen, strict=True))
+        assert mixture.tokens_before(step) == tokens
+        # Two workers share the same batch.
+        for rank in range(2):
+            own = mixture.batch(step, rank, 2)
+            assert int(own["task"]) == task
+            assert torch.equal(own["targets"], expected["targets"][rank::2])
+        seen[task] += 1
+    # Any position at once, and whatever the number of steps.
+    longer = TaskMixture(single, np.asarray([0.25, 0.75]), steps=1000, seed=5)
+    assert torch.equal(longer.batch(39)["tokens"], batch["tokens"])
+    other = TaskMixture(single, np.asarray([0.25, 0.75]), steps=400, seed=6)
+    assert not np.array_equal(other.tasks, mixture.tasks)
+
+
+def test_a_batch_teaches_its_own_head_and_the_encoder(make_encoder: Make, settings: FinetuneSettings) -> None:
+    encoder = load_encoder(make_encoder("ulmfit"))
+    models = [
+        TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=labels)
+        for labels in (["a", "b", "c"], ["even", "odd"])
+    ]
+    whole = JointModel(models).eval()
+    assert len(list(whole.parameters())) == len({id(p) for m in models for p in m.parameters()})
+    batch = sampler_of(10, 1).batch(0)
+    loss = whole.losses(batch | {"task": torch.tensor(1)}).loss
+    torch.testing.assert_close(loss, models[1].losses(batch).loss)
+    loss.backward()
+    assert all(parameter.grad is None for parameter in models[0].head.parameters())
+    assert all(parameter.grad is not None for parameter in models[1].head.parameters())
+    assert encoder.model.layer_groups()[0][0].grad is not None
+
+
+@pytest.fixture
+def tasks(task: Path, source: TaskSource, tmp_path: Path) -> dict[str, Path]:
+    """The task of three things, and on other texts whether their number is even."""
+    folder = tmp_path / "parity"
+    for name, count, offset in (("train", 10, 300), ("dev", 5, 400), ("test", 6, 500)):
+        write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
+    other = source.model_copy(update={"path": str(folder), "label": "part", "slice": None, "budgets": [4, 8]})
+    found = examples(ExamplesJob(task="parity", source=other, output=tmp_path / "examples-parity"))
+    return {"things": task, "parity": found}
+
+
+@pytest.fixture
+def make_job(
+    tasks: dict[str, Path], make_encoder: Make, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
+) -> Callable[..., TogetherJob]:
+    def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> TogetherJob:
+        return TogetherJob(
+            group="both",
+            family=family,
+            start="adapted" if trained else "scratch",
+            examples=tasks,
+            encoder=make_encoder(family, trained=trained),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=changes),
+            temperature=2.0,
+            cluster=cluster.model_copy(update={"storage": f"{cluster.storage}-{name}"}),
+        )
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_by_one(function, items, *, settings):  # type: ignore[no-untyped-def]
+        for index, item in enumerate(items):
+            yield index, function(item)
+
+    monkeypatch.setattr("components.finetuning.together.map_parallel", one_by_one)
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("family", ["ulmfit", "bert"])
+def test_every_task_gets_what_finetuning_writes(  # type: ignore[no-untyped-def]
+    family: str, make_job, tasks: dict[str, Path], tmp_path: Path
+) -> None:
+    job = make_job(family)
+    output = together(job)
+    assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
+    for task, dev, test in (("things", 18, 24), ("parity", 15, 18)):
+        shared = share(ShareJob(task=task, together=output, output=tmp_path / "shared" / task))
+        manifest = read_manifest(shared, kind="finetuned", verify=True)
+        assert manifest.facts["system"] == f"{family}-adapted-both" and manifest.facts["start"] == "adapted-both"
+        assert manifest.facts["examples"] == read_manifest(tasks[task]).facts["digests"]
+        table = pq.read_table(shared / "runs.parquet").to_pylist()
+        # Of budgets 2 and 4, 4 and 8 the one that both know.
+        assert {(row["budget"], row["seed"]) for row in table} == {(4, 0), (4, 1)}
+        assert len(table) == 2 * (dev + test)
+        records = json.loads((shared / "runs.json").read_text())
+        # 12 and 8 rows: three and two steps an epoch, two epochs.
+        assert [point["step"] for point in records[0]["curve"]] == [0, 5, 10]
+        assert {record["rows"] for record in records} == {12 if task == "things" else 8}
+        classifier = load_classifier(shared / "classifier")
+        facts = read_manifest(shared / "classifier").facts
+        served = classifier.answer(read_split(tasks[task], "test").fields)
+        kept = [row["answer"] for row in table if (row["split"], row["seed"]) == ("test", facts["seed"])]
+        np.testing.assert_allclose(np.stack(served), np.asarray(kept), atol=1e-4)
+
+
+def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    output = together(make_job())
+    empty = share(ShareJob(task="other", together=output, output=tmp_path / "other"))
+    assert [path.name for path in empty.iterdir()] == ["manifest.json"]
+
+
+def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    def job(name: str) -> TogetherJob:
+        made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
+        settings = made.settings.model_copy(update={"training": training})
+        return made.model_copy(update={"settings": settings})  # type: ignore[no-any-return]
+
+    unbroken = together(job("unbroken"))
+    real, done = joint.train, 0
+
+    def breaks_off(*arguments, **named):  # type: ignore[no-untyped-def]
+        nonlocal done
+        for report in real(*arguments, **named):
+            yield report
+            done += 1
+            if done % 7 == 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(joint, "train", breaks_off)
+    broken, starts = job("broken"), 0
+    while not broken.output.exists():
+        starts += 1
+        try:
+            together(broken)
+        except KeyboardInterrupt:
+            assert not broken.output.exists()
+    assert starts > 4
+    for task in ("things", "parity"):
+        assert contents(broken.output / task) == contents(unbroken / task)
+
+
+def test_random_encoders_learn_together_too(make_job) -> None:  # type: ignore[no-untyped-def]
+    output = together(make_job(trained=False))
+    table = pq.read_table(output / "things" / "runs.parquet")
+    assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-both"}
+
+
+def test_tasks_without_a_common_budget_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    job = make_job()
+    other = source.model_copy(update={"budgets": [3, "all"]})
+    third = examples(ExamplesJob(task="third", source=other, output=tmp_path / "third"))
+    job = job.model_copy(update={"examples": job.examples | {"things": third}})
+    with pytest.raises(
+        ConfigError, match=r"together.both: its tasks have no budget in common \(things 3, all; parity 4, 8\)"
+    ):
+        together(job)
+
+
+def test_frozen_encoders_share_nothing(make_job) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match="finetune.ulmfit: tasks that learn together"):
+        together(make_job(method="features"))
