@@ -13,6 +13,10 @@ from components.sections import Fraction, Positive, Section
 from components.task_source import TaskSource
 
 Start = Literal["scratch", "pretrained", "adapted"]
+#: Name of the start that goes on from `adapted` with the task's own texts (`adapt_task`).
+TASK_ADAPTED = "task-adapted"
+#: Between a start and the group of tasks that it learned together with (`together`), in names of starts.
+WITH = "-with-"
 #: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
 FROZEN = "-frozen"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
@@ -220,6 +224,26 @@ class AdaptSettings(Section):
     training: LanguageModelTraining
 
 
+class AdaptTaskSettings(Section):
+    """Going on from `adapted` with the texts of one task's train, without their labels (Gururangan et al. 2020), by the
+    settings of `adapt.<family>` but for these."""
+
+    #: How often the texts are read; takes the place of the budget.
+    epochs: Annotated[float, Field(gt=0)] = 10
+    rate: Annotated[float, Field(gt=0)] | None = None
+    batch_size: Positive | None = None
+
+
+class TogetherSettings(Section):
+    """Tasks that one encoder learns at the same time, by the settings of `finetune.<family>`.
+
+    Each step is of one task, drawn in proportion to its rows^(1 / temperature).
+    """
+
+    tasks: list[str] = Field(min_length=2)
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+
+
 class ScratchSettings(Section):
     """What differs where the encoder starts from random weights: there is nothing yet that small rates protect, and
     frozen random features say nothing of what the model could learn."""
@@ -238,6 +262,9 @@ class FinetuneSettings(Section):
     goes on from there, group by group (Kumar et al. 2022, "linear probing then fine-tuning").
     """
 
+    #: `features`: the head alone on the frozen encoder; `finetune`: everything. So word vectors are random (start
+    #: `scratch`), frozen (`features`) or fine-tuned; CoVe's states come with its word vectors, [E(w); CoVe(w)], and
+    #: those may be GloVe's (`pretrain.<name>.training.vectors`).
     method: Literal["features", "finetune"] = "finetune"
     #: With method `finetune`: score the head alone, on the frozen encoder, as a system of its own (not from scratch).
     frozen: bool = False
@@ -343,7 +370,11 @@ class Params(Section):
     pretrain: dict[BlockName, PretrainSettings]
     #: Not needed where `run.starts` leaves out `adapted`.
     adapt: dict[str, AdaptSettings] = {}
+    #: Task -> what differs from `adapt` when a model goes on with that task's texts.
+    adapt_task: dict[str, AdaptTaskSettings] = {}
     finetune: dict[str, FinetuneSettings]
+    #: Name of a group -> tasks that are also learned together, beside being learned alone.
+    together: dict[BlockName, TogetherSettings] = {}
     evaluate: EvaluateSettings
     registry: RegistrySettings = RegistrySettings()
     promote: PromotionRule = PromotionRule()

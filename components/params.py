@@ -76,6 +76,14 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for ensemble in at("evaluate", "ensembles")
         if ensemble in [*at("run", "families"), "baseline"]
     ]
+    shared = [
+        (f"together.{group}.tasks", name, at("run", "tasks"))
+        for group in at("together")
+        for name in at("together", group, "tasks")
+    ]
+    further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
+    if further and at("run", "starts") and "adapted" not in at("run", "starts"):
+        taken.append("adapt_task: goes on from the adapted model; add adapted to run.starts")
     made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
     kinds = [
         (f"pretrain.{family}.tokenizer", kind, made)
@@ -84,7 +92,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     ]
     return taken + [
         f"{key}: unknown name {name!r}{nearest(str(name), known)}"
-        for key, name, known in [*families, *tasks, *members, *kinds]
+        for key, name, known in [*families, *tasks, *members, *kinds, *shared, *further]
         if name not in known
     ]
 

@@ -55,7 +55,9 @@ class Predicted:
     empty: int
 
 
-def told(classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = 64) -> list[dict[str, Any] | None]:
+def told(
+    classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = 512
+) -> list[dict[str, Any] | None]:
     """What a model says of rows, in their order, by the names of its form; None for a row that is None.
 
     Args:
@@ -80,7 +82,7 @@ def predict_file(
     output: Path,
     classifier: Classifier,
     columns: Mapping[str, str] | None = None,
-    batch_size: int = 64,
+    batch_size: int = 512,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
     """Answer every row of `source` and write it to `output`; the suffixes say the formats.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import write_atomic
-from components.config import Params, PublishedVocabulary, Section
+from components.config import TASK_ADAPTED, WITH, Params, PublishedVocabulary, Section
 from components.errors import ConfigError, nearest
 from components.task_source import SPLITS
 
@@ -167,6 +167,37 @@ def _adapt(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _task_tokens(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{kind}": {
+            "examples": _out(params, "examples", task),
+            "tokenizer": _out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "output": _out(params, "task-tokens", task, kind),
+        }
+        for task in params.adapt_task
+        for kind in params.tokenizer.kinds
+    }
+
+
+def _adapt_task(params: Params) -> dict[str, Arguments]:
+    found: dict[str, Arguments] = {}
+    for task, settings in params.adapt_task.items():
+        changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
+        for name in params.run.families:
+            adapted = _adapt(params)[name]
+            kind = params.pretrain[name].tokenizer
+            found[f"{task}-{name}"] = {
+                **adapted,
+                "name": f"{name} {task}",
+                "pretrained": adapted["output"],
+                "tokens": _out(params, "task-tokens", task, kind),
+                "output": _out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
+                "training": adapted["training"].model_copy(update=changes),
+                "epochs": settings.epochs,
+            }
+    return found
+
+
 def _scratch(params: Params) -> dict[str, Arguments]:
     return {
         name: {
@@ -208,6 +239,63 @@ def _finetune(params: Params) -> dict[str, Arguments]:
     }
 
 
+def _finetune_task_adapted(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{family}": {
+            "task": task,
+            "family": family,
+            "start": TASK_ADAPTED,
+            "examples": _out(params, "examples", task),
+            "encoder": _out(params, "encoder", family, f"{TASK_ADAPTED}-{task}"),
+            "output": _out(params, "finetuned", task, f"{family}-{TASK_ADAPTED}"),
+            "settings": params.finetune[family],
+            "cluster": params.cluster,
+        }
+        for task in params.adapt_task
+        for family in params.run.families
+    }
+
+
+def _together(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{group}-{family}-{start}": {
+            "group": group,
+            "family": family,
+            "start": start,
+            "examples": {task: _out(params, "examples", task) for task in settings.tasks},
+            "encoder": _out(params, "encoder", family, start),
+            "output": _out(params, "together", group, f"{family}-{start}"),
+            "settings": params.finetune[family],
+            "temperature": settings.temperature,
+            "cluster": params.cluster,
+        }
+        for group, settings in params.together.items()
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def _share(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{group}-{family}-{start}": {
+            "task": task,
+            "together": _out(params, "together", group, f"{family}-{start}"),
+            "output": _out(params, "finetuned", task, f"{family}-{start}{WITH}{group}"),
+        }
+        for task in params.run.tasks
+        for group in params.together
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def _starts(params: Params, task: str) -> list[str]:
+    """The starts that a task has systems of: those of all tasks, and its own."""
+    own = [TASK_ADAPTED] if task in params.adapt_task else []
+    groups = [group for group, settings in params.together.items() if task in settings.tasks]
+    return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
+
+
 def _baseline(params: Params) -> dict[str, Arguments]:
     return {
         task: {
@@ -225,7 +313,7 @@ def _evaluate(params: Params) -> dict[str, Arguments]:
             "finetuned": _out(params, "finetuned", task),
             "output": _out(params, "evaluation", task),
             "families": params.run.families,
-            "starts": params.run.starts,
+            "starts": _starts(params, task),
             "settings": params.evaluate,
         }
         for task in params.run.tasks
@@ -257,6 +345,7 @@ def _register(params: Params) -> dict[str, Arguments]:
             "families": params.run.families,
             "tasks": params.run.tasks,
             "starts": params.run.starts,
+            "further": {task: _starts(params, task)[len(params.run.starts) :] for task in params.run.tasks},
             "parameters": {
                 section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
                 for section, families in sections.items()
@@ -293,9 +382,14 @@ STAGES: dict[str, Stage] = {
     "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", _tokenize_parallel),
     "pretrain": Stage("components.pretraining.stage", "PretrainJob", "pretrain", _pretrain),
     "adapt": Stage("components.adaptation.stage", "AdaptJob", "adapt", _adapt),
+    "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", _task_tokens),
+    "adapt-task": Stage("components.adaptation.stage", "AdaptJob", "adapt", _adapt_task),
     "scratch": Stage("components.pretraining.stage", "ScratchJob", "scratch", _scratch),
     "examples": Stage("components.finetuning.examples", "ExamplesJob", "examples", _examples),
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", _finetune),
+    "finetune-task-adapted": Stage("components.finetuning.stage", "FinetuneJob", "finetune", _finetune_task_adapted),
+    "together": Stage("components.finetuning.together", "TogetherJob", "together", _together),
+    "share": Stage("components.finetuning.together", "ShareJob", "share", _share),
     "baseline": Stage("components.finetuning.baseline", "BaselineJob", "baseline", _baseline),
     "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", _evaluate),
     "report": Stage("components.reporting.stage", "ReportJob", "report", _report),
@@ -379,6 +473,15 @@ def check_params(params: Params) -> None:
                 published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
             except HeadstartError as error:
                 problems.append(f"tokenizer.{kind}.source: {error}")
+    for name in params.run.families:
+        family = params.pretrain[name].family or name
+        objective = FAMILIES[family].objective if family in FAMILIES else "causal"
+        if params.finetune[name].lm_weight and objective in ("static", "translation"):
+            problems.append(f"finetune.{name}.lm_weight: {family} predicts no pieces of a text; set it to 0")
+        if params.adapt_task and params.pretrain[name].tokenizer == PARALLEL:
+            problems.append(f"adapt_task: {name} learns from pairs, and a task has none; leave it out of run.families")
+        if params.together and params.finetune[name].method != "finetune":
+            problems.append(f"finetune.{name}.method: tasks that learn together need finetune, an encoder that learns")
     metric = params.promote.metric
     for task in params.run.tasks:
         found = params.data.tasks[task].kind

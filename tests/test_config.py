@@ -36,6 +36,26 @@ def test_every_shipped_file_is_valid(path: Path) -> None:
     assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
 
 
+def test_further_ways_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["adapt_task"] = {"aws-tpye": {"epochs": 1}}
+    raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
+    raw["run"]["starts"] = ["scratch", "pretrained"]
+    assert problems(raw, tmp_path) == [
+        "adapt_task: goes on from the adapted model; add adapted to run.starts",
+        "together.both.tasks: unknown name 'aws-servce'; known: aws-type",
+        "adapt_task: unknown name 'aws-tpye'; did you mean 'aws-type'?",
+    ]
+    raw["adapt_task"] = {"aws-type": {"epochs": 0}}
+    raw["together"] = {"both": {"tasks": ["aws-type"], "temperature": 0}}
+    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
+    found = problems(raw, tmp_path)
+    assert len(found) == 3 and {line.partition(":")[0] for line in found} == {
+        "adapt_task.aws-type.epochs",
+        "together.both.tasks",
+        "together.both.temperature",
+    }
+
+
 def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["familys"] = ["bert"]
     raw["run"]["tasks"] = ["aws-typ"]

@@ -38,6 +38,10 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not params.data.parallel:
         unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
+    if not params.adapt_task:
+        unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
+    if not params.together:
+        unused += ["together", "share"]
     assert items or name in unused
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
@@ -73,6 +77,86 @@ def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
     finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
     assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
     assert finetuned["family"] == "ulmfit-backward"
+
+
+@pytest.fixture
+def with_all_ways(raw: dict[str, Any]) -> dict[str, Any]:
+    """Two tasks, one of which is adapted to, and both are learned together too."""
+    raw["run"]["tasks"] = ["aws-type", "aws-service"]
+    raw["adapt_task"] = {"aws-type": {"epochs": 3, "rate": 0.004}}
+    raw["together"] = {"aws": {"tasks": ["aws-type", "aws-service"], "temperature": 2.0}}
+    return raw
+
+
+def test_a_model_goes_on_with_the_texts_of_a_task(with_all_ways: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_ways)
+    tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
+    assert {name: str(value) for name, value in tokens.items()} == {
+        "examples": "artifacts/examples/aws-type",
+        "tokenizer": "artifacts/tokenizer/domain-wordpiece",
+        "output": "artifacts/task-tokens/aws-type/wordpiece",
+    }
+    (adapted,) = STAGES["adapt-task"].items(params).values()
+    assert str(adapted["pretrained"]) == "artifacts/encoder/ulmfit/adapted"
+    assert adapted["tokens"] == tokens["output"] and adapted["tokenizer"] == tokens["tokenizer"]
+    assert str(adapted["output"]) == "artifacts/encoder/ulmfit/task-adapted-aws-type"
+    assert (adapted["epochs"], adapted["training"].rate) == (3, 0.004)
+    assert adapted["training"].window == params.adapt["ulmfit"].training.window
+    (tuned,) = STAGES["finetune-task-adapted"].items(params).values()
+    assert tuned["encoder"] == adapted["output"] and tuned["start"] == "task-adapted"
+    assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
+
+
+def test_tasks_learned_together_lie_beside_those_learned_alone(with_all_ways: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_ways)
+    joint = STAGES["together"].items(params)
+    assert list(joint) == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
+    assert joint["aws-ulmfit-adapted"]["temperature"] == 2
+    assert {task: str(path) for task, path in joint["aws-ulmfit-adapted"]["examples"].items()} == {
+        "aws-type": "artifacts/examples/aws-type",
+        "aws-service": "artifacts/examples/aws-service",
+    }
+    shared = STAGES["share"].items(params)["aws-service-aws-ulmfit-adapted"]
+    assert shared["together"] == joint["aws-ulmfit-adapted"]["output"]
+    assert str(shared["output"]) == "artifacts/finetuned/aws-service/ulmfit-adapted-with-aws"
+    alone = ["scratch", "pretrained", "adapted"]
+    joined = [f"{start}-with-aws" for start in alone]
+    evaluated = STAGES["evaluate"].items(params)
+    assert evaluated["aws-type"]["starts"] == [*alone, "task-adapted", *joined]
+    assert evaluated["aws-service"]["starts"] == [*alone, *joined]
+    (register,) = STAGES["register"].items(params).values()
+    assert register["further"] == {"aws-type": ["task-adapted", *joined], "aws-service": joined}
+    # Whatever is evaluated has a stage that writes it.
+    written = {
+        str(arguments["output"])
+        for stage in ("finetune", "finetune-task-adapted", "share")
+        for arguments in STAGES[stage].items(params).values()
+    }
+    assert written == {
+        f"artifacts/finetuned/{task}/ulmfit-{start}"
+        for task, arguments in evaluated.items()
+        for start in arguments["starts"]
+    }
+
+
+def test_what_does_not_go_together_is_said_before_anything_runs(
+    with_all_ways: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with_all_ways["finetune"]["ulmfit"] |= {"method": "features"}
+    with_all_ways["pretrain"]["word2vec"] = {**with_all_ways["pretrain"]["ulmfit"], "model": {}}
+    with_all_ways["adapt"]["word2vec"] = with_all_ways["adapt"]["ulmfit"]
+    with_all_ways["finetune"]["word2vec"] = {
+        **with_all_ways["finetune"]["ulmfit"],
+        "method": "finetune",
+        "lm_weight": 0.5,
+    }
+    with_all_ways["run"]["families"] = ["ulmfit", "word2vec"]
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(with_all_ways))
+    said = str(caught.value)
+    assert "finetune.word2vec.lm_weight: word2vec predicts no pieces of a text; set it to 0" in said
+    assert "finetune.ulmfit.method: tasks that learn together need finetune" in said
 
 
 def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:

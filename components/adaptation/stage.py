@@ -35,6 +35,7 @@ class AdaptJob(Section):
         general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; its held-out documents show what is forgotten.
         output: encoder directory.
+        epochs: how often the tokens are read, in place of the training's budget; None: its own.
         cluster: where it runs; changes nothing in what is learned.
     """
 
@@ -47,6 +48,7 @@ class AdaptJob(Section):
     general_corpus: Path
     output: Path
     training: LanguageModelTraining
+    epochs: float | None = None
     seed: int = 0
     cluster: ClusterSettings = ClusterSettings()
 
@@ -61,13 +63,17 @@ def adapt(job: AdaptJob) -> Path:
         ArtifactError: an input is incomplete or was made with another tokenizer.
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
+    training = job.training
+    if job.epochs is not None:
+        read = max(1, round(job.epochs * TokenStore(job.tokens, "train").tokens))
+        training = training.model_copy(update={"tokens": read, "seconds": None})
     run = LanguageModelRun(
         name=f"adapt {job.name or job.family}",
         family=job.family,
         parent=job.pretrained.absolute(),
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
-        training=job.training,
+        training=training,
         seed=job.seed,
     )
     trained = train_encoder(run, settings=job.cluster)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FROZEN
+from components.config import FROZEN, TASK_ADAPTED, WITH
 from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
 from components.evaluation.cells import Cell, budgets_of, in_words, mean_of
 from components.evaluation.intervals import Interval, interval
@@ -113,7 +113,7 @@ def family_benefits(
     found: dict[str, dict[str, dict[str, dict[str, Benefit]]]] = {}
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
-        if family != BASELINE and start != SCRATCH and not start.endswith(FROZEN) and scratch in systems:
+        if family != BASELINE and not start.startswith(SCRATCH) and not start.endswith(FROZEN) and scratch in systems:
             found.setdefault(family, {})[start] = {
                 "training": compare(by_training(system), by_training(scratch), confidence=confidence),
                 "labels": compare(by_labels(system), by_labels(scratch), confidence=confidence),
@@ -134,7 +134,7 @@ def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) ->
     rivals = [_best(cells, fixed, budgets[-1])] if fixed else []
     found: dict[str, dict[str, Any]] = {}
     for system, (family, start) in systems.items():
-        if family == BASELINE or start == SCRATCH or start.endswith(FROZEN):
+        if family == BASELINE or start.startswith(SCRATCH) or start.endswith(FROZEN):
             continue
         own_rivals = [name for name in [f"{family}-{SCRATCH}", *rivals] if name in systems]
         entries = []
@@ -169,7 +169,8 @@ def statements(
     ensembles: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Sentences about who wins, each computed from a comparison. `kind` is what they are about: `transfer` (a start of
-    a family against scratch), `adaptation` (adapted against pretrained), `tuning` (all weights against the head alone),
+    a family against scratch), `adaptation` (adapted against pretrained, or further to the task), `tuning` (all weights
+    against the head alone), `together` (learned with other tasks against alone),
     `ensemble` (against its best member), `baseline` (the best of both worlds). `holds` says whether the first-named
     kind of system wins clearly."""
     found = []
@@ -184,6 +185,9 @@ def statements(
             hoped = next(
                 name for name in (comparison.better, comparison.worse) if systems[name][0] in (ensembles or {})
             )
+        elif joint := [start for start in starts if WITH in start]:
+            kind = "together"
+            hoped = starts[joint[0]]
         elif SCRATCH in starts:
             kind = "transfer"
             hoped = next(name for start, name in starts.items() if start != SCRATCH)
@@ -192,7 +196,7 @@ def statements(
             hoped = next(name for start, name in starts.items() if not start.endswith(FROZEN))
         else:
             kind = "adaptation"
-            hoped = starts["adapted"]
+            hoped = starts[TASK_ADAPTED] if TASK_ADAPTED in starts else starts["adapted"]
         found.append(
             {
                 "kind": kind,
@@ -206,7 +210,10 @@ def statements(
 
 
 def _comparable(one: str, other: str) -> bool:
-    """A frozen encoder stands beside the same encoder fine-tuned, beside nothing else."""
+    """A frozen encoder stands beside the same encoder fine-tuned, beside nothing else; so does one that learned several
+    tasks beside the same one that learned this alone."""
+    if WITH in one or WITH in other:
+        return other.startswith(f"{one}{WITH}") or one.startswith(f"{other}{WITH}")
     frozen = {start for start in (one, other) if start.endswith(FROZEN)}
     return not frozen or f"{one}{FROZEN}" == other or f"{other}{FROZEN}" == one
 

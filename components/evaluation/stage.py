@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import writing
-from components.config import EvaluateSettings, Section, Start
+from components.config import EvaluateSettings, Section
 from components.errors import ArtifactError
 from components.evaluation.cells import Cell, make_cells, unit
 from components.evaluation.compare import (
@@ -69,13 +69,14 @@ class EvaluateJob(Section):
     Attributes:
         examples: output directory of the stage `examples`.
         finetuned: the task's folder of output directories, `<family>-<start>` and `baselines`.
+        starts: of this task: those of `run.starts`, and what `adapt_task` and `together` add.
     """
 
     examples: Path
     finetuned: Path
     output: Path
     families: list[str]
-    starts: list[Start]
+    starts: list[str]
     settings: EvaluateSettings = EvaluateSettings()
 
 

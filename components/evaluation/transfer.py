@@ -39,7 +39,8 @@ def transfer(
     """
     families: dict[str, list[str]] = {}
     for family, start in systems.values():
-        if family != BASELINE and not start.endswith(FROZEN) and f"{family}-{SCRATCH}" in systems and start != SCRATCH:
+        transferred = family != BASELINE and not start.endswith(FROZEN) and not start.startswith(SCRATCH)
+        if transferred and f"{family}-{SCRATCH}" in systems:
             families.setdefault(family, []).append(start)
     found: dict[str, list[dict[str, Any]]] = {}
     for family, starts in families.items():

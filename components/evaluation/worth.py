@@ -36,7 +36,7 @@ def worth(
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
-        if family == BASELINE or start == SCRATCH or start.endswith(FROZEN) or scratch not in systems:
+        if family == BASELINE or start.startswith(SCRATCH) or start.endswith(FROZEN) or scratch not in systems:
             continue
         curve = [cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells]
         own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]

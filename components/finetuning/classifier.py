@@ -1,6 +1,6 @@
 """Classifiers as directories: what fine-tuning hands over to the registry and to whoever labels texts.
 
-config.json         {task kind, settings of the head}
+config.json         {task kind, settings of the head, precision that it was trained and scored in}
 labels.json         names of the labels by number
 head.safetensors    weights above the encoder
 encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
@@ -24,11 +24,16 @@ from components.config import FinetuneSettings
 from components.errors import ArtifactError, ConfigError
 from components.finetuning.model import TaskModel, answers
 from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Answer, Fields, Task
+from components.finetuning.tasks.base import Answer, Encoded, Fields, Task
 from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
 from components.tokenization import Tokenizer
+from components.training.precision import Precision, has_bf16
 
 KIND = "classifier"
+#: Rows that are tokenized and sorted by length together: enough to leave little padding.
+ROWS = 512
+#: Pieces from which on it pays to cast the weights to bfloat16 first; one text is answered sooner without.
+WORTH_CASTING = 2048
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class TextClassifier:
 
     Attributes:
         labels: C names.
+        precision: of what is computed, where there is enough of it.
     """
 
     labels: Sequence[str]
@@ -44,21 +50,28 @@ class TextClassifier:
     tokenizer: Tokenizer
     task: Task
     settings: FinetuneSettings
+    precision: Precision = "float32"
 
     @property
     def kind(self) -> str:
         """Of the task."""
         return self.task.kind
 
-    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[Answer]:
-        """What is said of each row; at most `batch_size` rows are tokenized at a time."""
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """What is said of each row; at most `batch_size` rows are tokenized, and sorted by length, at a time."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            found += answers(self.model, self.task.encode(part, self.tokenizer, self.model.encoder, self.settings))
+            encoded = self.task.encode(part, self.tokenizer, self.model.encoder, self.settings)
+            found += answers(self.model, encoded, precision=self._precision(encoded))
         return found
 
-    def predict(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+    def _precision(self, encoded: Sequence[Encoded]) -> Precision:
+        pieces = sum(len(sequence) for row in encoded for sequence in row.pieces)
+        few = pieces < WORTH_CASTING or not has_bf16(next(self.model.parameters()).device)
+        return "float32" if few else self.precision
+
+    def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
         """Probabilities (N, C) of texts, for tasks that read one text and give each label a probability."""
         none = np.zeros((0, len(self.labels)), dtype=np.float32)
         return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
@@ -83,17 +96,20 @@ def save_classifier(
     labels: list[str],
     tokenizer: Path,
     facts: dict[str, Any],
+    precision: Precision = "float32",
 ) -> None:
     """Write a classifier as a directory of its own (it may lie in another one that is being written).
 
     Args:
         tokenizer: the encoder's tokenizer directory; it is copied.
         facts: into the manifest.
+        precision: that it was trained in, which was the faster one then.
     """
     config = {
         "kind": kind,
         # How often a checkpoint was written says nothing of the classifier.
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "precision": precision,
     }
     with writing(directory, kind=KIND) as draft:
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
@@ -117,9 +133,10 @@ def load_classifier(directory: Path) -> TextClassifier:
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
         settings = FinetuneSettings.model_validate(config["settings"])
         task = find_task(config["kind"])
+        precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoder = load_encoder(directory / "encoder", part=True)
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings)
+    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings, precision)

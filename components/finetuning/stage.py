@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -42,7 +42,7 @@ class FinetuneJob(Section):
 
     task: str
     family: str
-    start: Start
+    start: Start | Literal["task-adapted"]
     examples: Path
     encoder: Path
     output: Path
@@ -132,6 +132,7 @@ def write_classifier(
         labels=facts.labels,
         tokenizer=spec.encoder / "tokenizer",
         facts={"task": task, "start": start, "budget": spec.budget, "seed": spec.seed},
+        precision=spec.precision,
     )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from components.artifacts import Draft, read_manifest, writing
 from components.cluster import map_parallel
-from components.config import ClusterSettings, FinetuneSettings, Section, Start
+from components.config import WITH, ClusterSettings, FinetuneSettings, Section, Start
 from components.errors import ConfigError
 from components.finetuning.examples import TaskFacts, read_facts, read_split
 from components.finetuning.joint import JointSpec, execute_joint
@@ -69,7 +69,7 @@ class TogetherJob(Section):
     @property
     def shared_start(self) -> str:
         """Name of the start in results: these systems are further starts of their family."""
-        return f"{self.start}-{self.group}"
+        return f"{self.start}{WITH}{self.group}"
 
     @property
     def system(self) -> str:
@@ -131,6 +131,10 @@ def together(job: TogetherJob) -> Path:
             member.job.task: _write(draft, place, member, specs, job) | {"encoder": encoder.digest}
             for place, member in enumerate(members)
         }
+        numbers = {
+            task: json.loads((draft.path / task / "metrics.json").read_text(encoding="utf-8")) for task in job.examples
+        }
+        (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": facts}
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()

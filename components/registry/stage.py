@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from components.artifacts import write_atomic
-from components.config import RegistrySettings, Section, Start
+from components.config import TASK_ADAPTED, WITH, RegistrySettings, Section, Start
 from components.errors import ArtifactError
 from components.forms import form_of
 from components.registry.ledger import Ledger, locked
@@ -41,6 +43,7 @@ class RegisterJob(Section):
         families: of encoders.
         tasks: of classifiers.
         starts: of classifiers; of encoders those but `scratch`.
+        further: task -> starts of its classifiers beside those (`adapt_task`, `together`).
         parameters: section -> family -> settings (`pretrain`, `adapt`, `finetune` of params.yaml), recorded with them.
         metric: the score on dev by which each task's challenger is chosen; None: the task's deciding one.
         project: the repository, with dvc.lock, data.dvc and requirements.lock.
@@ -52,6 +55,7 @@ class RegisterJob(Section):
     families: list[str]
     tasks: list[str]
     starts: list[Start]
+    further: dict[str, list[str]] = Field(default_factory=dict)
     parameters: dict[str, dict[str, dict[str, Any]]]
     metric: str | None = None
     project: Path = Path()
@@ -84,7 +88,11 @@ class Candidate:
     def parent(self) -> tuple[str, str, str | None] | None:
         """The key of the model that this one was trained from; None for one that began with random weights."""
         if self.task is not None:
-            return None if self.start == "scratch" else (self.family, self.start, None)
+            encoder = self.start.partition(WITH)[0]
+            encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
+            return None if encoder == "scratch" else (self.family, encoder, None)
+        if self.start.startswith(TASK_ADAPTED):
+            return (self.family, "adapted", None)
         return (self.family, "pretrained", None) if self.start == "adapted" else None
 
 
@@ -95,9 +103,14 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
             if start in job.starts:
                 name = f"{job.registry.prefix}-{family}-{start}"
                 yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, section)
+        for task, starts in job.further.items():
+            if TASK_ADAPTED in starts:
+                start = f"{TASK_ADAPTED}-{task}"
+                name = f"{job.registry.prefix}-{family}-{start}"
+                yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, "adapt")
     for task in job.tasks:
         for family in job.families:
-            for start in job.starts:
+            for start in [*job.starts, *job.further.get(task, [])]:
                 directory = job.out / "finetuned" / task / f"{family}-{start}"
                 name = f"{job.registry.prefix}-{task}"
                 yield Candidate(name, directory, "classifier", family, start, "finetune", task)

@@ -75,7 +75,7 @@ def tokenize(job: TokenizeJob) -> Path:
             stale.unlink()
         counts |= _tokenize_shards(pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path)
         shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
-        metrics = {split: _metrics([counts[name] for name in names]) for split, names in shards.items()}
+        metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
         write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
         draft.facts |= {
             "layout": LAYOUT,
@@ -221,7 +221,7 @@ def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[i
     return write_shard(into, batches(), vocab_size=tokenizer.vocab_size, pairs=corpus.holds_pairs(path))
 
 
-def _metrics(shards: list[Counts]) -> dict[str, float]:
+def metrics_of(shards: list[Counts]) -> dict[str, float]:
     """Totals and rates of a split."""
     total = sum(shards, Counts())
     counts = asdict(total)

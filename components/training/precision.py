@@ -29,6 +29,13 @@ def computing(precision: Precision, device: torch.device) -> AbstractContextMana
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether the device has instructions for bfloat16; without them it is slow."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+
+
 def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device) -> Precision:
     """The precision to train in: the wish, or for `auto` what suits the device.
 
@@ -38,10 +45,8 @@ def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"],
     """
     if wish != "auto":
         return wish
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported() else "float32"
-    if not (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()):
-        return "float32"
+    if device.type == "cuda" or not has_bf16(device):
+        return "bf16" if has_bf16(device) else "float32"
     choices: tuple[Precision, Precision] = ("float32", "bf16")
     # In turns, so that a busy moment of the machine does not decide; the least time is the undisturbed one.
     times = {precision: [_seconds(model, batch, precision, device)] for precision in choices}

@@ -10,11 +10,13 @@ import torch
 
 from components.adaptation.stage import adapt
 from components.artifacts import read_manifest
+from components.config import LanguageModelTraining
 from components.errors import ArtifactError, ConfigError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import pretrain
 from components.tokenization import load_tokenizer, overlap
+from components.tokenization.store import TokenStore
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -51,6 +53,18 @@ def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[s
     # What is frequent in the domain is known from its tokenizer.
     frequencies = torch.from_numpy(load_tokenizer(job.tokenizer).log_frequencies())
     torch.testing.assert_close(weights(job.output)["bias"], frequencies)
+
+
+def test_epochs_take_the_place_of_the_budget(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, epochs=2.5)
+    held = TokenStore(job.tokens, "train").tokens
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    step = job.training.batch_size * job.training.window
+    assert metrics["steps"] == round(2.5 * held / step) and metrics["tokens"] == pytest.approx(2.5 * held, abs=step)
+    timed = LanguageModelTraining.model_validate(job.training.model_dump() | {"tokens": None, "seconds": 5.0})
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path / "timed", epochs=1, training=timed)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["steps"] == round(held / step)
 
 
 def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:

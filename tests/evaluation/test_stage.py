@@ -233,6 +233,34 @@ def test_a_frozen_encoder_is_compared_with_its_tuned_twin_alone(
     assert set(found["benefits"]["ulmfit"]) == set(found["label_efficiency"]["ulmfit"]) == {"adapted"}
 
 
+def test_further_ways_are_compared_with_what_they_go_on_from(
+    job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    further = {"task-adapted": 0.01, "adapted-with-both": 0.02, "scratch-with-both": 0.03}
+    for start, more in further.items():
+        system = f"ulmfit-{start}"
+        monkeypatch.setitem(ACCURACY, system, (0.7 + more, 0.9 + more))
+        monkeypatch.setitem(FAMILY, system, ("ulmfit", start))
+        write_system(task, job.finetuned / system, [system])
+    starts = [*job.starts, *further]
+    content = json.loads((evaluate(job.model_copy(update={"starts": starts})) / "evaluation.json").read_text())
+    pairs = {frozenset((entry["better"], entry["worse"])) for entry in content["comparisons"]}
+    family = {pair for pair in pairs if all(name.startswith("ulmfit") for name in pair)}
+    assert family == {
+        frozenset((f"ulmfit-{one}", f"ulmfit-{other}"))
+        for one, other in [
+            ("scratch", "adapted"),
+            ("scratch", "task-adapted"),
+            ("adapted", "task-adapted"),
+            ("adapted", "adapted-with-both"),
+            ("scratch", "scratch-with-both"),
+        ]
+    }
+    kinds = [entry["kind"] for entry in content["statements"]]
+    assert kinds.count("together") == 4 and kinds.count("adaptation") == 2, "at two budgets"
+    assert set(content["benefits"]["ulmfit"]) == {"adapted", "task-adapted", "adapted-with-both"}
+
+
 def test_what_decides_and_what_budgets_count_are_said(content: dict) -> None:
     assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
     assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]

@@ -1,0 +1,224 @@
+"""Labelling texts beside transformers' pipeline, with the same weights, on one machine, in one run.
+
+    python benchmarks/inference.py --texts reviews.tsv --column text    # throughput and latency on these texts
+    python benchmarks/inference.py --classifier DIR --texts ...         # with a BERT classifier that was fine-tuned
+    python benchmarks/inference.py                                      # on invented texts of the lengths of IMDb's
+
+Without `--classifier` the model is a BERT of 4 layers, 256 wide, with random weights and a vocabulary of 8,000 pieces
+learned from the texts. It is exported as `headstart export` does, read by transformers, and given the same linear layer
+on the first token; the answers of both are compared before anything is timed. Both sides read at most `--max-length`
+pieces of a text and begin with strings, so that tokenization counts.
+
+Throughput is texts a second over all texts: ours as `headstart predict` computes it (batches by length, the stored
+precision), the pipeline at `--batch` texts, in the order given and sorted by length. Latency is of one text at a time,
+50th and 99th percentile. Sides take turns; what is printed are medians of `--repeats`.
+
+Run it on a machine with nothing else to do. `--rows 25000 --sides ours` times the whole of IMDb's test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from components.training import threads
+
+threads.prepare()
+
+import numpy as np  # noqa: E402 (after the thread settings)
+import pyarrow.csv as csv  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from components.artifacts import writing  # noqa: E402
+from components.config import FinetuneSettings, Training  # noqa: E402
+from components.exporting.stage import export_encoder  # noqa: E402
+from components.finetuning.classifier import TextClassifier, load_classifier  # noqa: E402
+from components.finetuning.model import TaskModel  # noqa: E402
+from components.finetuning.sampler import ExampleSampler  # noqa: E402
+from components.finetuning.tasks import find_task  # noqa: E402
+from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
+from components.tokenization.segmenters import Segmentation  # noqa: E402
+from components.tokenization.special import SPECIAL_PIECES  # noqa: E402
+from components.tokenization.wordpiece import WordPieceTokenizer  # noqa: E402
+from components.training.precision import choose  # noqa: E402
+
+PIECES = 8000
+#: Words of IMDb's reviews: the mean and deviation of their logarithm.
+LENGTH = (5.2, 0.6)
+#: Texts of which the latency is taken.
+SINGLE = 300
+
+Label = Callable[[Sequence[str]], Any]
+
+
+def main() -> None:
+    """Read the arguments, compare the answers, take the times, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
+    parser.add_argument("--texts", type=Path, help="tsv or csv file with a header")
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=32, help="of the pipeline")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sides", choices=("both", "ours"), default="both")
+    arguments = parser.parse_args()
+    texts = _texts(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        classifier, encoder = _classifier(arguments, texts, Path(folder))
+        sides: dict[str, Label] = {"headstart": lambda part: classifier.predict(list(part))}
+        if arguments.sides == "both":
+            sides |= _pipelines(classifier, encoder, Path(folder) / "export", arguments)
+        _compare(sides, texts[:64])
+        print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")
+        _throughput(sides, texts, arguments.repeats)
+        _latency({name: label for name, label in sides.items() if "sorted" not in name}, texts, arguments.repeats)
+
+
+def _texts(arguments: argparse.Namespace) -> list[str]:
+    if arguments.texts is not None:
+        tab = "\t" if arguments.texts.suffix == ".tsv" else ","
+        options = csv.ParseOptions(delimiter=tab, newlines_in_values=True)
+        found = csv.read_csv(arguments.texts, parse_options=options).column(arguments.column).to_pylist()
+        return [str(text) for text in found if text][: arguments.rows]
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("etaoinshrdlu"), size=int(length))) for length in rng.integers(2, 10, 20_000)]
+    # Frequencies as in text: the n-th word in proportion to 1 / n.
+    chances = 1 / np.arange(1, len(words) + 1)
+    lengths = np.maximum(8, rng.lognormal(*LENGTH, size=arguments.rows)).astype(int)
+    return [" ".join(rng.choice(words, size=length, p=chances / chances.sum())) for length in lengths]
+
+
+def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Path) -> tuple[TextClassifier, Path]:
+    """The classifier, and its encoder's directory."""
+    if arguments.classifier is not None:
+        loaded = load_classifier(arguments.classifier)
+        encoder = folder / "encoder"
+        with writing(encoder, kind="encoder") as draft:
+            tokenizer = arguments.classifier / "encoder" / "tokenizer"
+            save_encoder(draft.path, family="bert", model=loaded.model.encoder, tokenizer=tokenizer)
+        return loaded, encoder
+    torch.manual_seed(0)
+    counts: dict[str, int] = {}
+    for text in texts:
+        for word in text.lower().split():
+            counts[word] = counts.get(word, 0) + 1
+    letters = sorted({letter for word in counts for letter in word})
+    marked = [*letters, *(f"##{letter}" for letter in letters)]
+    frequent = [word for word in sorted(counts, key=lambda word: -counts[word]) if word not in set(marked)]
+    pieces = [*SPECIAL_PIECES, *marked, *frequent][:PIECES]
+    tokenizer = WordPieceTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True)
+    tokenizer.save(folder / "tokenizer")
+    sizes = {"width": 256, "layers": 4, "heads": 4, "positions": 512}
+    model = build_model("bert", vocabulary=tokenizer.vocab_size, settings=sizes)
+    with writing(folder / "encoder", kind="encoder") as draft:
+        save_encoder(draft.path, family="bert", model=model, tokenizer=folder / "tokenizer")
+    settings = FinetuneSettings(
+        layers="last", pooling="summary", head_norm="none", max_length=arguments.max_length,
+        training=Training(rate=1e-4, batch_size=16),
+    )  # fmt: skip
+    task = find_task("classification")
+    encoder = load_encoder(folder / "encoder")
+    whole = TaskModel(encoder.model, task=task, settings=settings, labels=["neg", "pos"]).eval()
+    rows = task.encode([(text,) for text in texts[:64]], encoder.tokenizer, encoder.model, settings)
+    sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=16, seed=0)
+    precision = choose(whole, sampler.batch(0), "auto", torch.device("cpu"))
+    return TextClassifier(["neg", "pos"], whole, encoder.tokenizer, task, settings, precision), folder / "encoder"
+
+
+def _pipelines(
+    classifier: TextClassifier, encoder: Path, exported: Path, arguments: argparse.Namespace
+) -> dict[str, Label]:
+    """The pipeline over the same weights; in the order given, and sorted by length beforehand."""
+    from transformers import AutoTokenizer, BertForSequenceClassification, TextClassificationPipeline
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
+    settings = classifier.settings
+    wanted = ("last", "summary", "none", 0)
+    if (settings.layers, settings.pooling, settings.head_norm, settings.head_hidden) != wanted:
+        raise SystemExit(
+            "--classifier: transformers has this head only where finetune.bert says layers: last, pooling: summary, "
+            "head_norm: none, head_hidden: 0; or time our side alone with --sides ours"
+        )
+
+    class FirstToken(BertForSequenceClassification):  # type: ignore[misc]
+        """A linear layer on the first token, without the pooler that stands between in theirs."""
+
+        def forward(self, input_ids: Tensor, **others: Any) -> Any:
+            others = {name: others[name] for name in ("attention_mask", "token_type_ids") if name in others}
+            return SequenceClassifierOutput(logits=self.classifier(self.bert(input_ids, **others)[0][:, 0]))
+
+    export_encoder(encoder, output=exported)
+    output = classifier.model.head.output
+    assert isinstance(output, nn.Linear)
+    model = FirstToken.from_pretrained(exported, num_labels=output.out_features).eval()
+    model.classifier.load_state_dict(output.state_dict())
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    pipe = TextClassificationPipeline(model=model, tokenizer=tokenizer, device=torch.device("cpu"))
+    options = {"truncation": True, "max_length": settings.max_length, "top_k": None, "function_to_apply": "softmax"}
+
+    def label(texts: Sequence[str]) -> np.ndarray:
+        batch = min(arguments.batch, len(texts))
+        # Labels come sorted by score; their names end in their numbers.
+        return np.asarray(
+            [
+                [entry["score"] for entry in sorted(found, key=lambda entry: entry["label"])]
+                for found in pipe(list(texts), batch_size=batch, **options)
+            ]
+        )
+
+    def by_length(texts: Sequence[str]) -> np.ndarray:
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        found = label([texts[place] for place in order])
+        return found[np.argsort(order)]
+
+    return {"pipeline": label, "pipeline, sorted": by_length}
+
+
+def _compare(sides: dict[str, Label], texts: Sequence[str]) -> None:
+    """Stop if the sides do not say the same."""
+    first, *others = (np.asarray(label(texts)) for label in sides.values())
+    for name, found in zip(list(sides)[1:], others, strict=True):
+        if (distance := float(np.abs(first - found).max())) > 0.02:
+            raise SystemExit(f"{name} gives other probabilities (by {distance:.3f}): not the same model")
+
+
+def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> None:
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, label in sides.items():
+            began = time.perf_counter()
+            label(texts)
+            times[name].append(time.perf_counter() - began)
+    print(f"\n{'throughput':<20}{'seconds':>10}{'texts/s':>10}")
+    for name, found in times.items():
+        seconds = statistics.median(found)
+        print(f"{name:<20}{seconds:>10.2f}{len(texts) / seconds:>10.0f}")
+
+
+def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> None:
+    single = texts[:SINGLE]
+    found: dict[str, list[list[float]]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        took: dict[str, list[float]] = {name: [] for name in sides}
+        for text in single:
+            for name, label in sides.items():
+                began = time.perf_counter()
+                label([text])
+                took[name].append(1000 * (time.perf_counter() - began))
+        for name, times in took.items():
+            found[name].append(times)
+    print(f"\n{'latency of one text':<20}{'p50 ms':>10}{'p99 ms':>10}")
+    for name, rounds in found.items():
+        p50, p99 = (statistics.median(float(np.percentile(times, q)) for times in rounds) for q in (50, 99))
+        print(f"{name:<20}{p50:>10.2f}{p99:>10.2f}")
+
+
+if __name__ == "__main__":
+    main()

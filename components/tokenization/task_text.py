@@ -1,0 +1,81 @@
+"""The stage `task-tokens`: the texts of a task, without their labels, as memory-mapped token ids.
+
+What the language model goes on with before it is fine-tuned on that task (task-adaptive pretraining, Gururangan et al.
+2020, section 4). It reads the texts of train; those of dev tell how well it knows them. Test is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.artifacts import read_manifest, write_atomic, writing
+from components.config import Section
+from components.errors import ArtifactError
+from components.tokenization.base import load_tokenizer
+from components.tokenization.store import KIND, LAYOUT, write_shard
+from components.tokenization.tokenize import encode_corpus, metrics_of
+
+#: Split of the task -> split of the tokens.
+SPLITS: Final = {"train": "train", "dev": "heldout"}
+#: Kinds of tasks whose fields are the words of one sentence; of the others each field is a text.
+WORDS: Final = ("tagging",)
+
+
+class TaskTokensJob(Section):
+    """What the stage reads and writes.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        tokenizer: directory of the tokenizer.
+        output: directory of token shards (a `TokenStore`).
+    """
+
+    examples: Path
+    tokenizer: Path
+    output: Path
+
+
+def task_tokens(job: TaskTokensJob) -> Path:
+    """Tokenize the texts of a task's train and dev, each once; returns `job.output`.
+
+    Raises:
+        ArtifactError: the examples or the tokenizer are incomplete or damaged.
+    """
+    tokenizer = load_tokenizer(job.tokenizer)
+    examples = read_manifest(job.examples, kind="examples")
+    with writing(job.output, kind=KIND) as draft:
+        counts = {}
+        for split, name in SPLITS.items():
+            texts = _texts(job.examples / f"{split}.parquet", words=examples.facts["kind"] in WORDS)
+            encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
+            counts[f"{name}.arrow"] = write_shard(
+                draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
+            )
+        metrics = {name: metrics_of([counts[f"{name}.arrow"]]) for name in SPLITS.values()}
+        write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+        draft.facts |= {
+            "layout": LAYOUT,
+            "tokenizer": tokenizer.fingerprint(),
+            "vocabulary": tokenizer.vocab_size,
+            "shards": {name: [f"{name}.arrow"] for name in SPLITS.values()},
+            "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
+            "origins": examples.facts["digests"],
+        }
+    return job.output
+
+
+def _texts(path: Path, *, words: bool) -> Iterator[str]:
+    """The different texts of a split, in order; a context that many questions share comes once."""
+    try:
+        rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    texts = ([" ".join(fields)] if words else fields for fields in rows)
+    yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())

@@ -1,0 +1,73 @@
+"""The stage task-tokens: which texts of a task the language model gets to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest, writing
+from components.errors import ArtifactError
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.store import TokenStore
+from components.tokenization.task_text import TaskTokensJob, task_tokens
+from components.tokenization.word import WordTokenizer
+
+WORDS = ["red", "apple", "old", "iron", "who", "test"]
+ID = {word: FIRST_ORDINARY + place for place, word in enumerate(WORDS)}
+
+
+def job(tmp_path: Path, kind: str, **splits: list[list[str]]) -> TaskTokensJob:
+    with writing(tmp_path / "examples", kind="examples") as draft:
+        for name, rows in splits.items():
+            table = pa.table({"fields": pa.array(rows, pa.list_(pa.string()))})
+            pq.write_table(table, draft.path / f"{name}.parquet")
+        draft.facts |= {"task": "things", "kind": kind, "digests": {"train": "t"}}
+    tokenizer = WordTokenizer(
+        [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+    )
+    tokenizer.save(tmp_path / "tokenizer")
+    return TaskTokensJob(examples=tmp_path / "examples", tokenizer=tmp_path / "tokenizer", output=tmp_path / "tokens")
+
+
+def documents(output: Path, split: str) -> list[list[int]]:
+    store = TokenStore(output, split)
+    return [store.document(index).tolist() for index in range(store.documents)]
+
+
+def ids(*words: str) -> list[int]:
+    return [*(ID[word] for word in words), END]
+
+
+def test_train_is_read_and_dev_tells_how_well(tmp_path: Path) -> None:
+    output = task_tokens(
+        job(tmp_path, "classification", train=[["red apple"], ["old iron"], ["red apple"]], dev=[["old apple"]],
+            test=[["test"]])
+    )  # fmt: skip
+    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
+    assert documents(output, "heldout") == [ids("old", "apple")]
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert (metrics["train"]["documents"], metrics["train"]["tokens"], metrics["heldout"]["tokens"]) == (2, 6, 3)
+    assert read_manifest(output, kind="tokens", verify=True).facts["vocabulary"] == FIRST_ORDINARY + len(WORDS)
+
+
+def test_every_part_is_a_text_once(tmp_path: Path) -> None:
+    rows = [["who", "red apple"], ["old", "red apple"], ["who", " "]]
+    output = task_tokens(job(tmp_path, "questions", train=rows, dev=rows[:1]))
+    assert documents(output, "train") == [ids("who"), ids("red", "apple"), ids("old")]
+
+
+def test_the_words_of_a_sentence_are_one_text(tmp_path: Path) -> None:
+    output = task_tokens(job(tmp_path, "tagging", train=[["red", "apple"], ["old", "iron"]], dev=[["red"]]))
+    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
+
+
+def test_a_damaged_table_is_named(tmp_path: Path) -> None:
+    broken = job(tmp_path, "classification", train=[["red"]], dev=[["old"]])
+    (broken.examples / "train.parquet").write_bytes(b"no table")
+    with pytest.raises(ArtifactError, match="train.parquet"):
+        task_tokens(broken)
