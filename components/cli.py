@@ -40,7 +40,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
 @app.command()
 def check(*, params: ParamsFile = PARAMS) -> None:
     """Check the settings, the model sizes and the data folders before anything runs."""
-    from components.stages import check_params
+    from components.checks import check_params
 
     check_params(load_params(params))
     print(f"{params}: ok")

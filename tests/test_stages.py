@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from components import stages
+from components.checks import check_params
 from components.config import Params, Section
 from components.errors import ConfigError
 from components.importing.stage import source_digest
 from components.params import load_params
-from components.stages import STAGES, Stage, check_params, run_stage
+from components.stages import STAGES, Stage, run_stage
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
