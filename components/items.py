@@ -297,6 +297,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "families": params.run.families,
             "tasks": params.run.tasks,
             "starts": params.run.starts,
+            "adapt_task": list(params.adapt_task),
             "output": out(params, "report"),
         }
     }

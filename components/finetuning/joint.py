@@ -1,4 +1,4 @@
-"""One run of several tasks that share an encoder: one label budget, one seed, a head each.
+"""One run of several tasks that share an encoder: a label budget and a head each, one seed.
 
 In every step one task is drawn, with a probability in proportion to its rows^(1 / temperature): 1 draws by size, a
 higher temperature evens the tasks out (Arivazhagan et al. 2019, section 4.2). Each head learns alone first, as in a run
@@ -34,7 +34,7 @@ class JointSpec:
     """Everything that a joint run depends on.
 
     Attributes:
-        members: one for each task; of the same encoder, settings, budget, seed and precision.
+        members: one for each task; of the same encoder, settings, seed and precision.
         temperature: of the draw of tasks.
         key: of this run's checkpoints.
     """
@@ -47,11 +47,6 @@ class JointSpec:
     def storage(self) -> str:
         """`cluster.storage`."""
         return self.members[0].storage
-
-    @property
-    def budget(self) -> int:
-        """As in `RunSpec`."""
-        return self.members[0].budget
 
     @property
     def seed(self) -> int:

@@ -1,8 +1,10 @@
 """Stages `together` and `share`: several tasks learned by one encoder, and the results where those of one task lie.
 
-`together` does every label budget and seed that the tasks of a group have in common (see `components.finetuning.joint`)
-and writes one folder a task, each as the stage `finetune` writes it. `share` puts a task's folder beside the others of
-that task, so that everything downstream finds single-task and multi-task systems in one place.
+`together` does every seed that the tasks of a group have in common and every label budget (see
+`components.finetuning.joint`): each task's smallest with the others' smallest, and so on, for what a budget counts
+differs from kind to kind. It writes one folder a task, each as the stage `finetune` writes it. `share` puts a task's
+folder beside the others of that task, so that everything downstream finds single-task and multi-task systems in one
+place.
 """
 
 from __future__ import annotations
@@ -103,7 +105,8 @@ def together(job: TogetherJob) -> Path:
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
-        ConfigError: the tasks share no budget or no seed, or the settings do not suit the encoder.
+        ConfigError: the tasks have different numbers of budgets or no seed in common, or the settings do not suit the
+            encoder.
         TrainingError: a loss that is not finite, no space for a checkpoint.
     """
     encoder = read_manifest(job.encoder, kind=ENCODER)
@@ -125,7 +128,7 @@ def together(job: TogetherJob) -> Path:
                 f"{task}_{record['score']}": round(best_score(record), 4)
                 for task, record in zip(job.examples, records, strict=True)
             }
-            bar.advance(1, labels=budget_name(left[index].budget), **scores)
+            bar.advance(1, labels=budget_name(left[index].members[0].budget), **scores)
     with writing(job.output, kind=KIND) as draft:
         facts = {
             member.job.task: _write(draft, place, member, specs, job) | {"encoder": encoder.digest}
@@ -173,28 +176,32 @@ def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: st
     return _Member(single, facts, inputs_of(settings, facts, encoder=encoder))
 
 
-def _common(job: TogetherJob, what: str, values: list[list[int]]) -> list[int]:
-    """The budgets or seeds that all tasks have."""
-    found = sorted(set.intersection(*map(set, values)), key=lambda value: (value < 0, value))
-    if not found:
-        each = "; ".join(
-            f"{task} {', '.join(map(budget_name, own))}" for task, own in zip(job.examples, values, strict=True)
-        )
-        raise ConfigError(f"together.{job.group}: its tasks have no {what} in common ({each}); give them one")
-    return found
+def _common(job: TogetherJob, members: list[_Member]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """The budgets of all tasks, smallest first, one of each task together; and the seeds that all have."""
+    budgets = [member.facts.budgets for member in members]
+    seeds = set.intersection(*(set(member.facts.seeds) for member in members))
+    for what, values, wrong in (
+        ("as many budgets each", budgets, len(set(map(len, budgets))) > 1),
+        ("a seed in common", [member.facts.seeds for member in members], not seeds),
+    ):
+        if wrong:
+            each = "; ".join(
+                f"{task} {', '.join(map(budget_name, own))}" for task, own in zip(job.examples, values, strict=True)
+            )
+            raise ConfigError(f"together.{job.group}: its tasks must have {what}, found {each}")
+    return list(zip(*budgets, strict=True)), sorted(seeds)
 
 
 def _specs(
     job: TogetherJob, members: list[_Member], settings: FinetuneSettings, precision: Precision, *, trained: bool
 ) -> Iterator[JointSpec]:
     """The longest runs first, so that no core waits for one at the end."""
-    budgets = _common(job, "budget", [member.facts.budgets for member in members])
-    seeds = _common(job, "seed", [member.facts.seeds for member in members])
-    for budget in reversed(budgets):
+    budgets, seeds = _common(job, members)
+    for row in reversed(budgets):
         for seed in seeds:
             specs = tuple(
                 spec_of(member.job, settings, member.inputs, budget, seed, precision, trained=trained)
-                for member in members
+                for member, budget in zip(members, row, strict=True)
             )
             key = fingerprint(members=[spec.key for spec in specs], temperature=job.temperature)
             yield JointSpec(specs, job.temperature, f"together-{key}")
@@ -207,9 +214,10 @@ def _write(draft: Draft, place: int, member: _Member, specs: list[JointSpec], jo
     splits = {name: read_split(member.job.examples, name) for name in ("dev", "test")}
     records = write_results(folder, _results(place, specs, job), splits=splits, labels=member.facts.labels)
     (folder / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
-    largest = specs[0].budget
+    largest = specs[0].members[place].budget
     scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
-    best = max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
+    own = [spec for spec in specs if spec.members[place].budget == largest]
+    best = max(own, key=lambda spec: scores[spec.seed])
     tensors, _ = _stored(best, place)
     write_classifier(folder / "classifier", best.members[place], tensors, task=member.job.task, start=job.shared_start)
     return {
@@ -223,7 +231,7 @@ def _write(draft: Draft, place: int, member: _Member, specs: list[JointSpec], jo
 
 
 def _results(place: int, specs: list[JointSpec], job: TogetherJob) -> Iterator[RunResult]:
-    for spec in sorted(specs, key=lambda spec: (spec.budget < 0, spec.budget, spec.seed)):
+    for spec in sorted(specs, key=lambda spec: ((budget := spec.members[place].budget) < 0, budget, spec.seed)):
         tensors, record = _stored(spec, place)
         answers = {name: unpacked(name, tensors) for name in ("dev", "test")}
         yield RunResult(job.system, job.family, job.shared_start, record, answers)

@@ -15,9 +15,10 @@ from typing import Any
 
 import jinja2
 import yaml
+from pydantic import Field
 
 from components.artifacts import read_manifest, writing
-from components.config import Section, Start
+from components.config import TASK_ADAPTED, Section, Start
 from components.errors import ArtifactError
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures
@@ -35,6 +36,7 @@ class ReportJob(Section):
 
     Attributes:
         out: `params.run.out`, below which the stages' outputs are.
+        adapt_task: tasks whose texts the language models went on with.
         data: the file that holds the version of data/.
     """
 
@@ -42,6 +44,7 @@ class ReportJob(Section):
     families: list[str]
     tasks: list[str]
     starts: list[Start]
+    adapt_task: list[str] = Field(default_factory=list)
     output: Path
     data: Path = Path("data.dvc")
 
@@ -62,6 +65,11 @@ def report(job: ReportJob) -> Path:
         (family, start): _json(job.out / "metrics" / stage / f"{family}.json")
         for family in job.families
         for start, stage in job.trained
+    }
+    models |= {
+        (family, f"{TASK_ADAPTED}-{task}"): _json(job.out / "metrics" / "adapt-task" / f"{task}-{family}.json")
+        for task in job.adapt_task
+        for family in job.families
     }
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in CORPORA}
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}

@@ -139,17 +139,24 @@ def test_every_task_gets_what_finetuning_writes(  # type: ignore[no-untyped-def]
         assert manifest.facts["system"] == f"{family}-adapted-both" and manifest.facts["start"] == "adapted-both"
         assert manifest.facts["examples"] == read_manifest(tasks[task]).facts["digests"]
         table = pq.read_table(shared / "runs.parquet").to_pylist()
-        # Of budgets 2 and 4, 4 and 8 the one that both know.
-        assert {(row["budget"], row["seed"]) for row in table} == {(4, 0), (4, 1)}
-        assert len(table) == 2 * (dev + test)
+        # 2 of a class go with 4 of one, 4 with 8.
+        few, many = (2, 4) if task == "things" else (4, 8)
+        assert {(row["budget"], row["seed"]) for row in table} == {(few, 0), (few, 1), (many, 0), (many, 1)}
+        assert len(table) == 4 * (dev + test)
         records = json.loads((shared / "runs.json").read_text())
-        # 12 and 8 rows: three and two steps an epoch, two epochs.
-        assert [point["step"] for point in records[0]["curve"]] == [0, 5, 10]
-        assert {record["rows"] for record in records} == {12 if task == "things" else 8}
+        assert [(record["budget"], record["seed"]) for record in records] == [(few, 0), (few, 1), (many, 0), (many, 1)]
+        # 12 rows of three classes and 16 of two: three and four steps an epoch, two epochs.
+        assert [point["step"] for point in records[-1]["curve"]] == [0, 7, 14]
+        assert [record["rows"] for record in records[1:3]] == ([6, 12] if task == "things" else [8, 16])
         classifier = load_classifier(shared / "classifier")
         facts = read_manifest(shared / "classifier").facts
         served = classifier.answer(read_split(tasks[task], "test").fields)
-        kept = [row["answer"] for row in table if (row["split"], row["seed"]) == ("test", facts["seed"])]
+        assert facts["budget"] == many
+        kept = [
+            row["answer"]
+            for row in table
+            if (row["split"], row["budget"], row["seed"]) == ("test", many, facts["seed"])
+        ]
         np.testing.assert_allclose(np.stack(served), np.asarray(kept), atol=1e-4)
 
 
@@ -196,15 +203,16 @@ def test_random_encoders_learn_together_too(make_job) -> None:  # type: ignore[n
     assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-both"}
 
 
-def test_tasks_without_a_common_budget_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     job = make_job()
-    other = source.model_copy(update={"budgets": [3, "all"]})
-    third = examples(ExamplesJob(task="third", source=other, output=tmp_path / "third"))
-    job = job.model_copy(update={"examples": job.examples | {"things": third}})
-    with pytest.raises(
-        ConfigError, match=r"together.both: its tasks have no budget in common \(things 3, all; parity 4, 8\)"
+    for changes, message in (
+        ({"budgets": [3]}, r"must have as many budgets each, found things 3; parity 4, 8$"),
+        ({"seeds": [7]}, r"must have a seed in common, found things 7; parity 0, 1$"),
     ):
-        together(job)
+        other = source.model_copy(update=changes)
+        third = examples(ExamplesJob(task="third", source=other, output=tmp_path / next(iter(changes))))
+        with pytest.raises(ConfigError, match=f"together.both: its tasks {message}"):
+            together(job.model_copy(update={"examples": job.examples | {"things": third}}))
 
 
 def test_frozen_encoders_share_nothing(make_job) -> None:  # type: ignore[no-untyped-def]

@@ -194,6 +194,18 @@ def test_json_holds_the_same_numbers(job: ReportJob) -> None:
     assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
 
 
+def test_models_that_went_on_with_a_tasks_texts_stand_beside_the_others(job: ReportJob) -> None:
+    metrics = json.loads((job.out / "metrics" / "adapt" / "ulmfit.json").read_text())
+    path = job.out / "metrics" / "adapt-task" / "demo-ulmfit.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(metrics | {"perplexity_per_word": 37.25, "general_after_perplexity_per_word": 271.5}))
+    output = report(job.model_copy(update={"adapt_task": ["demo"]}))
+    assert "ulmfit task-adapted-demo" in (page := (output / "report.html").read_text())
+    assert "37.25" in page and "271.5" in page
+    models = json.loads((output / "report.json").read_text())["language_models"]
+    assert models["ulmfit-task-adapted-demo"]["perplexity_per_word"] == 37.25
+
+
 def test_every_study_that_was_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
     drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")
