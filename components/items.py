@@ -160,6 +160,8 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 **adapted,
                 "name": f"{name} {task}",
                 "pretrained": adapted["output"],
+                # The one that its rows belong to, in which the task's texts were encoded too.
+                "tokenizer": adapted["output"] / "tokenizer",
                 "tokens": out(params, "task-tokens", task, kind),
                 "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
                 "training": adapted["training"].model_copy(update=changes),

@@ -41,12 +41,19 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     several = root / "experiments/several"
     several.mkdir(parents=True)
     (several / "params.yaml").write_text(yaml.safe_dump(raw))
+    ways = yaml.safe_load((ROOT / "params.yaml").read_text())
+    ways["run"] |= {"out": "artifacts/ways", "tasks": ["aws-type", "aws-service"]}
+    ways["adapt_task"] = {"aws-type": {"epochs": 2}, "aws-service": {"epochs": 1}}
+    ways["together"] = {"aws": {"tasks": ["aws-type", "aws-service"]}, "again": {"tasks": ["aws-service", "aws-type"]}}
+    (root / "experiments/ways").mkdir()
+    (root / "experiments/ways/params.yaml").write_text(yaml.safe_dump(ways))
     git(root, "init", "-q")
     return root
 
 
 def pipelines() -> list[str]:
-    return ["params.yaml", "experiments/several/params.yaml"] + [str(path) for path in SHIPPED if len(path.parts) > 1]
+    derived = [f"experiments/{name}/params.yaml" for name in ("several", "ways")]
+    return ["params.yaml", *derived] + [str(path) for path in SHIPPED if len(path.parts) > 1]
 
 
 @pytest.fixture(scope="module", params=pipelines())
