@@ -1,0 +1,174 @@
+"""Every family feeds every task: it learns, is stored, read back and says the same; broken off, it ends in the same bits.
+
+Both tables are picked up as they are; a new task brings the rows that it is tried with (`ROWS`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest
+from components.config import ClusterSettings, FinetuneSettings, TaskSource
+from components.finetuning import runs
+from components.finetuning.baseline import BaselineJob, baseline
+from components.finetuning.classifier import load_classifier
+from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
+from components.finetuning.stage import FinetuneJob, finetune
+from components.finetuning.tasks import TASKS
+from components.models import FAMILIES
+from components.scoring import scoring_for
+
+from .conftest import WORDS, rows, write_jsonl
+
+Encoders = Callable[..., Path]
+KIND_OF = {word: label for label, words in WORDS.items() for word in words}
+
+
+def thing(text: str) -> str:
+    """The word of a text that says what it is about."""
+    return next(word for word in text.split() if word in KIND_OF)
+
+
+def tagged(row: dict[str, str]) -> dict[str, Any]:
+    words = row["text"].split()
+    return {"words": words, "tags": [f"B-{KIND_OF[word]}" if word in KIND_OF else "O" for word in words]}
+
+
+def asked(row: dict[str, str]) -> dict[str, Any]:
+    word = thing(row["text"])
+    known = row["label"] != "animal"
+    answers = {"text": [word], "answer_start": [row["text"].index(word)]} if known else {"text": [], "answer_start": []}
+    return {"question": f"what is {'here' if known else 'gold'}", "context": row["text"], "answers": answers}
+
+
+#: Kind of task -> one of the rows of `conftest.rows` -> a row of that kind.
+ROWS: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = {
+    "classification": lambda row: {"text": row["text"], "label": row["label"]},
+    "multilabel": lambda row: {
+        "text": row["text"],
+        "label": [row["label"]] * (row["label"] != "animal") + [row["part"]],
+    },
+    "pair": lambda row: {"first": row["text"], "second": f"a {thing(row['text'])}", "label": row["label"]},
+    "similarity": lambda row: {
+        "first": row["text"],
+        "second": "gold",
+        "score": len(row["label"]) + len(row["part"]) / 2,
+    },
+    "tagging": tagged,
+    "questions": asked,
+    "choice": lambda row: {"text": row["text"], "choices": ["apple", "iron", thing(row["text"])], "label": "2"},
+}
+
+
+@pytest.fixture
+def make_task(tmp_path: Path) -> Callable[[str], Path]:
+    """make_task(kind) -> an output directory of the stage `examples`."""
+
+    def make(kind: str) -> Path:
+        folder = tmp_path / f"task-{kind}"
+        for split, count, offset in (("train", 4, 0), ("dev", 2, 100), ("test", 2, 200)):
+            write_jsonl(folder / f"{split}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
+        source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0])
+        return examples(ExamplesJob(task="things", source=source, output=tmp_path / f"examples-{kind}"))
+
+    return make
+
+
+@pytest.fixture
+def make_job(
+    make_task: Callable[[str], Path], make_encoder: Encoders, settings: FinetuneSettings, tmp_path: Path
+) -> Callable[..., FinetuneJob]:
+    """make_job(family, kind, name="out", **settings) -> a job with a store of its own."""
+
+    def make(family: str, kind: str, *, name: str = "out", **changes: object) -> FinetuneJob:
+        small = {"epochs": 1, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 24}
+        return FinetuneJob(
+            task="things",
+            family=family,
+            start="adapted",
+            examples=make_task(kind),
+            encoder=make_encoder(family),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=small | {"pooling": "mean", "layers": "last"} | changes),
+            cluster=ClusterSettings(launcher="local", storage=str(tmp_path / f"store-{name}")),
+        )
+
+    return make
+
+
+def answers_of(output: Path, split: str) -> list[list[float]]:
+    table = pq.read_table(output / "runs.parquet", filters=[("split", "=", split)])
+    return table.column("answer").to_pylist()
+
+
+def test_there_are_rows_for_every_task() -> None:
+    assert ROWS.keys() == TASKS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family_feeds_every_task(family: str, kind: str, make_job, in_process) -> None:
+    job = make_job(family, kind)
+    output = finetune(job)
+    facts, test = read_facts(job.examples), read_split(job.examples, "test")
+    found = answers_of(output, "test")
+    assert len(found) == len(test) and all(np.isfinite(answer).all() for answer in found)
+    scoring = scoring_for(kind, facts.labels)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["score"] == scoring.main and [point["step"] for point in record["curve"]] == [0, 3]
+    dev = read_split(job.examples, "dev")
+    best = max(point[scoring.main] for point in record["curve"])
+    told = [np.asarray(answer, dtype=np.float32) for answer in answers_of(output, "dev")]
+    assert scoring.score(dev.fields, dev.targets, told)[scoring.main] == pytest.approx(best, abs=1e-5)
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, found, strict=True):
+        np.testing.assert_allclose(answer, expected, atol=1e-4)
+
+
+def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
+    files = read_manifest(output / "classifier").files.items()
+    return pq.read_table(output / "runs.parquet").to_pylist(), {name: entry["sha256"] for name, entry in files}
+
+
+@pytest.mark.parametrize("method", ["finetune", "features"])
+@pytest.mark.parametrize("kind", sorted(TASKS))
+def test_a_run_broken_off_ends_in_the_same_bits(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
+    def job(name: str) -> FinetuneJob:
+        made = make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
+        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+
+    unbroken = finetune(job("unbroken"))
+    real, starts = runs.train, 0
+
+    def breaks_off(*arguments, **named):
+        for report in real(*arguments, **named):
+            yield report
+            if starts == 1 and report.step == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken = job("broken")
+    while not broken.output.exists():
+        starts += 1
+        try:
+            finetune(broken)
+        except KeyboardInterrupt:
+            runs._FEATURES.clear()
+    assert starts == 2
+    assert contents(broken.output) == contents(unbroken)
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
+def test_every_task_has_systems_without_a_language_model(kind: str, make_task, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=make_task(kind), output=tmp_path / "baselines"))
+    records = json.loads((output / "runs.json").read_text())
+    assert records and all(record["score"] == scoring_for(kind, ["a", "b"]).main for record in records)
+    assert len(answers_of(output, "test")) == 6 * len(records)
