@@ -42,6 +42,10 @@ class ClusterSettings(Section):
     workers: Positive | Literal["auto"] = "auto"
     address: str = "local"
     storage: str = ".headstart/checkpoints"
+    #: Folder for what frozen encoders say of texts, so that it is computed once for all label budgets, seeds and heads;
+    #: beyond so many gigabytes what was not used for longest goes.
+    features: str = ".headstart/features"
+    features_gigabytes: Annotated[float, Field(ge=0)] = 8
 
 
 class CorpusSource(Section):
@@ -283,6 +287,9 @@ class FinetuneSettings(Section):
     head_dropout: Fraction = 0.1
     #: Most steps of the head alone on the frozen encoder's features; 0 starts it at random weights.
     head_steps: Annotated[int, Field(ge=0)] = 200
+    #: Learning rate of a head that learns on features by gradient steps (linear heads of one vector a text are solved
+    #: for); null: `training.rate`.
+    head_rate: Annotated[float, Field(gt=0)] | None = None
     #: Strengths of the L2 penalty tried in that phase (inverse of C in logistic regression); dev decides.
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).

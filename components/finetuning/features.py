@@ -1,23 +1,32 @@
-"""Features of a frozen encoder: computed once, kept as one table, learned from by the head alone."""
+"""Features of a frozen encoder: computed once, kept on disk under a key of their content, learned from by the head
+alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from components.artifacts import MANIFEST, read_manifest, writing
+from components.errors import ArtifactError
 from components.finetuning.heads import Head
-from components.finetuning.model import TaskModel, batches_by_length, run_over
-from components.finetuning.sampler import pad, target_batch
+from components.finetuning.model import TaskModel, batches_by_length, predicting
+from components.finetuning.sampler import collate, longest, pad, sequences, target_batch
 from components.finetuning.tasks.base import Answer, Encoded, Target
 from components.models.base import Batch
 
+KIND = "features"
 #: Vectors of a batch, padding included, when nothing is learned.
 PREDICT_VECTORS = 16_384
+#: The files of a table: its vectors, which are never in memory as a whole, and the small rest.
+VECTORS, LAYOUT = "vectors.npy", "layout.npz"
 
 
 @dataclass(frozen=True)
@@ -25,19 +34,42 @@ class FeatureTable:
     """What a head reads of N rows with S sequences.
 
     Attributes:
-        vectors: (M, F) float32, one row's after the other's.
-        lengths: (S,) units of each sequence; None where every sequence is one vector (S = M).
-        sequences: (N,) sequences of each row.
+        vectors: (M, F) float32; those of a sequence stand together.
+        starts: (S,) the first vector of each sequence.
+        lengths: (S,) units of each sequence; None where every sequence is one vector.
+        counts: (N,) sequences of each row.
         offsets: (M, 2) as in `tasks.base.Encoded`; (0, 2) where nobody asks.
     """
 
     vectors: Tensor
+    starts: NDArray[np.int64]
     lengths: NDArray[np.int64] | None
-    sequences: NDArray[np.int64]
+    counts: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
+    @classmethod
+    def of_texts(cls, vectors: Tensor, counts: NDArray[np.int64] | None = None) -> FeatureTable:
+        """One vector a sequence, (S, F), and the sequences of each row (None: one)."""
+        one = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
+        return cls(vectors, np.arange(len(vectors)), None, one, np.zeros((0, 2), dtype=np.int64))
+
     def __len__(self) -> int:
-        return len(self.sequences)
+        return len(self.counts)
+
+    def take(self, rows: NDArray[np.int64]) -> FeatureTable:
+        """Some rows, in the order given; the vectors stay where they are."""
+        chosen = self.sequences_of(rows)
+        lengths = None if self.lengths is None else self.lengths[chosen]
+        return FeatureTable(self.vectors, self.starts[chosen], lengths, self.counts[rows], self.offsets)
+
+    def matrix(self) -> Tensor:
+        """(K, F) the vectors of these rows, one sequence's after the other's."""
+        lengths = np.ones_like(self.starts) if self.lengths is None else self.lengths
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(self.starts - before, lengths) + np.arange(int(lengths.sum()))
+        if len(places) == len(self.vectors) and np.array_equal(places, np.arange(len(places))):
+            return self.vectors
+        return self.vectors[torch.from_numpy(places)]
 
     def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
         """Some rows as a batch of `components.finetuning.sampler` with `features` (S, F) or (S, U, F) for tokens.
@@ -46,19 +78,19 @@ class FeatureTable:
             rows: B row numbers.
             targets: B vectors.
         """
-        count = self.sequences[rows]
-        ends = np.cumsum(self.sequences)
-        chosen = np.concatenate([np.arange(ends[row] - self.sequences[row], ends[row]) for row in rows])
-        batch = target_batch(targets) | {"rows": torch.from_numpy(np.repeat(np.arange(len(rows)), count))}
+        chosen = self.sequences_of(rows)
+        whose = np.repeat(np.arange(len(rows)), self.counts[rows])
+        batch = target_batch(targets) | {"rows": torch.from_numpy(whose)}
+        starts = self.starts[chosen]
         if self.lengths is None:
-            return batch | {"features": self.vectors[torch.from_numpy(chosen)]}
-        last = np.cumsum(self.lengths)
-        spans = [slice(int(last[place] - self.lengths[place]), int(last[place])) for place in chosen]
+            return batch | {"features": self.vectors[torch.from_numpy(starts)]}
+        lengths = self.lengths[chosen]
+        spans = [slice(start, start + length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
         if len(self.offsets):
             batch["offsets"] = pad([self.offsets[span] for span in spans], value=-1)[0]
         return batch | {
             "features": torch.nn.utils.rnn.pad_sequence([self.vectors[span] for span in spans], batch_first=True),
-            "unit_lengths": torch.from_numpy(self.lengths[chosen]),
+            "unit_lengths": torch.from_numpy(lengths),
         }
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
@@ -66,49 +98,110 @@ class FeatureTable:
         if self.lengths is None:
             yield np.arange(len(self))
             return
-        starts = np.cumsum(self.sequences) - self.sequences
-        yield from batches_by_length(np.maximum.reduceat(self.lengths, starts), self.sequences, PREDICT_VECTORS)
+        first = np.cumsum(self.counts) - self.counts
+        yield from batches_by_length(np.maximum.reduceat(self.lengths, first), self.counts, PREDICT_VECTORS)
+
+    def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sequences of some rows, in their order."""
+        ends = np.cumsum(self.counts)
+        return np.concatenate([np.arange(ends[row] - self.counts[row], ends[row]) for row in rows])
 
 
-def extract(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> FeatureTable:
-    """The features of N rows by the encoder as it is."""
+def extract(
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32", file: Path | None = None
+) -> FeatureTable:
+    """The features of N rows, one or more, by the encoder as it is.
 
-    def of_batch(batch: Batch) -> list[Tensor]:
-        vectors = model.vectors(batch).float().cpu()
-        if model.of_units:
-            # Padding goes: what is left of a sequence are its own units.
-            kept = [sequence[:length] for sequence, length in zip(vectors, batch["unit_lengths"].tolist(), strict=True)]
-            counts = torch.bincount(batch["rows"]).tolist()
-            starts = np.cumsum([0, *counts])
-            return [torch.cat(kept[start : start + count]) for start, count in zip(starts, counts, strict=False)]
-        if len(vectors) == len(batch["rows"]):
-            return list(vectors.split(torch.bincount(batch["rows"]).tolist()))
-        return list(vectors.split(1))
+    Args:
+        file: where the vectors are written as they come; None keeps them in memory.
+    """
+    # Made before: what is made while nothing is learned cannot be learned from later.
+    table = _empty(model, encoded, file=file)
+    with predicting(model, precision=precision):
+        for rows in batches_by_length(longest(encoded), sequences(encoded)):
+            batch = collate([encoded[row] for row in rows])
+            vectors = model.vectors({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
+            chosen = table.sequences_of(rows)
+            starts = torch.from_numpy(table.starts[chosen])
+            if table.lengths is None:
+                table.vectors[starts] = vectors
+            else:
+                # Padding goes: what is left of a sequence are its own units.
+                places = torch.arange(vectors.shape[1])
+                inside = places < torch.from_numpy(table.lengths[chosen])[:, None]
+                table.vectors[(starts[:, None] + places)[inside]] = vectors[inside]
+    return table
 
-    # A plain tensor again, that training may use.
-    vectors = torch.cat(run_over(of_batch, model, encoded, precision=precision)).clone()
-    if not model.of_units:
-        combined = len(vectors) == len(encoded)
-        counts = np.asarray([1 if combined else len(row.pieces) for row in encoded], dtype=np.int64)
-        return FeatureTable(vectors, None, counts, np.zeros((0, 2), dtype=np.int64))
-    return FeatureTable(
-        vectors,
-        np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64),
-        np.asarray([len(row.units) for row in encoded], dtype=np.int64),
-        np.concatenate([offsets for row in encoded for offsets in row.offsets]),
-    )
+
+def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
+    """A table of the right shape, to be filled."""
+    counts = np.ones(len(encoded), dtype=np.int64) if model.is_combined else sequences(encoded)
+    starts, lengths = np.arange(int(counts.sum())), None
+    size = len(starts)
+    if model.of_units:
+        lengths = np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64)
+        starts, size = np.cumsum(lengths) - lengths, int(lengths.sum())
+    shape = (size, model.width)
+    if file is None:
+        vectors = torch.empty(shape)
+    else:
+        vectors = torch.from_numpy(np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape))
+    offsets = np.concatenate([part for row in encoded for part in row.offsets])
+    return FeatureTable(vectors, starts, lengths, counts, offsets)
+
+
+def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
+    """The table of that key: read, or computed and written. Whoever computes it at the same time as another computes
+    the same; the first one's is kept.
+
+    Args:
+        compute: (file for the vectors) -> the table.
+
+    Raises:
+        ArtifactError: no space, or no access.
+    """
+    directory = Path(folder) / key
+    try:
+        read_manifest(directory, kind=KIND)
+    except ArtifactError:
+        aside = directory.with_name(f"{key}.{os.getpid()}")
+        with writing(aside, kind=KIND) as draft:
+            table = compute(draft.path / VECTORS)
+            layout = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
+            if table.lengths is not None:
+                layout["lengths"] = table.lengths
+            np.savez(draft.path / LAYOUT, **layout)
+        # A damaged one, or one that somebody else has just finished: both may go.
+        shutil.rmtree(directory, ignore_errors=True)
+        aside.rename(directory)
+    os.utime(directory / MANIFEST)
+    with np.load(directory / LAYOUT) as stored:
+        layout = dict(stored)
+    # Mapped: processes on one machine share the pages, and a table may be larger than memory.
+    vectors = torch.from_numpy(np.load(directory / VECTORS, mmap_mode="c"))
+    return FeatureTable(vectors, layout["starts"], layout.get("lengths"), layout["counts"], layout["offsets"])
+
+
+def trim(folder: Path, *, gigabytes: float) -> None:
+    """Remove tables until at most so many gigabytes are left, those that were not used for longest first."""
+    found = []
+    for manifest in Path(folder).glob(f"*/{MANIFEST}"):
+        size = sum(file.stat().st_size for file in manifest.parent.iterdir())
+        found.append((manifest.stat().st_mtime, size, manifest.parent))
+    kept = 0.0
+    for _, size, directory in sorted(found, reverse=True):
+        kept += size
+        if kept > gigabytes * 1e9:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def head_answers(head: Head, table: FeatureTable) -> list[Answer]:
     """What a head says of the rows of a table; on the device that the head is on."""
     device = next(head.parameters()).device
-    training = head.training
-    head.eval()
     results: dict[int, Answer] = {}
-    with torch.inference_mode():
+    with predicting(head):
         for rows in table.batches():
             batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
             found = head.answers(head(batch["features"], batch.get("unit_lengths")), batch)
             results |= zip(rows.tolist(), found, strict=True)
-    head.train(training)
     return [results[row] for row in range(len(table))]

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.finetuning.model import TaskModel, cloned_state
-from components.finetuning.runs import ALONE, BEST, Run, RunSpec, device, prepare, start_of
+from components.finetuning.runs import ALONE, BEST, Run, prepare
+from components.finetuning.specs import RunSpec, device, start_of
 from components.models.base import Batch, Carry, Losses
 from components.training.checkpoint import CheckpointStore
 from components.training.counters import counter_rng, counter_seed
@@ -127,13 +128,14 @@ def execute_joint(spec: JointSpec) -> list[dict[str, Any]]:
         joint.start()
     else:
         joint.resume(stored.tensors, stored.numbers)
+    earlier = joint.runs[0].record["seconds"]
     joint.learn(store)
     tensors: dict[str, Tensor] = {}
     records = []
     for place, (run, short) in enumerate(prepared):
         held = run.predict() | {f"model.{name}": value.cpu() for name, value in cloned_state(run.model).items()}
         tensors |= {f"{place}.{name}": value for name, value in held.items()}
-        seconds = round(run.record["seconds"] + time.perf_counter() - began, 3)
+        seconds = round(earlier + time.perf_counter() - began, 3)
         records.append(run.record | {"rows": len(run.splits["train"]), "short": short, "seconds": seconds})
     store.save(joint.steps + 1, tensors, {"done": True, "records": records})
     return records

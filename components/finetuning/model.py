@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -60,7 +61,19 @@ class TaskModel(nn.Module):
                 vectors = self.features(hidden, length)
                 if self._combine is not None:
                     vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
-        self.head = task.head(settings, vectors.shape[-1], labels)
+        #: F of what the head reads.
+        self.width = vectors.shape[-1]
+        self.head = task.head(settings, self.width, labels)
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether the vectors of a row's sequences become one before the head."""
+        return self._combine is not None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
 
     def vectors(self, batch: Batch) -> Tensor:
         """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
@@ -147,19 +160,27 @@ def run_over(
         precision: `float32` or `bf16`.
     """
     device = next(model.parameters()).device
-    training = model.training
-    model.eval()
     results: dict[int, Result] = {}
+    with predicting(model, precision=precision):
+        for rows in batches_by_length(longest(encoded), sequences(encoded)):
+            batch = collate([encoded[row] for row in rows])
+            found = function({name: tensor.to(device) for name, tensor in batch.items()})
+            results |= zip(rows.tolist(), found, strict=True)
+    return [results[row] for row in range(len(encoded))]
+
+
+@contextmanager
+def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None]:
+    """Evaluation mode without gradients, in `float32` or `bf16`; afterwards the model is in its earlier mode."""
+    training = model.training
+    device = next(model.parameters()).device
+    model.eval()
     with (
         torch.inference_mode(),
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
     ):
-        for rows in batches_by_length(longest(encoded), sequences(encoded)) if encoded else ():
-            batch = collate([encoded[row] for row in rows])
-            found = function({name: tensor.to(device) for name, tensor in batch.items()})
-            results |= zip(rows.tolist(), found, strict=True)
+        yield
     model.train(training)
-    return [results[row] for row in range(len(encoded))]
 
 
 def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:

@@ -138,7 +138,7 @@ def solve_head(
         penalties: strengths to try.
         steps: most L-BFGS iterations.
     """
-    head.fit_norm(table.vectors)
+    head.fit_norm(table.matrix())
     head.eval()
     batch = table.batch(np.arange(len(table)), targets)
     with torch.no_grad():
@@ -222,7 +222,7 @@ def train_head(
     Raises:
         TrainingError: the loss is no longer finite.
     """
-    head.fit_norm(table.vectors)
+    head.fit_norm(table.matrix())
     alone = HeadAlone(head)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
     sampler = FeatureSampler(table, targets, batch_size=settings.batch_size, seed=seed)

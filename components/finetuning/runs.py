@@ -13,114 +13,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.config import FinetuneSettings
-from components.finetuning.examples import read_facts, read_split, strata_of
-from components.finetuning.features import FeatureTable, extract, head_answers
+from components.finetuning.examples import read_facts, read_split
+from components.finetuning.features import FeatureTable, head_answers
+from components.finetuning.frozen import features
 from components.finetuning.heads import ClassificationHead, TextHead
 from components.finetuning.model import TaskModel, answers, cloned_state
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.results import best_score
+from components.finetuning.results import best_score, packed
 from components.finetuning.sampler import ExampleSampler
-from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Answer, Encoded, Fields, Split
-from components.finetuning.tasks.checks import draw
+from components.finetuning.specs import RunSpec, device, drawn, drawn_by_any, encode, start_of, with_head
+from components.finetuning.tasks.base import Answer, Encoded, Split
 from components.models.base import LanguageModel
-from components.models.encoder import build_model, load_encoder
 from components.scoring import Scoring, scoring_for
 from components.tokenization import Tokenizer
 from components.training.checkpoint import CheckpointStore
 from components.training.counters import counter_rng, counter_seed
 from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
-from components.training.precision import Precision
 from components.training.world import World
 
 #: Prefix of the best weights so far in a checkpoint, beside the training state's own names.
 BEST = "best."
 #: Prefix of the answers that the head alone gives, on the frozen encoder.
 ALONE = "frozen."
-#: Splits whose features a process keeps for its next runs.
-KEPT_FEATURES = 6
-_FEATURES: dict[tuple[str, str], FeatureTable] = {}
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """Everything that a run depends on; plain values, to be sent to another process.
-
-    Attributes:
-        examples: output directory of the stage `examples`.
-        encoder: encoder directory.
-        settings: `finetune.<family>`, with what differs from scratch already in place.
-        budget: rows a stratum, -1 for all.
-        storage: `cluster.storage`.
-        key: of this run's checkpoints.
-        features: names the frozen encoder's features; runs with the same weights have the same.
-    """
-
-    examples: Path
-    encoder: Path
-    settings: FinetuneSettings
-    budget: int
-    seed: int
-    precision: Precision
-    storage: str
-    key: str
-    features: str
-
-
-def device() -> torch.device:
-    """The first GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
-    """The model before anything is learned, and the tokenizer."""
-    encoder, tokenizer = start_of(spec)
-    return with_head(spec, encoder), tokenizer
-
-
-def start_of(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
-    """The encoder's weights as stored, or fresh ones of the run's seed where it is untrained; and its tokenizer."""
-    loaded = load_encoder(spec.encoder)
-    encoder = loaded.model
-    if not loaded.trained:
-        torch.manual_seed(counter_seed(spec.seed, "encoder"))
-        sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
-        encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
-        encoder.bind(loaded.tokenizer)
-    encoder.set_dropout(spec.settings.dropout)
-    return encoder, loaded.tokenizer
-
-
-def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
-    """The encoder with the task's head on top, whose weights are the seed's own."""
-    facts = read_facts(spec.examples)
-    torch.manual_seed(counter_seed(spec.seed, "head"))
-    model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
-    # One mode for all parts: the loop switches a model that is not in training mode, and looks at its top only.
-    return model.to(device()).eval()
-
-
-def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
-    """Rows as the encoder reads them."""
-    return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
-
-
-def drawn(spec: RunSpec) -> tuple[Split, dict[int, int]]:
-    """The run's training rows, and the strata of which there are too few (see `draw`)."""
-    train = read_split(spec.examples, "train")
-    rows, short = draw(strata_of(train, read_facts(spec.examples).kind), spec.budget, seed=spec.seed)
-    return train.take(rows), short
 
 
 class Keyed(Protocol):
@@ -136,19 +57,6 @@ def finished(spec: Keyed) -> bool:
     """Whether the run's result is there."""
     stored = CheckpointStore(spec.storage, key=spec.key).latest()
     return stored is not None and bool(stored.numbers.get("done"))
-
-
-def packed(name: str, found: Sequence[Answer]) -> dict[str, Tensor]:
-    """Answers as tensors of a checkpoint."""
-    flat = np.concatenate([*found, np.zeros(0, dtype=np.float32)])
-    lengths = np.asarray([len(answer) for answer in found], dtype=np.int64)
-    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
-
-
-def unpacked(name: str, tensors: dict[str, Tensor]) -> list[Answer]:
-    """The answers that `packed` put among the tensors."""
-    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
-    return np.split(tensors[name].numpy(), ends[:-1])
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
@@ -169,12 +77,13 @@ def execute(spec: RunSpec) -> dict[str, Any]:
         run.start()
     else:
         run.resume(stored.tensors, stored.numbers)
+    earlier = run.record["seconds"]
     run.learn(store)
     predicted = run.predict()
     record = run.record | {
-        "rows": len(run.splits["train"]),
+        "rows": len(run.rows),
         "short": short,
-        "seconds": round(run.record["seconds"] + time.perf_counter() - began, 3),
+        "seconds": round(earlier + time.perf_counter() - began, 3),
     }
     weights = {f"model.{name}": value.cpu() for name, value in cloned_state(run.model).items()}
     store.save(run.steps + 1, predicted | run.frozen | weights, {"done": True, "record": record})
@@ -184,11 +93,10 @@ def execute(spec: RunSpec) -> dict[str, Any]:
 def prepare(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> tuple[Run, dict[str, int]]:
     """A run before anything is learned, and the strata that it has too few rows of, with their rows."""
     model = with_head(spec, encoder)
-    train_split, short = drawn(spec)
-    splits = {"train": train_split, "dev": read_split(spec.examples, "dev"), "test": read_split(spec.examples, "test")}
-    encoded = {name: encode(spec, model, tokenizer, split.fields) for name, split in splits.items()}
-    facts = read_facts(spec.examples)
-    run = Run(spec, model, splits, encoded, scoring_for(facts.kind, facts.labels))
+    whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+    rows, short = drawn(spec, whole)
+    splits = {"train": whole.take(rows), **{name: read_split(spec.examples, name) for name in ("dev", "test")}}
+    run = Run(spec, model, tokenizer, splits, rows, scoring_for(facts.kind, facts.labels))
     return run, {str(stratum): count for stratum, count in short.items()}
 
 
@@ -199,27 +107,34 @@ class Run:
         self,
         spec: RunSpec,
         model: TaskModel,
+        tokenizer: Tokenizer,
         splits: dict[str, Split],
-        encoded: dict[str, list[Encoded]],
+        rows: NDArray[np.int64],
         scoring: Scoring,
     ) -> None:
         self.spec = spec
         self.model = model
+        self.tokenizer = tokenizer
         self.splits = splits
-        self.encoded = encoded
+        #: The places of the training rows in the whole train split.
+        self.rows = rows
         self.scoring = scoring
         settings = spec.settings
         #: Whether the head alone can be solved for.
         self.is_solved = isinstance(model.head, TextHead) and model.head.is_linear
         #: Whether only the head learns, on features.
         self.head_only = settings.method == "features"
+        #: Of the head while it learns alone, by gradient steps.
+        rate = settings.head_rate or settings.training.rate
+        self.alone = settings.training.model_copy(update={"rate": rate})
         #: What the loop trains, and whose weights are kept.
         self.learning: nn.Module = HeadAlone(model.head) if self.head_only else model
         model.head.prepare(splits["train"].targets)
-        self.epoch = -(-len(encoded["train"]) // settings.training.batch_size)
+        self.epoch = -(-len(rows) // settings.training.batch_size)
         self.steps = max(settings.min_steps, math.ceil(settings.epochs * self.epoch))
         self.state = self._fresh_state()
         self.best: dict[str, Tensor] = {}
+        self._encodings: dict[str, list[Encoded]] = {}
         self.frozen: dict[str, Tensor] = {}
         self.record: dict[str, Any] = {
             "budget": spec.budget,
@@ -258,7 +173,7 @@ class Run:
         if settings.head_steps and (self.is_solved or not self.head_only):
             self._head_alone(dev)
         elif self.head_only and not self.is_solved:
-            head.fit_norm(self._features("train").vectors)
+            head.fit_norm(self._features("train").matrix())
         self.model.eval()
         found = self._calibrated(lambda: head_answers(head, dev))
         if settings.frozen:
@@ -274,7 +189,7 @@ class Run:
         rows = np.arange(len(split))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = self._extract([self.encoded["train"][row] for row in rows])
+        table = self._features("train").take(rows)
         chosen = split.take(rows)
         seed = counter_seed(self.spec.seed, "head alone")
         if not isinstance(head, TextHead) or not head.is_linear:
@@ -282,7 +197,7 @@ class Run:
                 head,
                 table=table,
                 targets=chosen.targets,
-                settings=settings.training,
+                settings=self.alone,
                 steps=settings.head_steps,
                 seed=seed,
             )
@@ -290,9 +205,9 @@ class Run:
         if isinstance(head, ClassificationHead):
             probe = fit_head(
                 head,
-                features=table.vectors,
+                features=table.matrix(),
                 labels=chosen.labels,
-                dev=dev.vectors,
+                dev=dev.matrix(),
                 score=lambda found: self._scores(list(found))[self.scoring.main],
                 penalties=settings.head_penalties,
                 steps=settings.head_steps,
@@ -330,7 +245,7 @@ class Run:
         reports = train(
             self.state,
             self.sampler(),
-            settings=settings.training,
+            settings=self.alone if self.head_only else settings.training,
             total_steps=self.steps,
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
@@ -362,13 +277,13 @@ class Run:
         seed = counter_seed(self.spec.seed, "batches")
         if self.head_only:
             return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
-        return ExampleSampler(self.encoded["train"], targets, batch_size=batch_size, seed=seed, masks=self.model.masks)
+        return ExampleSampler(self._encoded("train"), targets, batch_size=batch_size, seed=seed, masks=self.model.masks)
 
     def _answers(self, split: str) -> list[Answer]:
         """Of the weights as they are."""
         if self.head_only:
             return head_answers(self.model.head, self._features(split))
-        return answers(self.model, self.encoded[split], precision=self.spec.precision)
+        return answers(self.model, self._encoded(split), precision=self.spec.precision)
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
         """The answers for dev, after the head has chosen on dev what it chooses there."""
@@ -420,15 +335,17 @@ class Run:
             {"state": self.state.numbers(), "record": self.record, "penalty": self.model.head.penalty},
         )
 
-    def _features(self, split: str) -> FeatureTable:
-        """Features of a split by the encoder as it was before anything was learned; runs of one process share those of
-        dev and test."""
-        key = (self.spec.key if split == "train" else self.spec.features, split)
-        if key not in _FEATURES:
-            while len(_FEATURES) >= KEPT_FEATURES:
-                del _FEATURES[next(iter(_FEATURES))]
-            _FEATURES[key] = self._extract(self.encoded[split])
-        return _FEATURES[key]
+    def _encoded(self, split: str) -> list[Encoded]:
+        """A split as the encoder reads it; never asked for where only a head learns."""
+        if split not in self._encodings:
+            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
+        return self._encodings[split]
 
-    def _extract(self, encoded: Sequence[Encoded]) -> FeatureTable:
-        return extract(self.model, encoded, precision=self.spec.precision)
+    def _features(self, split: str) -> FeatureTable:
+        """Features of a split's rows by the encoder as it was before anything was learned."""
+        table = features(self.spec, split)
+        if split != "train":
+            return table
+        facts = read_facts(self.spec.examples)
+        held = drawn_by_any(self.spec, read_split(self.spec.examples, "train"), facts)
+        return table.take(np.searchsorted(held, self.rows))

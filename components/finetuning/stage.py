@@ -20,9 +20,12 @@ from components.cluster import map_parallel
 from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section, Start
 from components.finetuning.classifier import save_classifier
 from components.finetuning.examples import TaskFacts, read_facts, read_split
-from components.finetuning.results import KIND, RunResult, best_score, summary, write_results
-from components.finetuning.runs import ALONE, RunSpec, build, device, drawn, encode, execute, finished, unpacked
+from components.finetuning.features import trim
+from components.finetuning.frozen import compute, needed, reading
+from components.finetuning.results import KIND, RunResult, best_score, summary, unpacked, write_results
+from components.finetuning.runs import ALONE, execute, finished
 from components.finetuning.sampler import ExampleSampler
+from components.finetuning.specs import RunSpec, build, device, drawn, encode
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import family_of
 from components.progress import Progress
@@ -74,6 +77,8 @@ def finetune(job: FinetuneJob) -> Path:
     precision = precision_of(job, facts, settings, inputs)
     specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
+    for _ in map_parallel(compute, needed(left), settings=job.cluster):
+        pass
     with Progress(
         f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:
@@ -100,6 +105,7 @@ def finetune(job: FinetuneJob) -> Path:
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
     plan_store(job, inputs).clear()
+    trim(Path(job.cluster.features), gigabytes=job.cluster.features_gigabytes)
     return job.output
 
 
@@ -175,8 +181,8 @@ def precision_of(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings,
         return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
     spec = spec_of(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
     classifier, tokenizer = build(spec)
-    split, _ = drawn(spec)
-    split = split.take(range(min(len(split), 4 * settings.training.batch_size)))
+    train = read_split(job.examples, "train")
+    split = train.take(drawn(spec, train)[0][: 4 * settings.training.batch_size])
     classifier.head.prepare(split.targets)
     encoded = encode(spec, classifier, tokenizer, split.fields)
     sampler = ExampleSampler(
@@ -200,7 +206,14 @@ def spec_of(
 ) -> RunSpec:
     shared = {**inputs, "precision": precision}
     # Random encoders differ from seed to seed, and so do their features.
-    features = fingerprint(**shared, weights=None if trained else seed)
+    features = fingerprint(
+        encoder=inputs["encoder"],
+        weights=None if trained else seed,
+        kind=inputs["kind"],
+        reading=reading(settings),
+        precision=precision,
+        code=inputs["code"],
+    )
     return RunSpec(
         examples=job.examples.absolute(),
         encoder=job.encoder.absolute(),
@@ -208,9 +221,11 @@ def spec_of(
         budget=budget,
         seed=seed,
         precision=precision,
+        trained=trained,
         storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
         key=f"finetune-{fingerprint(**shared, budget=budget, seed=seed)}",
-        features=f"features-{features}",
+        tables=Path(job.cluster.features).absolute(),
+        features=features,
     )
 
 

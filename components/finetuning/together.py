@@ -24,10 +24,12 @@ from components.cluster import map_parallel
 from components.config import WITH, ClusterSettings, FinetuneSettings, Section, Start
 from components.errors import ConfigError
 from components.finetuning.examples import TaskFacts, read_facts, read_split
+from components.finetuning.features import trim
+from components.finetuning.frozen import compute, needed
 from components.finetuning.joint import JointSpec, execute_joint
 from components.finetuning.results import KIND as FINETUNED
-from components.finetuning.results import RunResult, best_score, summary, write_results
-from components.finetuning.runs import finished, unpacked
+from components.finetuning.results import RunResult, best_score, summary, unpacked, write_results
+from components.finetuning.runs import finished
 from components.finetuning.stage import (
     FinetuneJob,
     budget_name,
@@ -120,6 +122,8 @@ def together(job: TogetherJob) -> Path:
     precision = precision_of(members[0].job, members[0].facts, settings, members[0].inputs)
     specs = list(_specs(job, members, settings, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
+    for _ in map_parallel(compute, needed(member for spec in left for member in spec.members), settings=job.cluster):
+        pass
     with Progress(
         f"together {job.group} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:
@@ -142,6 +146,7 @@ def together(job: TogetherJob) -> Path:
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
     plan_store(members[0].job, members[0].inputs).clear()
+    trim(Path(job.cluster.features), gigabytes=job.cluster.features_gigabytes)
     return job.output
 
 

@@ -117,7 +117,7 @@ def settings() -> FinetuneSettings:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> ClusterSettings:
-    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
+    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"), features=str(tmp_path / "features"))
 
 
 @pytest.fixture

@@ -85,6 +85,6 @@ def test_a_head_with_a_hidden_layer_is_trained_by_the_loop() -> None:
     torch.manual_seed(0)
     head = ClassificationHead(4, 3, hidden=8, norm="batch")
     settings = Training(rate=0.03, batch_size=6, schedule="constant")
-    table = FeatureTable(x, None, np.ones(len(x), dtype=np.int64), np.zeros((0, 2), dtype=np.int64))
+    table = FeatureTable.of_texts(x)
     train_head(head, table=table, targets=list(labels[:, None].astype(float)), settings=settings, steps=60, seed=0)
     assert np.array_equal(head.eval()(x).argmax(1).numpy(), labels)

@@ -242,7 +242,9 @@ def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process
     job = job.model_copy(
         update={
             "settings": job.settings.model_copy(update={"training": training}),
-            "cluster": ClusterSettings(launcher="local", storage=str(storage)),
+            "cluster": ClusterSettings(
+                launcher="local", storage=str(storage), features=str(tmp_path / "killed-features")
+            ),
         }
     )
     (tmp_path / "job.json").write_text(job.model_dump_json())

@@ -23,8 +23,7 @@ def targets(*rows: list[float]) -> list[np.ndarray]:
 
 
 def flat_table(x: np.ndarray, sequences: list[int] | None = None) -> FeatureTable:
-    counts = np.ones(len(x), dtype=np.int64) if sequences is None else np.asarray(sequences)
-    return FeatureTable(torch.from_numpy(x).float(), None, counts, np.zeros((0, 2), dtype=np.int64))
+    return FeatureTable.of_texts(torch.from_numpy(x).float(), None if sequences is None else np.asarray(sequences))
 
 
 def test_multilabel_loss_is_binary_cross_entropy_of_every_label() -> None:

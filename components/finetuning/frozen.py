@@ -1,0 +1,85 @@
+"""What a frozen encoder says of a task's splits: computed once for all runs with the same weights, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.config import FinetuneSettings
+from components.finetuning.examples import read_facts, read_split
+from components.finetuning.features import FeatureTable, cached, extract
+from components.finetuning.specs import RunSpec, build, drawn_by_any, encode
+from components.training.checkpoint import fingerprint
+
+#: Settings that say how a head learns, or the encoder with it; a frozen encoder's features depend on all others.
+LEARNING = {
+    "method",
+    "frozen",
+    "head_hidden",
+    "head_norm",
+    "head_dropout",
+    "head_steps",
+    "head_penalties",
+    "head_rate",
+    "tagger",
+    "tagger_hidden",
+    "discriminative",
+    "unfreezing",
+    "unfreeze_epochs",
+    "epochs",
+    "min_steps",
+    "evaluations",
+    "patience",
+    "lm_weight",
+    "dropout",
+    "training",
+    "scratch",
+}
+
+
+def reading(settings: FinetuneSettings) -> dict[str, object]:
+    """The settings that a frozen encoder's features depend on."""
+    return settings.model_dump(mode="json", exclude=LEARNING)
+
+
+def features(spec: RunSpec, split: str) -> FeatureTable:
+    """The features of dev or test; of train, of the rows of `drawn_by_any`. Before anything is learned.
+
+    Raises:
+        ArtifactError: encoder or examples are incomplete, or there is no space.
+    """
+    facts = read_facts(spec.examples)
+    rows = drawn_by_any(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
+    content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
+
+    def extracted(file: Path) -> FeatureTable:
+        model, tokenizer = build(spec)
+        encoded = encode(spec, model, tokenizer, read_split(spec.examples, split, rows=rows).fields)
+        return extract(model, encoded, precision=spec.precision, file=file)
+
+    return cached(spec.tables, f"{spec.features}-{content}", extracted)
+
+
+def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
+    """A run and a split for each table that the runs will ask for, so that each can be computed once beforehand."""
+    known = set()
+    for spec in specs:
+        settings, alone = spec.settings, spec.settings.method == "features"
+        asked = {"dev": True, "train": settings.head_steps > 0 or alone, "test": settings.frozen or alone}
+        for split in (split for split, wanted in asked.items() if wanted):
+            if (spec.features, split) not in known:
+                known.add((spec.features, split))
+                yield spec, split
+
+
+def compute(asked: tuple[RunSpec, str]) -> None:
+    """Compute one of `needed`, if it is not there."""
+    features(*asked)
+
+
+def _digest(rows: NDArray[np.int64]) -> str:
+    return hashlib.sha256(rows.tobytes()).hexdigest()

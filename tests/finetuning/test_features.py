@@ -1,0 +1,204 @@
+"""Features of a frozen encoder: the right vectors of the right rows, computed once, found again by their content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.artifacts import MANIFEST
+from components.config import FinetuneSettings
+from components.errors import ArtifactError
+from components.finetuning import features as tables
+from components.finetuning import frozen
+from components.finetuning.features import VECTORS, FeatureTable, cached, extract, trim
+from components.finetuning.model import TaskModel
+from components.finetuning.sampler import collate
+from components.finetuning.stage import FinetuneJob, finetune
+from components.finetuning.tasks import TASKS
+from components.models.encoder import load_encoder
+
+#: Three rows with 2, 1 and 1 sequences of 2, 1, 3 and 0 units.
+TABLE = FeatureTable(
+    torch.arange(12.0).reshape(6, 2),
+    np.asarray([0, 2, 3, 6]),
+    np.asarray([2, 1, 3, 0]),
+    np.asarray([2, 1, 1]),
+    np.arange(12).reshape(6, 2),
+)
+
+
+def test_a_batch_holds_the_vectors_of_its_rows_in_their_order() -> None:
+    batch = TABLE.batch(np.asarray([1, 0]), [np.asarray([7.0]), np.asarray([8.0])])
+    assert batch["rows"].tolist() == [0, 1, 1]
+    assert batch["unit_lengths"].tolist() == [3, 2, 1]
+    assert batch["features"].tolist() == [
+        [[6, 7], [8, 9], [10, 11]],
+        [[0, 1], [2, 3], [0, 0]],
+        [[4, 5], [0, 0], [0, 0]],
+    ]
+    assert batch["offsets"][1].tolist() == [[0, 1], [2, 3], [-1, -1]]
+    assert batch["targets"].tolist() == [[7], [8]]
+
+
+def test_some_rows_are_a_table_too() -> None:
+    part = TABLE.take(np.asarray([2, 1]))
+    assert len(part) == 2 and part.matrix().tolist() == [[6, 7], [8, 9], [10, 11]]
+    assert part.batch(np.asarray([1]))["features"].tolist() == [[[6, 7], [8, 9], [10, 11]]]
+    assert part.batch(np.asarray([0]))["unit_lengths"].tolist() == [0]
+    assert TABLE.matrix() is TABLE.vectors, "nothing is copied where all rows are asked for"
+    texts = FeatureTable.of_texts(torch.arange(6.0)[:, None], np.asarray([2, 1, 3]))
+    assert texts.take(np.asarray([2, 0])).matrix().flatten().tolist() == [3, 4, 5, 0, 1]
+    assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
+
+
+def test_batches_for_prediction_hold_every_row_once(monkeypatch) -> None:
+    monkeypatch.setattr(tables, "PREDICT_VECTORS", 6)
+    assert [rows.tolist() for rows in TABLE.batches()] == [[2, 0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "rows"),
+    [
+        ("classification", "bert", [("the old apple",), ("zinc",), ("a red goat is here 7",)]),
+        ("pair", "ulmfit", [("the apple", "a pear"), ("iron", "zinc is here")]),
+        ("similarity", "gpt", [("the apple", "a pear"), ("iron", "zinc is here")]),
+        ("choice", "bert", [("the apple", "is red", "a goat"), ("iron", "zinc", "gold", "plum is here")]),
+        ("tagging", "bert", [("the", "apple", "1234"), ("iron",), ("red", "goat")]),
+    ],
+)
+def test_features_are_what_the_head_would_read(
+    kind: str, family: str, rows: list[tuple[str, ...]], make_encoder, settings: FinetuneSettings, tmp_path: Path
+) -> None:
+    encoder = load_encoder(make_encoder(family))
+    model = TaskModel(encoder.model, task=TASKS[kind], settings=settings, labels=["O", "B-x"]).eval()
+    encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
+    in_memory = extract(model, encoded)
+    on_disk = cached(tmp_path, "key", lambda file: extract(model, encoded, file=file))
+    assert torch.equal(in_memory.vectors, on_disk.vectors)
+    for place, row in enumerate(encoded):
+        batch = on_disk.batch(np.asarray([place]))
+        with torch.inference_mode():
+            expected = model.vectors(collate([row]))
+        for found, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
+            real = len(units) if kind == "tagging" else None
+            torch.testing.assert_close(found[:real], wanted[:real], atol=1e-5, rtol=1e-5)
+    # They may be learned from.
+    (torch.nn.Linear(on_disk.vectors.shape[1], 1)(on_disk.matrix()).sum()).backward()
+
+
+def table(value: float, size: int = 4) -> Callable[[Path], FeatureTable]:
+    def compute(file: Path) -> FeatureTable:
+        np.save(file, np.full((size, 1), value, dtype=np.float32))
+        return FeatureTable.of_texts(torch.full((size, 1), value))
+
+    return compute
+
+
+def refuse(file: Path) -> FeatureTable:
+    raise AssertionError("computed again")
+
+
+def test_a_table_is_computed_once(tmp_path: Path) -> None:
+    assert cached(tmp_path, "a", table(1.0)).matrix().tolist() == [[1.0]] * 4
+    assert cached(tmp_path, "a", refuse).matrix().tolist() == [[1.0]] * 4
+    assert cached(tmp_path, "b", table(2.0)).matrix()[0].item() == 2.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"], "nothing else is left behind"
+
+
+@pytest.mark.parametrize("file", [MANIFEST, VECTORS])
+def test_a_damaged_table_is_computed_again(file: str, tmp_path: Path) -> None:
+    cached(tmp_path, "a", table(1.0))
+    (tmp_path / "a" / file).write_bytes(b"")
+    assert cached(tmp_path, "a", table(3.0)).matrix()[0].item() == 3.0
+    assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
+
+
+def test_what_breaks_while_computing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        cached(tmp_path, "a", refuse)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match=r"file.*cannot be written"):
+        cached(tmp_path / "file", "a", table(1.0))
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    for age, key in enumerate(["new", "old", "used"]):
+        cached(tmp_path, key, table(1.0, size=1000))
+        os.utime(tmp_path / key / MANIFEST, (1000 - age, 1000 - age))
+    cached(tmp_path, "used", refuse)
+    size = sum(file.stat().st_size for file in (tmp_path / "old").iterdir())
+    trim(tmp_path, gigabytes=2.5 * size / 1e9)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "used"]
+    trim(tmp_path, gigabytes=0)
+    assert not list(tmp_path.iterdir())
+    trim(tmp_path / "nowhere", gigabytes=1)
+
+
+@pytest.fixture
+def job(task: Path, make_encoder, settings: FinetuneSettings, cluster, tmp_path: Path) -> Callable[..., FinetuneJob]:
+    """job(name, trained=True, **settings) -> a job; all share one folder of features."""
+
+    def make(name: str, *, trained: bool = True, **changes: object) -> FinetuneJob:
+        return FinetuneJob(
+            task="things",
+            family="ulmfit",
+            start="adapted" if trained else "scratch",
+            examples=task,
+            encoder=make_encoder("ulmfit", trained=trained),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=changes),
+            cluster=cluster,
+        )
+
+    return make
+
+
+def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(job, in_process, monkeypatch) -> None:
+    read: list[int] = []
+    real = frozen.extract
+    monkeypatch.setattr(
+        frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
+    )
+    finetune(job("first"))
+    # Budgets 2 and 4 with seeds 0 and 1 are drawn from 12 rows a class: the union, not all 36.
+    assert read[0] == 18 and 12 <= read[1] < 24 and len(read) == 2, "dev, and the rows that are learned from"
+    finetune(job("second", epochs=1, head_penalties=[3.0], head_dropout=0.5))
+    assert len(read) == 2, "how a head learns changes no feature"
+    finetune(job("third", method="features"))
+    assert read[2:] == [24], "only test is new"
+    finetune(job("fourth", method="features", pooling="mean"))
+    assert len(read) == 6, "another pooling is another table"
+
+
+def test_random_encoders_share_nothing_between_seeds(job, in_process, monkeypatch) -> None:
+    read: list[int] = []
+    real = frozen.extract
+    monkeypatch.setattr(
+        frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
+    )
+    finetune(job("scratch", trained=False))
+    assert read == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
+
+
+def test_every_setting_that_is_not_about_learning_names_the_features() -> None:
+    fields = set(FinetuneSettings.model_fields)
+    assert fields >= frozen.LEARNING
+    assert fields - frozen.LEARNING == {
+        "layers",
+        "pooling",
+        "pairs",
+        "max_length",
+        "chunk",
+        "chunks_learned",
+        "stride",
+        "longest_answer",
+    }
