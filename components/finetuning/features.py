@@ -163,7 +163,7 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
     directory = Path(folder) / key
     try:
         read_manifest(directory, kind=KIND)
-    except ArtifactError:
+    except (ArtifactError, OSError):
         aside = directory.with_name(f"{key}.{os.getpid()}")
         with writing(aside, kind=KIND) as draft:
             table = compute(draft.path / VECTORS)

@@ -168,6 +168,21 @@ def test_a_run_broken_off_ends_in_the_same_bits(kind: str, method: str, make_job
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
+def test_on_a_frozen_encoder_a_linear_head_of_texts_is_solved_for_and_any_other_learns(
+    kind: str, make_job, in_process
+) -> None:
+    output = finetune(make_job("ulmfit", kind, method="features", epochs=4, head_rate=0.05, tagger="bilstm_crf"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    solved = TASKS[kind].reads == "text"
+    assert ("penalty" in record) == solved
+    assert [point["step"] for point in record["curve"]] == ([0] if solved else [0, 12])
+    if not solved:
+        first, last = record["curve"]
+        assert last["train_loss"] is not None and record["steps"] == 12
+        assert first["train_loss"] is None
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
 def test_every_task_has_systems_without_a_language_model(kind: str, make_task, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=make_task(kind), output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())
