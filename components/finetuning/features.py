@@ -62,11 +62,15 @@ class FeatureTable:
         lengths = None if self.lengths is None else self.lengths[chosen]
         return FeatureTable(self.vectors, self.starts[chosen], lengths, self.counts[rows], self.offsets)
 
-    def matrix(self) -> Tensor:
-        """(K, F) the vectors of these rows, one sequence's after the other's."""
+    def places(self) -> NDArray[np.int64]:
+        """(K,) where the vectors of these rows stand, one sequence's after the other's."""
         lengths = np.ones_like(self.starts) if self.lengths is None else self.lengths
         before = np.cumsum(lengths) - lengths
-        places = np.repeat(self.starts - before, lengths) + np.arange(int(lengths.sum()))
+        return np.repeat(self.starts - before, lengths) + np.arange(int(lengths.sum()))
+
+    def matrix(self) -> Tensor:
+        """(K, F) the vectors of these rows, one sequence's after the other's."""
+        places = self.places()
         if len(places) == len(self.vectors) and np.array_equal(places, np.arange(len(places))):
             return self.vectors
         return self.vectors[torch.from_numpy(places)]
@@ -120,7 +124,7 @@ def extract(
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
             batch = collate([encoded[row] for row in rows])
-            vectors = model.vectors({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
+            vectors = model.kept({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
             chosen = table.sequences_of(rows)
             starts = torch.from_numpy(table.starts[chosen])
             if table.lengths is None:
@@ -135,7 +139,7 @@ def extract(
 
 def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
     """A table of the right shape, to be filled."""
-    counts = np.ones(len(encoded), dtype=np.int64) if model.is_combined else sequences(encoded)
+    counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
     starts, lengths = np.arange(int(counts.sum())), None
     size = len(starts)
     if model.of_units:
@@ -193,6 +197,20 @@ def trim(folder: Path, *, gigabytes: float) -> None:
         kept += size
         if kept > gigabytes * 1e9:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
+    """The table itself; or, where layers are mixed by what learns, what the head reads of it as the mix is now."""
+    if model.features.mix is None:
+        return table
+    whose = torch.from_numpy(np.repeat(np.arange(len(table)), table.counts)).to(model.features.mix.gamma.device)
+    with torch.no_grad():
+        vectors = model.above(table.matrix().to(whose.device), whose).cpu()
+    if table.lengths is None:
+        return FeatureTable.of_texts(vectors, table.counts if len(vectors) == len(whose) else None)
+    lengths = table.lengths
+    offsets = table.offsets[table.places()] if len(table.offsets) else table.offsets
+    return FeatureTable(vectors, np.cumsum(lengths) - lengths, lengths, table.counts, offsets)
 
 
 def head_answers(head: Head, table: FeatureTable) -> list[Answer]:

@@ -107,10 +107,8 @@ class Features(nn.Module):
         self.mix = ScalarMix(len(widths)) if layers == "mix" else None
 
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """The chosen hidden states, each (S, T, D), from the embedding and all layers."""
+        """The chosen hidden states, each (S, T, D), from the embedding and all layers; all, where they are mixed."""
         above = hidden[1:]
-        if self.mix is not None:
-            return [self.mix(hidden)]
         match self.layers:
             case "last":
                 return [hidden[-1]]
@@ -129,6 +127,18 @@ class Features(nn.Module):
 
     def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) -> (S, F) float32."""
+        return self.mixed(self.pooled(hidden, lengths))
+
+    def mixed(self, vectors: Tensor) -> Tensor:
+        """The vectors of `pooled` or `of_units` as they are; with a learned mix, the parts of the layers mixed."""
+        if self.mix is None:
+            return vectors
+        mixed: Tensor = self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
+        return mixed
+
+    def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with a learned mix (S, (L + 1) F), a part a layer, so that what
+        a frozen encoder says stays the same while the mix learns."""
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": self._summary,
             "max": masked_max,
@@ -141,7 +151,7 @@ class Features(nn.Module):
         )
 
     def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32."""
+        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with a learned mix as `pooled`."""
         return torch.cat([self._unit_states(layer, units).float() for layer in self.select(hidden)], dim=2)
 
 

@@ -56,39 +56,52 @@ class TaskModel(nn.Module):
                 unit_states=encoder.unit_states,
             )
             if self.of_units:
-                vectors = self.features.of_units(hidden, torch.zeros(1, 1, 2, dtype=torch.int64))
+                kept = self.features.of_units(hidden, torch.zeros(1, 1, 2, dtype=torch.int64))
             else:
-                vectors = self.features(hidden, length)
-                if self._combine is not None:
-                    vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
-        #: F of what the head reads.
-        self.width = vectors.shape[-1]
-        self.head = task.head(settings, self.width, labels)
+                kept = self.features.pooled(hidden, length)
+            vectors = self.features.mixed(kept)
+            if self._combine is not None:
+                vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
+        self.head = task.head(settings, vectors.shape[-1], labels)
+        #: Numbers in a vector of `kept`.
+        self.width = (kept if self.features.mix is not None else vectors).shape[-1]
 
     @property
-    def is_combined(self) -> bool:
-        """Whether the vectors of a row's sequences become one before the head."""
-        return self._combine is not None
+    def keeps_rows(self) -> bool:
+        """Whether `kept` gives a vector a row, not a sequence."""
+        return self._combine is not None and self.features.mix is None
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
 
+    def kept(self, batch: Batch) -> Tensor:
+        """What a frozen encoder says of a batch, whatever learns above it: (S, F) or (S, U, F); (B, F) where a row's
+        sequences are combined by nothing that learns."""
+        return self._kept(self._states(batch), batch)
+
+    def above(self, kept: Tensor, rows: Tensor) -> Tensor:
+        """What the head reads, from `kept` of a batch and its `rows`: the layers mixed, a row's sequences combined."""
+        if self.features.mix is None:
+            return kept
+        vectors = self.features.mixed(kept)
+        return vectors if self._combine is None else self._combine(vectors, rows)
+
     def vectors(self, batch: Batch) -> Tensor:
         """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
-        return self._pooled(self._states(batch), batch)
+        return self.above(self.kept(batch), batch["rows"])
 
     def _states(self, batch: Batch) -> list[Tensor]:
         if isinstance(self._combine, WindowPooling):
             return states_of_windows(self.encoder, batch, learned=self._combine.learned)
         return self.encoder.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
 
-    def _pooled(self, hidden: list[Tensor], batch: Batch) -> Tensor:
+    def _kept(self, hidden: list[Tensor], batch: Batch) -> Tensor:
         if self.of_units:
             return self.features.of_units(hidden, batch["units"])
-        pooled: Tensor = self.features(hidden, batch["lengths"])
-        return pooled if self._combine is None else self._combine(pooled, batch["rows"])
+        pooled = self.features.pooled(hidden, batch["lengths"])
+        return self._combine(pooled, batch["rows"]) if self.keeps_rows and self._combine is not None else pooled
 
     def forward(self, batch: Batch) -> Tensor:
         """The head's outputs of a batch."""
@@ -101,7 +114,7 @@ class TaskModel(nn.Module):
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """The head's loss on a batch of `ExampleSampler` + lm_weight * the mean negative log-likelihood of a piece."""
         hidden = self._states(batch)
-        loss = self.head.loss(self._outputs(self._pooled(hidden, batch), batch), batch)
+        loss = self.head.loss(self._outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:

@@ -169,15 +169,23 @@ def solve_head(
 
 
 class HeadAlone(nn.Module):
-    """A head as something the training loop can train, on batches of `FeatureSampler`."""
+    """A head as something the training loop can train, on batches of `FeatureSampler`.
 
-    def __init__(self, head: Head) -> None:
+    Args:
+        above: (features, rows) -> what the head reads.
+        mix: the parameters of `above`, if it has any.
+    """
+
+    def __init__(self, head: Head, *, above: Callable[[Tensor, Tensor], Tensor], mix: nn.Module | None = None) -> None:
         super().__init__()
         self.head = head
+        self.mix = mix
+        self._above = above
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """The head's loss on features."""
-        loss = self.head.loss(self.head(batch["features"], batch.get("unit_lengths")), batch)
+        vectors = self._above(batch["features"], batch["rows"])
+        loss = self.head.loss(self.head(vectors, batch.get("unit_lengths")), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         return Losses(loss, {"rows": (loss.detach() * count, count)})
 
@@ -223,7 +231,7 @@ def train_head(
         TrainingError: the loss is no longer finite.
     """
     head.fit_norm(table.matrix())
-    alone = HeadAlone(head)
+    alone = HeadAlone(head, above=lambda vectors, rows: vectors)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
     sampler = FeatureSampler(table, targets, batch_size=settings.batch_size, seed=seed)
     for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.finetuning.examples import read_facts, read_split
-from components.finetuning.features import FeatureTable, head_answers
+from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.heads import ClassificationHead, TextHead
 from components.finetuning.model import TaskModel, answers, cloned_state
@@ -128,7 +128,9 @@ class Run:
         rate = settings.head_rate or settings.training.rate
         self.alone = settings.training.model_copy(update={"rate": rate})
         #: What the loop trains, and whose weights are kept.
-        self.learning: nn.Module = HeadAlone(model.head) if self.head_only else model
+        self.learning: nn.Module = model
+        if self.head_only:
+            self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
         model.head.prepare(splits["train"].targets)
         self.epoch = -(-len(rows) // settings.training.batch_size)
         self.steps = max(settings.min_steps, math.ceil(settings.epochs * self.epoch))
@@ -153,7 +155,7 @@ class Run:
         settings = self.spec.settings
         groups: list[ParameterGroup]
         if self.head_only:
-            groups = decayed(self.model.head.parameters())
+            groups = decayed(self.learning.parameters())
         else:
             groups = discriminative(
                 self.model.encoder.layer_groups(),
@@ -167,18 +169,18 @@ class Run:
     def start(self) -> None:
         """The head alone, on the frozen encoder's features; its score on dev is that of epoch 0."""
         settings, head = self.spec.settings, self.model.head
-        dev = self._features("dev")
+        dev = self._read("dev")
         # Features are few and lie on the CPU, whatever the encoder runs on.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
             self._head_alone(dev)
         elif self.head_only and not self.is_solved:
-            head.fit_norm(self._features("train").matrix())
+            head.fit_norm(self._read("train").matrix())
         self.model.eval()
         found = self._calibrated(lambda: head_answers(head, dev))
         if settings.frozen:
             self.frozen = packed(f"{ALONE}dev", found)
-            self.frozen |= packed(f"{ALONE}test", head_answers(head, self._features("test")))
+            self.frozen |= packed(f"{ALONE}test", head_answers(head, self._read("test")))
         head.to(device())
         # An average of the weights begins at the head that was just learned.
         self.state = self._fresh_state()
@@ -189,7 +191,7 @@ class Run:
         rows = np.arange(len(split))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = self._features("train").take(rows)
+        table = self._read("train").take(rows)
         chosen = split.take(rows)
         seed = counter_seed(self.spec.seed, "head alone")
         if not isinstance(head, TextHead) or not head.is_linear:
@@ -236,7 +238,7 @@ class Run:
     def learn(self, store: CheckpointStore) -> None:
         """All steps that are left, with dev scores spread evenly over them; ends early when patience does."""
         settings = self.spec.settings
-        if self.head_only and self.is_solved:
+        if self.head_only and self.is_solved and self.model.features.mix is None:
             return
         world = World(device=device())
         scored_at = {round(self.steps * (k + 1) / settings.evaluations) for k in range(settings.evaluations)} - {0}
@@ -282,7 +284,7 @@ class Run:
     def _answers(self, split: str) -> list[Answer]:
         """Of the weights as they are."""
         if self.head_only:
-            return head_answers(self.model.head, self._features(split))
+            return head_answers(self.model.head, self._read(split))
         return answers(self.model, self._encoded(split), precision=self.spec.precision)
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
@@ -340,6 +342,10 @@ class Run:
         if split not in self._encodings:
             self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
         return self._encodings[split]
+
+    def _read(self, split: str) -> FeatureTable:
+        """What the head reads of a split's rows."""
+        return read_by_head(self.model, self._features(split))
 
     def _features(self, split: str) -> FeatureTable:
         """Features of a split's rows by the encoder as it was before anything was learned."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -15,7 +17,9 @@ from components.config import FinetuneSettings
 from components.errors import ArtifactError
 from components.finetuning import features as tables
 from components.finetuning import frozen
-from components.finetuning.features import VECTORS, FeatureTable, cached, extract, trim
+from components.finetuning.classifier import load_classifier
+from components.finetuning.examples import read_split
+from components.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
 from components.finetuning.model import TaskModel
 from components.finetuning.sampler import collate
 from components.finetuning.stage import FinetuneJob, finetune
@@ -187,6 +191,50 @@ def test_random_encoders_share_nothing_between_seeds(job, in_process, monkeypatc
     )
     finetune(job("scratch", trained=False))
     assert read == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
+
+
+@pytest.mark.parametrize("kind", ["classification", "similarity", "tagging"])
+def test_a_mix_of_layers_learns_on_features_that_stay(
+    kind: str, make_encoder, settings: FinetuneSettings, tmp_path: Path
+) -> None:
+    rows = {
+        "classification": [("the old apple",), ("zinc",)],
+        "similarity": [("the apple", "a pear"), ("iron", "zinc is here")],
+        "tagging": [("the", "apple", "1234"), ("iron",)],
+    }[kind]
+    encoder = load_encoder(make_encoder("gpt"))
+    mixing = settings.model_copy(update={"layers": "mix", "pooling": "mean"})
+    model = TaskModel(encoder.model, task=TASKS[kind], settings=mixing, labels=["O", "B-x"]).eval()
+    encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, mixing)
+    table = extract(model, encoded)
+    assert table.vectors.shape[1] == 3 * 16, "embedding and two layers, side by side"
+    assert model.features.mix is not None
+    with torch.no_grad():
+        model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
+        model.features.mix.gamma.fill_(1.7)
+    read = read_by_head(model, table)
+    assert len(read) == len(rows)
+    for place, row in enumerate(encoded):
+        with torch.inference_mode():
+            expected = model.vectors(collate([row]))
+        found = read.batch(np.asarray([place]))["features"]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_mix_is_learned_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch) -> None:
+    made = job("mixed", method="features", layers="mix", pooling="mean", head_rate=0.1, epochs=6)
+    made = made.model_copy(update={"family": "bert", "encoder": make_encoder("bert")})
+    served = load_classifier(finetune(made) / "classifier")
+    records = json.loads((made.output / "runs.json").read_text())
+    assert all(len(record["curve"]) == 3 and "penalty" in record for record in records)
+    chosen = max((r for r in records if r["budget"] == 4), key=lambda r: max(p["macro_f1"] for p in r["curve"]))
+    mix = served.model.features.mix
+    assert mix is not None
+    assert mix.scores.any().item() == (chosen["best_step"] > 0), "the best weights, those of the start among them"
+    test = read_split(made.examples, "test")
+    rows = pq.read_table(made.output / "runs.parquet", filters=[("split", "=", "test"), ("budget", "=", 4)])
+    said = [row["answer"] for row in rows.to_pylist() if row["seed"] == chosen["seed"]]
+    np.testing.assert_allclose(served.answer(test.fields), said, atol=1e-5)
 
 
 def test_every_setting_that_is_not_about_learning_names_the_features() -> None:
