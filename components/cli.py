@@ -100,6 +100,26 @@ def try_(
     Console().print(table)
 
 
+@app.command()
+def perplexity(
+    model: Path,
+    file: Path,
+    *,
+    text: Annotated[str, typer.Option(help="Column that holds the text, where there are columns.")] = "text",
+    pieces: Annotated[int, typer.Option(help="Documents are read until there are so many pieces; 0: all.")] = 0,
+) -> None:
+    """How well a model predicts a file: perplexity per word and bits per character, whatever its vocabulary."""
+    from components.perplexity import measure_file
+
+    found = measure_file(model, file, text=text, most=pieces or None)
+    table = Table("documents", "words", "characters", "pieces", "unknown", "per word", "per piece", "bits/character",
+                  box=box.SIMPLE_HEAD)  # fmt: skip
+    counts = (found.documents, found.words, found.characters, found.pieces, found.unknown)
+    figures = (f"{found.per_word:.2f}", f"{found.per_piece:.2f}", f"{found.bits_per_character:.4f}")
+    table.add_row(*map(str, counts), *figures)
+    Console(width=120).print(table)
+
+
 @app.command("import")
 def import_(
     source: Path,

@@ -41,7 +41,7 @@ def try_model(
         ]
         return ["seed", "text"], [(str(seed + copy), written) for copy, written in enumerate(texts)]
     if objective in ("masked", "permuted"):
-        _has_output_layer(encoder)
+        require_output_layer(encoder)
         gaps = filled(model, tokenizer, text, count=count)
         return ["gap", "piece", "probability"], [
             (str(gap), piece, f"{share:.4f}") for gap, best in enumerate(gaps, 1) for piece, share in best
@@ -55,7 +55,7 @@ def try_model(
     raise ConfigError(f"the family {encoder.family!r} neither predicts pieces nor holds word vectors: nothing to try")
 
 
-def _has_output_layer(encoder: Encoder) -> None:
+def require_output_layer(encoder: Encoder) -> None:
     """Published encoders often come without the layer that names pieces; what a new one says means nothing.
 
     Raises:

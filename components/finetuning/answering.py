@@ -46,6 +46,11 @@ class Answering(TextHead):
         self.register_buffer("threshold", torch.zeros(()))
         self._decides = True
 
+    @property
+    def is_linear(self) -> bool:
+        """Never solved for: the units of all rows at once are more than memory is for."""
+        return False
+
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, U, F) and (S,) units of each sequence -> starts and ends (S, U, 2), zero where there is no unit."""
         assert lengths is not None, "answers are looked for in units"

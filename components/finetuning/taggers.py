@@ -79,6 +79,11 @@ class Tagger(TextHead):
             # Follows from the labels: not stored with the weights.
             self.register_buffer(f"_{name}", scores, persistent=False)
 
+    @property
+    def is_linear(self) -> bool:
+        """Never solved for: the units of all rows at once are more than memory is for."""
+        return False
+
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, U, F) and (S,) units of each sequence -> scores (S, U, C), zero where there is no unit."""
         assert lengths is not None, "a tagger reads units"

@@ -14,6 +14,7 @@ from components.studies import (
     vocabulary,
     which_source,
     worth,
+    zero_shot,
 )
 from components.studies.base import Study
 
@@ -31,5 +32,6 @@ STUDIES: dict[str, Study] = {
         vocabulary.STUDY,
         which_source.STUDY,
         worth.STUDY,
+        zero_shot.STUDY,
     )
 }

@@ -93,7 +93,7 @@ def test_it_learns_and_stays_legal() -> None:
         return seen[-1]
 
     scores = tagger.fit(TRAIN, score=score)
-    assert list(scores) == [10.0, 1.0, 0.1]
+    assert list(scores) == [3.0, 1.0, 0.3, 0.1]
     assert scores[0.1] == 1.0
     answers = tagger.answers([("the", "Emil", "Berg", "sings"), ("Fritz",)])
     assert answers[0].tolist() == [2, 0, 1, 2]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from components.finetuning.baselines.base import Baseline, Data, Said, most_frequent
 from components.finetuning.baselines.pairs import CHOICE, PAIR, SIMILARITY, usual_place
+from components.finetuning.baselines.questions import QUESTIONS
+from components.finetuning.baselines.tagging import TAGGING, usual_tags
 from components.finetuning.baselines.texts import BY_CHARACTERS, CLASSIFICATION, MULTILABEL
 
 #: Name of the system that looks at no input.
@@ -20,6 +22,8 @@ BASELINES: dict[str, dict[str, Baseline]] = {
     "similarity": {**SIMILARITY, MOST_FREQUENT: most_frequent},
     "multilabel": {**MULTILABEL, MOST_FREQUENT: most_frequent},
     "choice": {**CHOICE, MOST_FREQUENT: usual_place},
+    "tagging": {**TAGGING, MOST_FREQUENT: usual_tags},
+    "questions": {**QUESTIONS, MOST_FREQUENT: most_frequent},
 }
 #: Further systems, which take their time: for languages without spaces, or where all are asked for.
 MORE: dict[str, dict[str, Baseline]] = {"classification": BY_CHARACTERS}

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from components.finetuning.answering import NEVER, best_threshold, decided
+from components.finetuning.baselines.base import Baseline, Data, Said
 from components.finetuning.tasks.base import Answer, Fields
 from components.tokenization.segmenters import Segmentation
 
@@ -175,3 +176,19 @@ def _distance(a: int, b: int, is_asked: NDArray[np.bool_]) -> float:
     apart = np.maximum(a - places, places - (b - 1))
     apart = apart[apart > 0]
     return float(apart.min() / len(is_asked)) if len(apart) else 1.0
+
+
+def by_overlap(data: Data) -> Said:
+    """The sliding window; how common words are is counted in all contexts of the train split, drawn or not."""
+    baseline = SlidingWindow(context for _, context in data.inputs)
+    dev, scoring = data.dev, data.scoring
+
+    def of_each(found: list[Answer]) -> NDArray[np.float64]:
+        return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
+
+    baseline.fit(dev.fields, of_each)
+    answers = {"dev": baseline.answers(dev.fields), "test": baseline.answers(data.test.fields)}
+    return Said(answers, {"threshold": baseline.threshold})
+
+
+QUESTIONS: dict[str, Baseline] = {"sliding-window": by_overlap}

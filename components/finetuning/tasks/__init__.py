@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from components.errors import ConfigError, nearest
-from components.finetuning.tasks import choice, classification, multilabel, pair, similarity
+from components.finetuning.tasks import choice, classification, multilabel, pair, questions, similarity, tagging
 from components.finetuning.tasks.base import Examples, Split, Task
 
 TASKS: dict[str, Task] = {
@@ -14,6 +14,8 @@ TASKS: dict[str, Task] = {
         pair.TASK,
         similarity.TASK,
         choice.TASK,
+        tagging.TASK,
+        questions.TASK,
     )
 }
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from components.config import FinetuneSettings
 from components.finetuning.answering import Answering
-from components.finetuning.tasks.base import Encoded, Fields, most_pieces
+from components.finetuning.tasks.base import Encoded, Fields, Task, most_pieces
+from components.finetuning.tasks.reading import read_questions
 from components.finetuning.tasks.windows import columns, cut
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -101,3 +102,6 @@ def _windows(
         units,
         offsets,
     )
+
+
+TASK = Task(kind="questions", reads="units", read=read_questions, encode=encode, head=head)

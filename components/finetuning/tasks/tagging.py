@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from components.config import FinetuneSettings
 from components.finetuning.taggers import Tagger
-from components.finetuning.tasks.base import Encoded, Fields, most_pieces
+from components.finetuning.tasks.base import Encoded, Fields, Task, most_pieces
+from components.finetuning.tasks.reading import read_tagging
 from components.finetuning.tasks.windows import columns, cut
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -55,3 +56,6 @@ def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int,
         [columns(found.spans, window, units=(window.first, window.last)) + lead for window in windows],
         [_NONE] * len(windows),
     )
+
+
+TASK = Task(kind="tagging", reads="units", read=read_tagging, encode=encode, head=head)

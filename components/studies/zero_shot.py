@@ -1,0 +1,248 @@
+"""Zero-shot: which of several answers a language model finds most probable after a prompt; nothing is learned.
+
+Radford et al. 2019 (section 3) and Brown et al. 2020 (section 2.4) for models that say what comes next; for models that
+fill gaps the answer stands in place of [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, so
+three scores are compared, all from the same log-likelihoods l:
+
+    sum      l(answer | prompt)
+    mean     l(answer | prompt) / characters of the answer
+    prior    l(answer | prompt) - l(answer | nothing)
+
+It is a study and no way to fine-tune: it draws no labels, has no budget and no weights to serve, and its figures stand
+beside those of the systems that learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from components.errors import ConfigError, DataError
+from components.evaluation.intervals import interval
+from components.finetuning.examples import read_facts, read_split
+from components.finetuning.tasks.base import Fields
+from components.models import family as family_named
+from components.models.encoder import Encoder
+from components.models.generation import GAP
+from components.models.likelihood import Gap, fitted, gaps, next_pieces
+from components.reporting.chapters import Chapter, Table
+from components.scoring import resampled, scoring_for
+from components.studies.base import Study
+from components.studies.findings import Findings
+from components.studies.outputs import Outputs
+from components.tokenization import Tokenizer
+from components.tokenization.words import encode_words
+from components.trying import require_output_layer
+
+KINDS: Final = ("choice", "classification", "pair")
+#: Families that give pieces a probability.
+OBJECTIVES: Final = ("causal", "masked", "permuted")
+SCORES: Final = ("sum", "mean", "prior")
+RESAMPLES: Final = 1000
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a row becomes a text: `before` and `after` surround the answer; {text} and {second} are the row's parts."""
+
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, template: str) -> Prompt:
+        """From a text with at most one [MASK], where the answer stands; at the end, if there is none.
+
+        Raises:
+            ConfigError: more than one; braces around something else.
+        """
+        before, *after = template.split(GAP)
+        if len(after) > 1:
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} places for one answer; write one {GAP} or none")
+        try:
+            template.format(text="", second="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ConfigError(
+                f"--prompt: {template!r}: only {{text}} and {{second}} stand in braces; write {{{{ for a brace"
+            ) from error
+        return cls(before.rstrip(), after[0] if after else "")
+
+    def filled(self, parts: Fields) -> tuple[str, str]:
+        """The texts before and after the answer."""
+        named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
+        return self.before.format(**named), self.after.format(**named)
+
+
+def run(
+    outputs: Outputs,
+    *,
+    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
+    encoder: Annotated[str, typer.Option(help="Such as gpt-pretrained; one a family if not said.")] = "",
+    prompt: Annotated[
+        str, typer.Option(help="{text}, {second} (of pairs), and [MASK] where the answer stands.")
+    ] = "{text}",
+    answers: Annotated[str, typer.Option(help='What is said for a label: "label=words; label=words".')] = "",
+    split: Annotated[Literal["dev", "test"], typer.Option(help="Prompts are chosen on dev.")] = "dev",
+) -> Findings:
+    """Accuracy of every encoder by each of the three scores.
+
+    Raises:
+        ConfigError: no such task or encoder; a kind of task without candidate answers; an encoder that predicts no
+            pieces; a wrong prompt, or a label in `answers` that there is not.
+        ArtifactError: a stage that it needs has not run.
+    """
+    name = outputs.task(task)
+    directory = outputs.examples(name)
+    facts = read_facts(directory)
+    if facts.kind not in KINDS:
+        raise ConfigError(f"{name}: {facts.kind} has no answers to choose from; zero-shot takes {', '.join(KINDS)}")
+    rows = read_split(directory, split)
+    template = Prompt.of(prompt)
+    said = list(said_for(facts.labels, answers).values())
+    candidates = [parts[1:] if facts.kind == "choice" else said for parts in rows.fields]
+    scoring = scoring_for(facts.kind, facts.labels)
+    confidence = outputs.params.evaluate.confidence
+    numbers: dict[str, dict[str, dict[str, float]]] = {}
+    prompts = [template.filled(parts) for parts in rows.fields]
+    for block, start in _chosen(outputs, encoder):
+        found = answer_scores(outputs.encoder(block, start), prompts, candidates)
+        numbers[f"{block}-{start}"] = {}
+        for score in SCORES:
+            answered = [_probabilities(row[score]) for row in found]
+            matrix = scoring.statistics(rows.fields, rows.targets, answered)
+            (draws,) = resampled([matrix], resamples=RESAMPLES)
+            value = float(scoring.scores(np.asarray(matrix.sum(0)).ravel())["accuracy"])
+            around = interval(np.asarray([value]), scoring.scores(draws)["accuracy"], confidence=confidence)
+            numbers[f"{block}-{start}"][score] = around.within(0.0, 1.0).as_dict()
+    guess = float(np.mean([1 / len(row) for row in candidates]))
+    most = None
+    if facts.kind != "choice":
+        usual = scoring.constant(read_split(directory, "train").targets)[0]
+        most = scoring.score(rows.fields, rows.targets, [usual] * len(rows))["accuracy"]
+    chapter = _chapter(name, numbers, split=split, rows=len(rows), prompt=prompt, guess=guess, most=most)
+    told = {"task": name, "split": split, "rows": len(rows), "prompt": prompt, "answers": said, "accuracy": numbers}
+    return Findings(chapter, told | {"guessing": guess, "most_frequent": most})
+
+
+def _chosen(outputs: Outputs, encoder: str) -> list[tuple[str, str]]:
+    """The encoder named, or of run.families those that predict pieces."""
+    blocks = outputs.params.pretrain
+    chosen = [
+        (block, start)
+        for block, start in outputs.chosen(encoder)
+        if encoder or family_named(blocks[block].family or block).objective in OBJECTIVES
+    ]
+    if not chosen:
+        raise ConfigError("run.families: none of them predicts pieces, so none can answer without learning to")
+    return chosen
+
+
+def said_for(labels: Sequence[str], answers: str) -> dict[str, str]:
+    """Label -> what is said for it: its own name in words, unless `answers` has another.
+
+    Raises:
+        ConfigError: an entry without "=", or for a label that there is not.
+    """
+    said = {label: label.replace("_", " ").replace("-", " ") for label in labels}
+    for entry in filter(str.strip, answers.split(";")):
+        label, separator, words = (part.strip() for part in entry.partition("="))
+        if not separator or not words or label not in said:
+            raise ConfigError(f"--answers: {entry.strip()!r}: write label=words for labels among {', '.join(labels)}")
+        said[label] = words
+    return said
+
+
+def answer_scores(
+    encoder: Encoder, prompts: Sequence[tuple[str, str]], candidates: Sequence[Sequence[str]]
+) -> list[dict[str, Floats]]:
+    """For each prompt (before, after) the three scores of its candidates: name -> (C,).
+
+    Raises:
+        ConfigError: the family neither says what comes next nor fills gaps.
+        DataError: an answer without a piece, or longer than what the model reads at once.
+    """
+    objective = family_named(encoder.family).objective
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"the family {encoder.family!r} predicts no pieces: it cannot answer without learning to")
+    causal = objective == "causal"
+    if not causal:
+        require_output_layer(encoder)
+    inputs: dict[tuple[str, str, str], Gap] = {}
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        for answer in words:
+            for key in ((before, answer, after), ("", answer, "")):
+                if key not in inputs:
+                    try:
+                        inputs[key] = fitted(encoder.model, *_pieces(encoder.tokenizer, *key), causal=causal)
+                    except DataError as error:
+                        raise DataError(f"answer {answer!r}: {error}") from error
+    measured = (next_pieces if causal else gaps)(encoder.model, list(inputs.values()))
+    total = {key: float(values.sum()) for key, values in zip(inputs, measured, strict=True)}
+    found = []
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        sums = np.asarray([total[before, answer, after] for answer in words])
+        sizes = np.asarray([max(1, len(answer)) for answer in words])
+        alone = np.asarray([total["", answer, ""] for answer in words])
+        found.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone})
+    return found
+
+
+def _pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
+    """Each part as its own pieces, the answer and what follows as they stand behind other words."""
+    parts = [part for part in (before, answer, after.strip()) if part]
+    (joined,) = encode_words(tokenizer, [parts])
+    ends = (joined.spans[:, 1] + 1).tolist()
+    pieces = [joined.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
+    if before:
+        # A text begins without a space.
+        pieces[0] = tokenizer.encode_batch([before])[0].tolist()
+    else:
+        pieces.insert(0, [])
+    return pieces[0], pieces[1], [piece for part in pieces[2:] for piece in part]
+
+
+def _probabilities(scores: Floats) -> NDArray[np.float32]:
+    shares = np.exp(scores - scores.max())
+    return (shares / shares.sum()).astype(np.float32)
+
+
+def _chapter(
+    task: str,
+    numbers: Mapping[str, Mapping[str, Mapping[str, float]]],
+    *,
+    split: str,
+    rows: int,
+    prompt: str,
+    guess: float,
+    most: float | None,
+) -> Chapter:
+    best, score = max(
+        ((name, score) for name, entry in numbers.items() for score in entry),
+        key=lambda pair: numbers[pair[0]][pair[1]]["mean"],
+    )
+    lead = (
+        f"Without learning anything from labels {best} answers {numbers[best][score]['mean']:.1%} of {task} right on "
+        f"{split} ({rows} rows, score {score}); guessing answers {guess:.1%}"
+        + (f", the most frequent label {most:.1%}." if most is not None else ".")
+    )
+    table = Table(
+        ["encoder", *SCORES],
+        [
+            [name, *(f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" for value in entry.values())]
+            for name, entry in numbers.items()
+        ],
+    )
+    text = [
+        f"Prompt: {prompt!r}. Accuracy by the log-likelihood of the answer: its sum, its mean a character, and what "
+        "the prompt adds to it."
+    ]
+    return Chapter(f"Zero-shot: {task}", [lead], text, [table])
+
+
+STUDY = Study("zero-shot", "How well does a language model answer without learning from labels?", run)
