@@ -61,20 +61,25 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
-    counted, unit = ("tokens", "tok") if run.training.tokens else ("seconds", "s")
-    total = run.steps * run.step_tokens if run.steps else run.training.seconds
+    seconds = run.training.seconds
+    total = run.steps * run.step_tokens if run.steps else seconds
     stored = checkpoints.latest() if checkpoints.steps() else None
-    done = float(stored.numbers["progressed"][counted]) if stored else 0.0
-    with Progress(run.name, total=total, unit=unit, done=done, rate=counted == "tokens") as bar:
+    done = 0.0
+    if stored is not None:
+        progressed = Progressed(**stored.numbers["progressed"])
+        done = seconds * stored.step / progressed.steps if seconds else float(progressed.tokens)
+    with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done, rate=not seconds) as bar:
         reached = done
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
+            # Of seconds, the share of the steps that fit into them: a machine that has become slower takes longer.
+            now = seconds * numbers["share"] if seconds else numbers["tokens"]
             # After a worker was lost, some steps are done again: the line waits until they are.
-            advance = max(0.0, numbers[counted] - reached)
+            advance = max(0.0, now - reached)
             reached += advance
             shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
-            if counted == "seconds" and numbers["seconds"]:
+            if seconds and numbers["seconds"]:
                 shown["tok/s"] = f"{numbers['tokens'] / numbers['seconds']:,.0f}"
             bar.advance(advance, **shown)
 

@@ -159,7 +159,8 @@ def _train(
             _save(checkpoints, state, progressed, world)
             saved = time.perf_counter()
         shown = {"loss": progressed.losses[-1]} if progressed.losses else {}
-        worker.publish({"tokens": float(progressed.tokens), "seconds": progressed.seconds, **shown})
+        share = report.step / total
+        worker.publish({"tokens": float(progressed.tokens), "seconds": progressed.seconds, "share": share, **shown})
         clock = time.perf_counter()
 
 

@@ -10,6 +10,7 @@ Shape suffixes: B batch rows, T positions, S positions that are looked at, D mod
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from torch.nn import functional as F
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 
+#: Positions up to which attention written out is quicker on a processor, gradient included.
+SHORT: Final = 256
 #: Keys and values (B, N, S, K) of what was read before; () for nothing.
 Past = tuple[Tensor, ...]
 
@@ -94,11 +97,13 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Values mixed by the softmax of the scores; `mask`, broadcast to (B, N, T, S), is True where one may look."""
         rate = self.dropout.rate
-        if not rate or q_BNTK.is_cuda:
+        # On a processor the fused kernel knows no dropout, and its fallback draws more than is needed; its gradient of
+        # short rows in bfloat16 takes three times as long as the products written out.
+        slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
+        if q_BNTK.is_cuda or not slow:
             return F.scaled_dot_product_attention(
                 q_BNTK, k_BNSK, v_BNSK, attn_mask=mask, dropout_p=rate, is_causal=causal
             )
-        # On a processor the fused kernel knows no dropout, and its fallback draws more than is needed.
         scores_BNTS = (q_BNTK / math.sqrt(q_BNTK.shape[-1])) @ k_BNSK.transpose(-1, -2)
         if causal:
             mask = visible(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
