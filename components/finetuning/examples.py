@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +127,14 @@ def read_facts(directory: Path) -> TaskFacts:
     """What `examples` wrote about a task.
 
     Raises:
-        ArtifactError: the directory is incomplete or damaged.
+        ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
     """
     facts = read_manifest(directory, kind=KIND).facts
+    expected = {field.name for field in fields(TaskFacts)} - {"labels"}
+    if missing := sorted(expected - facts.keys()):
+        raise ArtifactError(f"{directory}: its facts lack {', '.join(missing)}; run the stage examples again")
+    if unknown := sorted(facts.keys() - expected):
+        raise ArtifactError(f"{directory}: unknown facts {', '.join(unknown)}; run the stage examples again")
     labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
     return TaskFacts(labels=labels, **facts)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from components.config import TaskSource
-from components.errors import ConfigError, DataError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
 from components.finetuning.tasks import TASKS, find_task
 from components.finetuning.tasks.checks import ALL, draw, numbered
@@ -187,3 +188,15 @@ def test_the_test_version_changes_with_its_content_alone(source: TaskSource, tmp
 def test_an_unknown_kind_of_task_names_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"data\.tasks\.x\.kind: unknown task kind 'classify'; did you mean 'classif"):
         find_task("classify", key="data.tasks.x.kind")
+
+
+def test_facts_of_another_version_of_the_stage_are_refused(task: Path) -> None:
+    manifest = task / "manifest.json"
+    whole = json.loads(manifest.read_text())
+    fewer = {name: value for name, value in whole["facts"].items() if name not in ("language", "baselines")}
+    manifest.write_text(json.dumps({**whole, "facts": fewer}))
+    with pytest.raises(ArtifactError, match="facts lack baselines, language; run the stage examples again"):
+        read_facts(task)
+    manifest.write_text(json.dumps({**whole, "facts": {**whole["facts"], "classes": 3}}))
+    with pytest.raises(ArtifactError, match="unknown facts classes; run the stage examples again"):
+        read_facts(task)
