@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from components.errors import ConfigError, nearest
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
+
+#: Ends of the names that the bias over the vocabulary has in published files.
+OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Imported:
     digest: str
     log: list[str]
     fresh: list[str] = field(default_factory=list)
+
+    @property
+    def learned_output(self) -> bool:
+        """Whether the source holds the layer that predicts pieces; models made to embed texts come without it."""
+        return not any(name.endswith(OUTPUT_BIASES) for name in self.fresh)
 
 
 def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:

@@ -78,6 +78,10 @@ def pretrain(job: PretrainJob) -> Path:
     """
     if job.source is not None:
         imported = _published(job, job.source)
+        corpus = load_tokenizer(job.tokenizer)
+        if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
+            # Adaptation would first have to find the frequencies.
+            imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
         write_imported(imported, source=job.source, output=job.output)
         return job.output
     run = LanguageModelRun(

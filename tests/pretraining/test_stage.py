@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -364,6 +365,30 @@ def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path
     drawn = load_encoder(scratch(random))
     same = encoder.model.config.model_copy(update={"vocabulary": drawn.tokenizer.vocab_size})
     assert (drawn.trained, drawn.model.config) == (False, same)
+
+
+def test_an_output_that_was_not_published_starts_at_the_frequencies(
+    inputs: Path, tmp_path: Path, published: Path
+) -> None:
+    from transformers import BertModel
+
+    from components.importing.stage import read_published
+
+    encoder_alone = tmp_path / "alone"
+    BertModel.from_pretrained(published).save_pretrained(encoder_alone)
+    (encoder_alone / "vocab.txt").write_bytes((published / "vocab.txt").read_bytes())
+    for source, learned in ((published, True), (encoder_alone, False)):
+        counted = read_published(source).tokenizer
+        counted.frequencies = np.arange(counted.vocab_size)
+        folder = tmp_path / f"tokenizer-{source.name}"
+        counted.save(folder)
+        out = tmp_path / f"of-{source.name}"
+        imported = load_encoder(
+            pretrain(pretrain_job(inputs, "bert", out, source=source, digest=None, model={}, tokenizer=folder))
+        )
+        bias = dict(imported.model.named_parameters())["bias"]
+        starts = torch.equal(bias, torch.from_numpy(counted.log_frequencies()).float())
+        assert starts is not learned
 
 
 def test_a_published_model_that_is_not_what_was_named(inputs: Path, tmp_path: Path, published: Path) -> None:
