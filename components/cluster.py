@@ -184,6 +184,9 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         # A key of its own: other users of this machine cannot reach the cluster, nor does it meet a stale one.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # A driver whose parent is process 1 (in a container, or its shell has ended) else takes a lost raylet for its own
+    # parent's death: on the way out of `ray.shutdown` it leaves at once, with 1 and without a word.
+    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
     import ray
 
     if ray.is_initialized():
