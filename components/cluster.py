@@ -43,13 +43,15 @@ OBJECT_STORE_BYTES = 80 * 2**20
 
 #: Set before ray is imported, unless the user has set them. The training ones take seconds off every start.
 RAY_ENVIRONMENT = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray's own 15 lets every process of its housekeeping interrupt the training.
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -182,6 +184,9 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         # A key of its own: other users of this machine cannot reach the cluster, nor does it meet a stale one.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # A driver whose parent is process 1 (in a container, or its shell has ended) else takes a lost raylet for its own
+    # parent's death: on the way out of `ray.shutdown` it leaves at once, with 1 and without a word.
+    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
     import ray
 
     if ray.is_initialized():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -278,3 +279,29 @@ def test_map_on_ray(tmp_path: Path) -> None:
     assert {count for _, count, _ in results.values()} == {1}
     with pytest.raises(DataError, match="no threes"):
         list(cluster.map_parallel(refuse_three, [3], settings=away))
+
+
+#: The raylet is gone before the driver takes its leave of it.
+ORPHAN = """
+import os, sys, time
+while os.getppid() == int(sys.argv[1]):
+    time.sleep(0.01)
+from components import cluster
+from components.config import ClusterSettings
+with cluster.connected(ClusterSettings()):
+    import ray
+    raylet = ray._private.worker._global_node.all_processes["raylet"][0].process
+    raylet.kill()
+    raylet.wait()
+print("ended")
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_without_a_parent_ends_as_any_other() -> None:
+    # What starts the driver ends at once, so that its parent is process 1.
+    starter = "import os, subprocess, sys; subprocess.Popen([*sys.argv[1:], str(os.getpid())])"
+    command = [sys.executable, "-c", starter, sys.executable, "-c", ORPHAN]
+    # Returns when the driver has closed the pipe as well.
+    result = subprocess.run(command, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
+    assert result.stdout.endswith("ended\n")
