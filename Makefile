@@ -49,8 +49,8 @@ full: $(INSTALLED) | data
 	@$(BIN)/headstart retrain --params experiments/full/params.yaml $(FLAGS)
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(FORKING) $(FLAGS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(FORKING:%=--ignore=%) $(FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(FORKING) $(FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -171,7 +172,7 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         aside = directory.with_name(f"{key}.{os.getpid()}")
         with writing(aside, kind=KIND) as draft:
             table = compute(draft.path / VECTORS)
-            layout = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
+            layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
             if table.lengths is not None:
                 layout["lengths"] = table.lengths
             np.savez(draft.path / LAYOUT, **layout)
@@ -180,10 +181,10 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         aside.rename(directory)
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
-        layout = dict(stored)
+        arrays = dict(stored)
     # Mapped: processes on one machine share the pages, and a table may be larger than memory.
     vectors = torch.from_numpy(np.load(directory / VECTORS, mmap_mode="c"))
-    return FeatureTable(vectors, layout["starts"], layout.get("lengths"), layout["counts"], layout["offsets"])
+    return FeatureTable(vectors, arrays["starts"], arrays.get("lengths"), arrays["counts"], arrays["offsets"])
 
 
 def trim(folder: Path, *, gigabytes: float) -> None:

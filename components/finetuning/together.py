@@ -239,7 +239,7 @@ def _results(place: int, specs: list[JointSpec], job: TogetherJob) -> Iterator[R
     for spec in sorted(specs, key=lambda spec: ((budget := spec.members[place].budget) < 0, budget, spec.seed)):
         tensors, record = _stored(spec, place)
         answers = {name: unpacked(name, tensors) for name in ("dev", "test")}
-        yield RunResult(job.system, job.family, job.shared_start, record, answers)
+        yield RunResult(job.system, job.family, job.shared_start, dict(record), answers)
 
 
 def _stored(spec: JointSpec, place: int) -> tuple[dict[str, Tensor], Mapping[str, Any]]:

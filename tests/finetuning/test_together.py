@@ -136,7 +136,9 @@ def test_every_task_gets_what_finetuning_writes(  # type: ignore[no-untyped-def]
     for task, dev, test in (("things", 18, 24), ("parity", 15, 18)):
         shared = share(ShareJob(task=task, together=output, output=tmp_path / "shared" / task))
         manifest = read_manifest(shared, kind="finetuned", verify=True)
-        assert manifest.facts["system"] == f"{family}-adapted-both" and manifest.facts["start"] == "adapted-both"
+        assert (
+            manifest.facts["system"] == f"{family}-adapted-with-both" and manifest.facts["start"] == "adapted-with-both"
+        )
         assert manifest.facts["examples"] == read_manifest(tasks[task]).facts["digests"]
         table = pq.read_table(shared / "runs.parquet").to_pylist()
         # 2 of a class go with 4 of one, 4 with 8.
@@ -200,7 +202,7 @@ def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path:
 def test_random_encoders_learn_together_too(make_job) -> None:  # type: ignore[no-untyped-def]
     output = together(make_job(trained=False))
     table = pq.read_table(output / "things" / "runs.parquet")
-    assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-both"}
+    assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-with-both"}
 
 
 def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -99,7 +99,7 @@ def project(tmp_path: Path) -> Path:
         "params.yaml": (ROOT / "params.yaml").read_text(),
         "data/general/a.txt": "general text\n",
         "data/domain/aws/a.txt": "domain text\n",
-        "data/tasks/aws-type/train.jsonl": "{}\n",
+        **{f"data/tasks/aws-type/{split}.jsonl": "{}\n" for split in ("train", "dev", "test")},
         ".gitignore": "/data\n/artifacts\n/.headstart*\n/ran.log\n/trouble\n/child\n/dvc_plots\n/mlflow.db\n",
         ".dvcignore": ".headstart/\n",
         ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n",

@@ -48,7 +48,7 @@ def test_only_what_changed_and_what_depends_on_it_runs(
     assert run() == dict.fromkeys(STAGES, "Completed")
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
     version = yaml.safe_load((project / "data.dvc").read_text())["outs"][0]
-    assert version["nfiles"] == 3
+    assert version["nfiles"] == 5
     shown = capsys.readouterr().out
     assert "ingest@general | ingest reads data/general\n" in shown
     assert "Running stage" not in shown
