@@ -1,42 +1,120 @@
-"""What Ray costs a training run: one worker on Ray beside the same run in one process, once both have started.
+"""What Ray costs a training run: one worker on Ray beside the same run in one process, once both train.
 
     python benchmarks/launchers.py --tokens artifacts/tokens/general-wordpiece \\
-        --tokenizer artifacts/tokenizer/general-wordpiece --family ulmfit --repeats 5
+        --tokenizer artifacts/tokenizer/general-wordpiece --family ulmfit
 
-Runs take turns, each in a process of its own. The figure is tokens a second of the training steps alone, without the
-first tenth of them, from the curve that the stage writes; beside it stands the time of the whole stage, start included.
+A machine that others use too is faster now and slower then by more than Ray costs. So both runs are started once and
+then take turns of a few seconds: all processes of one are stopped (SIGSTOP) while those of the other go on, Ray's
+own among them. What counts is steps a second within a turn, and the ratio of the two turns that lie side by side.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import multiprocessing
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from components.config import ClusterSettings, LanguageModelTraining
 from components.pretraining.stage import PretrainJob, pretrain
-from components.training import threads
+from components.training import encoders, threads
+from components.training.language_model import LanguageModelRun, work
+from components.training.world import Worker
+from flows import processes
 
 LAUNCHERS = ("local", "ray")
-#: Rows of the curve that are left out: compilation, first touches of memory, the choice of precision.
-WARM_UP = 2
+#: Steps before a run counts as started: first touches of memory, the choice of precision.
+WARM_UP = 20
+#: Seconds after which a run that has not started is given up.
+PATIENCE = 300.0
+#: More than any comparison takes; the runs are ended when it is over.
+BUDGET = 10**9
+#: Where a run leaves the time of every step, below its folder.
+STEPS = "steps"
 
 
-def run(job: PretrainJob, results: multiprocessing.Queue[dict[str, float]]) -> None:
-    """Pretrain once in this process; puts tokens a second and seconds of the whole stage on the queue."""
-    began = time.perf_counter()
-    output = pretrain(job)
-    whole = time.perf_counter() - began
-    with (output / "curve.csv").open() as file:
-        rows = list(csv.DictReader(file))[WARM_UP:]
-    tokens = float(rows[-1]["tokens"]) - float(rows[0]["tokens"])
-    seconds = float(rows[-1]["seconds"]) - float(rows[0]["seconds"])
-    results.put({"tokens_per_second": tokens / seconds, "whole_seconds": whole})
+def timed_work(run: LanguageModelRun, worker: Worker) -> None:
+    """`work`, leaving a line with the clock after every step."""
+    with (Path(run.storage).parent / STEPS).open("w", buffering=1) as file:
+
+        def publish(numbers: Mapping[str, float]) -> None:
+            file.write(f"{time.monotonic()}\n")
+            worker.publish(numbers)
+
+        work(run, replace(worker, publish=publish))
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """What a run does, in processes of its own, until it is ended."""
+    folder = Path(arguments.folder)
+    encoders.work = timed_work
+    threads.prepare()
+    pretrain(
+        PretrainJob(
+            family=arguments.family,
+            tokens=arguments.tokens,
+            tokenizer=arguments.tokenizer,
+            output=folder / "encoder",
+            training=LanguageModelTraining(
+                tokens=BUDGET,
+                batch_size=arguments.batch_size,
+                window=arguments.window,
+                rate=0.002,
+                checkpoint_seconds=10**6,
+            ),
+            cluster=ClusterSettings(launcher=arguments.run, workers=1, storage=str(folder / "checkpoints")),
+        )
+    )
+
+
+class Run:
+    """A training run in a session of processes of its own."""
+
+    def __init__(self, launcher: str, folder: Path) -> None:
+        self.steps = folder / STEPS
+        self.began = time.monotonic()
+        command = [sys.executable, __file__, *sys.argv[1:], "--run", launcher, "--folder", str(folder)]
+        self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+    def times(self) -> list[float]:
+        """The clock after every whole step so far."""
+        return [float(line) for line in self.steps.read_text().split("\n")[:-1]] if self.steps.exists() else []
+
+    def wait(self) -> float:
+        """Come back when it trains; returns the seconds to its first step."""
+        while len(times := self.times()) < WARM_UP:
+            if self.process.poll() is not None or time.monotonic() - self.began > PATIENCE:
+                raise SystemExit(f"{' '.join(map(str, self.process.args))} does not train")
+            time.sleep(0.2)
+        return times[0] - self.began
+
+    def turn(self, seconds: float) -> float:
+        """Go on for so many seconds; returns the steps a second within them."""
+        self.tell(signal.SIGCONT)
+        began = time.monotonic()
+        time.sleep(seconds)
+        self.tell(signal.SIGSTOP)
+        # The first step was begun in the turn before.
+        inside = [moment for moment in self.times() if moment >= began][1:]
+        if len(inside) < 2:
+            raise SystemExit("a turn has no two steps; give it more --seconds")
+        return (len(inside) - 1) / (inside[-1] - inside[0])
+
+    def tell(self, number: int) -> None:
+        for process in processes.members(self.process.pid):
+            process.send_signal(number)
+
+    def end(self) -> None:
+        self.tell(signal.SIGCONT)
+        processes.end_session(self.process.pid)
+        self.process.wait()
 
 
 def main() -> None:
@@ -44,48 +122,48 @@ def main() -> None:
     parser.add_argument("--tokens", type=Path, required=True, help="directory of token shards")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--family", default="ulmfit")
-    parser.add_argument("--budget", type=int, default=600_000, help="tokens of one run")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=24, help="of each side")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a turn")
+    parser.add_argument("--run", choices=LAUNCHERS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    threads.prepare()
-    spawning = multiprocessing.get_context("spawn")
-    figures: dict[str, list[dict[str, float]]] = {launcher: [] for launcher in LAUNCHERS}
-    for _ in range(arguments.repeats):
-        for launcher in LAUNCHERS:
-            with tempfile.TemporaryDirectory() as folder:
-                job = PretrainJob(
-                    family=arguments.family,
-                    tokens=arguments.tokens,
-                    tokenizer=arguments.tokenizer,
-                    output=Path(folder) / "encoder",
-                    training=LanguageModelTraining(
-                        tokens=arguments.budget,
-                        batch_size=arguments.batch_size,
-                        window=arguments.window,
-                        rate=0.002,
-                    ),
-                    cluster=ClusterSettings(launcher=launcher, workers=1, storage=str(Path(folder) / "checkpoints")),
-                )
-                results: multiprocessing.Queue[dict[str, float]] = spawning.Queue()
-                process = spawning.Process(target=run, args=(job, results))
-                process.start()
-                process.join()
-                if process.exitcode:
-                    raise SystemExit(f"the {launcher} run ended with exit code {process.exitcode}")
-                figures[launcher].append(results.get())
-    summary = {
-        launcher: {name: round(statistics.median(run[name] for run in runs), 1) for name in runs[0]}
-        for launcher, runs in figures.items()
-    }
-    # Of the two runs of one turn: from turn to turn a shared machine is faster or slower by more than Ray costs.
-    costs = [
-        1 - ray["tokens_per_second"] / local["tokens_per_second"]
-        for local, ray in zip(figures["local"], figures["ray"], strict=True)
-    ]
-    found = {"median": round(statistics.median(costs), 4), "turns": [round(cost, 4) for cost in costs]}
-    print(json.dumps({"medians": summary, "ray_costs": found, "runs": figures}, indent=1))
+    if arguments.run:
+        train(arguments)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        runs: dict[str, Run] = {}
+        starts: dict[str, float] = {}
+        try:
+            for launcher in LAUNCHERS:
+                (Path(folder) / launcher).mkdir()
+                runs[launcher] = Run(launcher, Path(folder) / launcher)
+                starts[launcher] = runs[launcher].wait()
+                runs[launcher].tell(signal.SIGSTOP)
+            rates: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+            for number in range(arguments.turns):
+                # There and back, so that a machine that becomes slower favours neither.
+                for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
+                    rates[launcher].append(runs[launcher].turn(arguments.seconds))
+        finally:
+            for run in runs.values():
+                run.end()
+    costs = sorted(1 - ray / local for local, ray in zip(rates["local"], rates["ray"], strict=True))
+    print(
+        json.dumps(
+            {
+                "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
+                "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in rates.items()},
+                "ray_costs": {
+                    "median": round(statistics.median(costs), 4),
+                    "quartiles": [round(cost, 4) for cost in statistics.quantiles(costs, n=4)],
+                    "turns": arguments.turns,
+                },
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":
