@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 # Okabe and Ito (2008): eight colours that people with colour-blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 INK = "#1b1f24"
+#: Characters of a name beside which a second column of a legend still has room.
+LONG_NAME = 19
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -68,33 +70,36 @@ def lines(
 ) -> str:
     """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets), and
     `names` writes words there instead of the values."""
+    columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
     with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas(height=3.4)
-        for (name, line), colour in zip(series.items(), itertools.cycle(COLOURS), strict=False):
+        figure, axes = _canvas(height=2.9 + 0.2 * -(-len(series) // columns))
+        styles = ((colour, dashes) for dashes in ("-", ":", "-.") for colour in COLOURS)
+        for (name, line), (colour, dashes) in zip(series.items(), itertools.cycle(styles), strict=False):
             axes.plot(
                 line.x,
                 line.y,
                 label=name,
                 color=colour,
-                linestyle="--" if line.dashed else "-",
+                linestyle="--" if line.dashed else dashes,
                 marker="o" if ticks else None,
                 markersize=4,
                 linewidth=1.8,
             )
-            if line.low is not None and line.high is not None:
+            # More bands than colours only hide each other.
+            if line.low is not None and line.high is not None and len(series) <= len(COLOURS):
                 axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if logarithmic:
             axes.set_xscale("log")
         if ticks:
             values = sorted({value for line in series.values() for value in line.x})
             if names is None:
-                axes.set_xticks(values, [f"{value:g}" for value in values])
+                axes.set_xticks(values, [f"{value:.0f}" for value in values])
             else:
                 axes.set_xticks(values, [names[value] for value in values], rotation=30, ha="right")
             axes.minorticks_off()
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18 if names is None else -0.42), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18 if names is None else -0.42), ncols=columns)
         return _svg(figure)
 
 
