@@ -26,6 +26,12 @@ from components.finetuning.tasks.base import Labels, Split
 from components.finetuning.tasks.checks import draw, numbered
 
 KIND = "examples"
+#: What reading counted and whoever owns the data should hear of, and the key that says what becomes of it.
+NOTICES = {
+    "train_rows_in_later_splits": ("row(s) of train stand in dev or test too", "overlap"),
+    "dev_rows_in_later_splits": ("row(s) of dev stand in test too", "overlap"),
+    "wrong_spans": ("answer(s) do not stand where they are said to", "wrong_spans"),
+}
 SCHEMA = pa.schema(
     [
         ("fields", pa.list_(pa.string())),
@@ -80,6 +86,9 @@ def examples(job: ExamplesJob) -> Path:
             short[f"budget_{budget}_{name}"] = rows
             said = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
             print(f"{key}: budget {budget}: {said}, all of them are used")
+    for count, (said, rule) in NOTICES.items():
+        if found.counts.get(count):
+            print(f"{key}: {found.counts[count]} {said} ({rule}: {getattr(job.source, rule)})")
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(

@@ -177,9 +177,12 @@ def _separated(
             if layout.header:
                 continue
         if len(row) != len(first):
+            remedy = (
+                "quote fields that hold" if quotes else "set quotes: true if fields are quoted, else take out of them"
+            )
             raise DataError(
                 f"{path}, line {number}: {len(row)} fields, the first line has {len(first)}; "
-                f"quote fields that hold the separator {delimiter!r}"
+                f"{remedy} the separator {delimiter!r}"
             )
         yield number, tuple([row[index] for index in indices])
 

@@ -36,7 +36,9 @@ def decode(tags: Sequence[str], scheme: str) -> list[Span]:
         prefix, new = _parts(index, tag, scheme)
         goes_on = prefix in ("I", "E") and is_open and new == kind
         if scheme == "iobes" and is_open and not goes_on:
-            raise TagError(index, f"tag {tag!r} after {tags[index - 1]!r}, which does not end its span")
+            raise TagError(
+                index, f"tag {tag!r} after {tags[index - 1]!r}, which does not end its span; {_other(scheme)}"
+            )
         if scheme == "iob1":
             if prefix == "B" and not (is_open and new == kind):
                 raise TagError(index, f"tag {tag!r} follows no span of its type; {_other(scheme)}")

@@ -168,6 +168,15 @@ def test_ids_that_stand_twice_in_a_split(tmp_path: Path) -> None:
     )
 
 
+def test_an_id_that_stands_in_two_files_of_a_split(tmp_path: Path) -> None:
+    for number, name in enumerate(("first", "second")):
+        jsonl(tmp_path / f"{name}.jsonl", {"id": "a", "text": f"text {number}", "label": number})
+    with pytest.raises(
+        DataError, match=rf"second\.jsonl, line 1: id 'a' stands on {tmp_path}/first\.jsonl, line 1 too"
+    ):
+        read("classification", tmp_path, train=["first.jsonl", "second.jsonl"], test="first.jsonl", id="id", dev=None)
+
+
 def test_documents_of_one_character_and_of_a_megabyte(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", {"text": "a", "label": "x"}, {"text": "?", "label": "y"})
     jsonl(tmp_path / "dev.jsonl", {"text": "ก", "label": "x"})
@@ -322,6 +331,14 @@ def conllu(number: int, *words: tuple[str, str]) -> str:
     return f"# sent_id = s{number}\n# genre = mail\n" + "".join(lines) + "\n"
 
 
+def test_a_file_without_empty_lines_is_no_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("word\tO\n" * 10_001)
+    with pytest.raises(
+        DataError, match=r"a\.conll, line 1: a sentence of 10001 words, 10000 are the most; set sentences"
+    ):
+        read("tagging", tmp_path, train="a.conll", dev="a.conll", test="a.conll")
+
+
 def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(2, ("Go", "VERB")))
     (tmp_path / "b.conllu").write_text(conllu(3, ("stay", "VERB")))
@@ -415,6 +432,14 @@ def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
     assert dropped.train.ids == ["a"]
 
 
+def test_white_space_around_an_answer_is_none_of_it(tmp_path: Path) -> None:
+    context = " Iron is a metal. "
+    squad(tmp_path / "a.json", ("a", "What?", [(" Iron ", 0), ("metal. ", 11)]), context=context)
+    found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
+    assert targets(found.train) == [[1, 5, 11, 17]]
+    assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
+
+
 def test_an_offset_before_the_context_is_wrong(tmp_path: Path) -> None:
     squad(tmp_path / "train.json", ("a", "What?", [("too.", -4)]))
     with pytest.raises(DataError, match=r"id a: answer 'too\.' is not at character -4"):
@@ -467,6 +492,9 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
     assert targets(read("choice", tmp_path, answer="text", **files).train) == [[0]]
     with pytest.raises(DataError) as caught:
         read("choice", tmp_path, **files)
+    with pytest.raises(DataError, match="label 'ß' names none of the 3 choices"):
+        jsonl(tmp_path / "train.jsonl", {"ctx": "2 + 2", "e": ["3", "4", "5"], "right": "ß"})
+        read("choice", tmp_path, answer="letter", **files | {"train": "train.jsonl"})
     assert str(caught.value) == (
         f"{tmp_path}/test.jsonl, line 1: label '3' names none of the 3 choices (answer: from_zero); "
         "correct it, or set answer to from_zero, from_one, letter or text"

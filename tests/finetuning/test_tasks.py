@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,20 @@ def test_a_class_that_overlap_takes_away_is_named(source: TaskSource) -> None:
         read(source)
 
 
+def test_a_class_that_the_share_for_dev_takes_away_is_named(source: TaskSource) -> None:
+    path = Path(source.path) / "train.jsonl"
+    # Of this class there is one row, and its hash takes it to dev.
+    shares = {text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") for text in "abcdefghij"}
+    only = next(text for text, share in shares.items() if share < 0.3 * 2**64)
+    write_jsonl(path, [*rows(12), {"text": only, "label": "tree", "part": "x"}])
+    with pytest.raises(DataError) as error:
+        read(source.model_copy(update={"dev": None, "dev_share": 0.3, "overlap": "report"}))
+    assert str(error.value) == (
+        f"{path}: no example of 'tree' is left after setting apart what stands in dev or test; add some, or name a dev "
+        "file (data.tasks.things.dev)"
+    )
+
+
 def test_without_a_dev_file_a_share_of_train_is_set_apart_by_text(source: TaskSource) -> None:
     apart = source.model_copy(update={"dev": None, "dev_share": 0.3})
     found = read(apart)
@@ -159,6 +174,16 @@ def test_the_stage_says_which_class_falls_short(source: TaskSource, tmp_path: Pa
         "data.tasks.things: budget 50: 'metal' has 12 examples in train, all of them are used"
         in capsys.readouterr().out
     )
+
+
+def test_the_stage_says_what_the_splits_share(source: TaskSource, tmp_path: Path, capsys) -> None:
+    for rule in ("drop", "report"):
+        examples(ExamplesJob(task="things", source=overlapping(source, rule), output=tmp_path / rule))
+        told = [line for line in capsys.readouterr().out.splitlines() if "stand" in line]
+        assert told == [
+            f"data.tasks.things: 3 row(s) of train stand in dev or test too (overlap: {rule})",
+            f"data.tasks.things: 1 row(s) of dev stand in test too (overlap: {rule})",
+        ]
 
 
 def test_the_stage_writes_what_later_stages_read(task: Path) -> None:

@@ -32,6 +32,10 @@ def test_quotes_on_in_tsv(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text('a\tb\n"x\ty"\tz\n')
     assert rows("tsv", path, ["b", "a"], quotes=True) == [(2, ("z", "x\ty"))]
+    with pytest.raises(
+        DataError, match="line 2: 3 fields, the first line has 2; set quotes: true if fields are quoted"
+    ):
+        rows("tsv", path, ["a"])
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:

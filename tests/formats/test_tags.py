@@ -69,7 +69,12 @@ def test_random_spans_there_and_back_and_as_conlleval_reads_them(scheme: str) ->
         ("bio", "B-", 0, "tag 'B-' is no tag of scheme bio"),
         ("iob1", "O B-x", 1, r"tag 'B-x' follows no span of its type; .* the file's scheme \(bio, iobes\)"),
         ("iob1", "I-y B-x", 1, "tag 'B-x' follows no span of its type"),
-        ("iobes", "B-x O", 1, "tag 'O' after 'B-x', which does not end its span"),
+        (
+            "iobes",
+            "B-x O",
+            1,
+            "tag 'O' after 'B-x', which does not end its span; correct it, or name the file's scheme",
+        ),
         ("iobes", "B-x S-x", 1, "tag 'S-x' after 'B-x', which does not end its span"),
         ("iobes", "S-x E-x", 1, "tag 'E-x' after 'S-x' goes on with no span of its type"),
         ("iobes", "S-y B-x I-x", 2, "tag 'I-x' at the end does not end its span"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 from components.errors import DataError
@@ -46,7 +47,7 @@ def _right(label: str, choices: list[str], source: TaskSource, place: Place) -> 
         found = [index for index, choice in enumerate(choices) if choice.strip() == label]
         number = found[0] if len(found) == 1 else -1
     elif source.answer == "letter":
-        number = ord(label.upper()) - ord("A") if len(label) == 1 else -1
+        number = string.ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
     else:
         number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
     if not 0 <= number < len(choices):

@@ -124,7 +124,9 @@ def _spans(asked: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[
             wrong.append(f"id {asked.id}: answer {text[:60]!r} is not at character {start}, where {at[:60]!r} stands")
             start = _nearest_place(asked.context, text, start) if move else -1
         if start >= 0:
-            spans.append((start, start + len(text)))
+            # White space around an answer belongs to no word of the context.
+            begin = start + len(text) - len(text.lstrip())
+            spans.append((begin, begin + len(text.strip())))
     return list(dict.fromkeys(spans)), wrong
 
 

@@ -82,9 +82,12 @@ def examples_of(
         left = {int(target(row)[0]) for row in splits["train"]}
         missing = sorted(set(range(len(labels))) - left)
         if missing:
+            ways = ["add some"]
+            ways += [] if source.files("dev") else [f"name a dev file ({place}.dev)"]
+            ways += [f"set {place}.overlap to report"] if source.overlap == "drop" else []
             raise DataError(
                 f"{train_of(source)}: no example of {labels[missing[0]]!r} is left after setting apart what stands in "
-                f"dev or test; add some, or set {place}.overlap to report"
+                f"dev or test; {', or '.join(ways)}"
             )
     for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
         if most is not None and len(splits[split]) > most:
@@ -125,8 +128,10 @@ def _refuse_twin_ids(rows: Rows) -> None:
             if row.id is not None and first.setdefault(row.id, row.place) is not row.place:
                 named = [other.id for other in found if other.id is not None]
                 count = len(named) - len(set(named))
+                there = first[row.id]
+                where = f"{there.unit} {there.line}" if there.path == row.place.path else str(there)
                 raise DataError(
-                    f"{row.place}: id {row.id!r} stands on {first[row.id].unit} {first[row.id].line} too "
+                    f"{row.place}: id {row.id!r} stands on {where} too "
                     f"({count} row(s) repeat an id); ids have to differ, or name no id column"
                 )
 

@@ -21,6 +21,10 @@ from components.task_source import TaskSource
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
 
+#: Words of a sentence at most: beyond, a file lacks the empty lines between its sentences.
+MOST_WORDS = 10_000
+
+
 @dataclass(frozen=True)
 class _Tagged:
     """A sentence; `lines`: the line of each word, or of the whole."""
@@ -41,7 +45,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a file is missing or damaged, a tag breaks the scheme (file and line), words and tags differ in
-            number, a word is empty, a type or tag of dev or test does not occur in train; the splits do not fit.
+            number, a word is empty, a sentence has more than `MOST_WORDS`, a type or tag of dev or test does not occur
+            in train; the splits do not fit.
     """
     rows: Rows = {}
     for split, path, member in split_files(source):
@@ -50,6 +55,11 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             if len(sentence.tags) != len(sentence.words):
                 raise DataError(
                     f"{sentence.place}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word has one tag"
+                )
+            if len(sentence.words) > MOST_WORDS:
+                raise DataError(
+                    f"{sentence.place}: a sentence of {len(sentence.words)} words, {MOST_WORDS} are the most; set "
+                    f"sentences apart (in CoNLL by an empty line)"
                 )
             for index, tag in enumerate(sentence.tags):
                 if not tag:
