@@ -184,7 +184,7 @@ Opened = tuple[list[str], pa.Schema | None, Iterator[list[Asked]]]
 def _read_delimited(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
     csv.field_size_limit(2**31 - 1)
     file = stack.enter_context(path.open(encoding="utf-8-sig", newline=""))
-    reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    reader = csv.DictReader(file, strict=True, **_dialect(path))
     try:
         columns = list(reader.fieldnames or [])
     except (UnicodeDecodeError, csv.Error) as error:
@@ -201,6 +201,13 @@ def _read_delimited(stack: ExitStack, path: Path, batch_size: int, asking: _Aski
             raise DataError(f"{path}:{reader.line_num + 1}: {_unreadable(error)}") from error
 
     return columns, None, _batches(rows(), batch_size)
+
+
+def _dialect(path: Path) -> dict[str, Any]:
+    """As labelled files are read (`components.formats.tables`): in a tsv quotes are characters like any other."""
+    if path.suffix == ".tsv":
+        return {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+    return {"delimiter": ","}
 
 
 def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
@@ -337,13 +344,17 @@ def _write_delimited(
     stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-    delimiter = "\t" if path.suffix == ".tsv" else ","
     columns = [*names, *added.names]
-    writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
+    writer = csv.DictWriter(file, columns, lineterminator="\n", **_dialect(path))
     writer.writeheader()
-    return lambda rows: writer.writerows(
-        {name: _cell(value) for name, value in row.items()} for row in _fit(rows, columns)
-    )
+
+    def write(rows: list[Row]) -> None:
+        try:
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in _fit(rows, columns))
+        except csv.Error as error:
+            raise _MisfitError("a value holds a tab or a line break, for which a tsv has no place") from error
+
+    return write
 
 
 def _cell(value: Any) -> Any:

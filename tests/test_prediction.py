@@ -38,20 +38,24 @@ ROWS = [
     {"id": 4, "text": "ไทย"},
     {"id": 5, "text": "  \t"},
 ]
+#: In a tsv a line is a row, and quotes are characters like any other.
+TSV_ROWS = [{**row, "text": {2: '"Good", he said', 5: "  "}.get(row["id"], row["text"])} for row in ROWS]  # type: ignore[call-overload]
 PREDICTIONS = ["short", "long", None, "short", None]
 CONFIDENCES = [0.75, 1.0, None, 0.75, None]
 
 
-def write(path: Path) -> Path:
+def write(path: Path, rows: list[dict] = ROWS) -> Path:
     if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(ROWS), path)
+        pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".tsv":
+        path.write_text("id\ttext\n" + "".join(f"{row['id']}\t{row['text']}\n" for row in rows))
     else:
         with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["id", "text"], delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer = csv.DictWriter(file, ["id", "text"])
             writer.writeheader()
-            writer.writerows(ROWS)
+            writer.writerows(rows)
     return path
 
 
@@ -60,28 +64,39 @@ def read(path: Path) -> list[dict]:
         return pq.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
+    if path.suffix == ".tsv":
+        header, *lines = [line.split("\t") for line in path.read_text().splitlines()]
+        return [dict(zip(header, line, strict=True)) for line in lines]
     with path.open(newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_every_format_into_every_format(tmp_path: Path, suffix: str, target: str) -> None:
-    source, output = write(tmp_path / f"in{suffix}"), tmp_path / "new" / f"out{target}"
+    given = TSV_ROWS if ".tsv" in (suffix, target) else ROWS
+    source, output = write(tmp_path / f"in{suffix}", given), tmp_path / "new" / f"out{target}"
     classifier = ByLength()
 
     told = predict_file(source, output=output, classifier=classifier, batch_size=2)
 
     assert told == Predicted(rows=5, empty=2)
-    assert classifier.batches == [["abc", "with, a comma\nand a line"], ["ไทย"]]
+    assert classifier.batches == [["abc", given[1]["text"]], ["ไทย"]]
     rows = read(output)
     assert [list(row) for row in rows] == [["id", "text", "prediction", "confidence"]] * 5
-    assert [row["text"] for row in rows] == [row["text"] for row in ROWS]
+    assert [row["text"] for row in rows] == [row["text"] for row in given]
     assert [row["prediction"] or None for row in rows] == PREDICTIONS
     assert [float(row["confidence"]) if row["confidence"] not in ("", None) else None for row in rows] == CONFIDENCES
     if suffix == target == ".parquet":
         assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
     assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_a_tsv_has_no_place_for_tabs_and_line_breaks(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl")
+    with pytest.raises(DataError, match=r"out\.tsv: a value holds a tab or a line break, .*; write \.jsonl instead$"):
+        predict_file(source, output=tmp_path / "out.tsv", classifier=ByLength())
+    assert not (tmp_path / "out.tsv").exists()
 
 
 def test_answers_carry_the_probabilities() -> None:
