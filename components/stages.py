@@ -43,6 +43,7 @@ class Stage:
 
 
 STAGES: dict[str, Stage] = {
+    "examples": Stage("components.finetuning.examples", "ExamplesJob", "examples", items.examples),
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", items.ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", items.ingest_parallel),
     "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", items.tokenizer),
@@ -56,7 +57,6 @@ STAGES: dict[str, Stage] = {
     "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", items.task_tokens),
     "adapt-task": Stage("components.adaptation.stage", "AdaptJob", "adapt", items.adapt_task),
     "scratch": Stage("components.pretraining.stage", "ScratchJob", "scratch", items.scratch),
-    "examples": Stage("components.finetuning.examples", "ExamplesJob", "examples", items.examples),
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", items.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", items.finetune_task_adapted
