@@ -321,6 +321,8 @@ class FinetuneSettings(Section):
     #: Pieces between the beginnings of two windows, where a text is longer than `max_length` and read in windows
     #: (tagging, questions); null: half of a window.
     stride: Positive | None = None
+    #: Windows of one context that a step learns from (questions): one that holds the answer, and others as drawn.
+    windows_learned: Positive = 8
     #: Characters of the longest answer to a question.
     longest_answer: Positive = 160
     #: Factor on the encoder's own dropout rates.

@@ -35,6 +35,7 @@ LEARNING = {
     "evaluations",
     "patience",
     "lm_weight",
+    "windows_learned",
     "dropout",
     "training",
     "scratch",

@@ -43,6 +43,8 @@ class TaskModel(nn.Module):
         self.of_units = task.reads == "units"
         self._combine = task.combine(settings, encoder)
         self.lm_weight = settings.lm_weight
+        #: Windows of a row that a step learns from; None: all.
+        self.windows_learned = settings.windows_learned if task.windows_apart else None
         if settings.chunk is not None and encoder.carries_state:
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
@@ -79,7 +81,13 @@ class TaskModel(nn.Module):
     def kept(self, batch: Batch) -> Tensor:
         """What a frozen encoder says of a batch, whatever learns above it: (S, F) or (S, U, F); (B, F) where a row's
         sequences are combined by nothing that learns."""
-        return self._kept(self._states(batch), batch)
+        count, size = len(batch["tokens"]), max(1, PREDICT_PIECES // batch["tokens"].shape[1])
+        if not self.of_units or torch.is_grad_enabled() or count <= size:
+            return self._kept(self._states(batch), batch)
+        # One row may have more windows than a batch should hold.
+        names = [name for name in ("tokens", "lengths", "segments", "units") if name in batch]
+        parts = [{name: batch[name][start : start + size] for name in names} for start in range(0, count, size)]
+        return torch.cat([self._kept(self._states(part), part) for part in parts])
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
         """What the head reads, from `kept` of a batch and its `rows`: the layers mixed, a row's sequences combined."""

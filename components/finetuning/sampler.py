@@ -75,6 +75,23 @@ def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
     return np.asarray([len(row.pieces) for row in encoded], dtype=np.int64)
 
 
+def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Generator) -> Encoded:
+    """At most `most` of a row's windows, in their order: one that holds all of the first answer, if any does, and
+    others as they are drawn."""
+    held: list[int] = []
+    if len(target):
+        held = [
+            window
+            for window, places in enumerate(row.offsets)
+            if len(places) > 1 and places[1, 0] <= target[0] and places[-1, 1] >= target[1]
+        ]
+    chosen = [held[int(rng.integers(len(held)))]] if held else []
+    chosen += [int(window) for window in rng.permutation(len(row.pieces)) if window not in chosen][: most - len(chosen)]
+    chosen.sort()
+    parts = (row.pieces, row.segments, row.units, row.offsets)
+    return Encoded(*([part[window] for window in chosen] for part in parts))
+
+
 class ExampleSampler(Sampler):
     """Labelled rows, a pure function of (seed, step).
 
@@ -87,6 +104,7 @@ class ExampleSampler(Sampler):
         batch_size: rows of a global batch; an epoch's last batch may have fewer.
         seed: decides the order, and the masks.
         masks: number of pieces of the vocabulary, if pieces are to be masked beside (`LanguageModel.text_loss`).
+        windows: of a row, that are in a batch at most; None: all.
     """
 
     def __init__(
@@ -97,14 +115,19 @@ class ExampleSampler(Sampler):
         batch_size: int,
         seed: int,
         masks: int | None = None,
+        windows: int | None = None,
     ) -> None:
         self.encoded = encoded
         self.targets = targets
         self.batch_size = batch_size
         self.seed = seed
         self.masks = masks
+        self.windows = windows
         self.lengths = longest(encoded)
-        self.pieces = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+        #: Pieces of each row; where some windows are left out, those of the longest ones.
+        self.pieces = np.asarray(
+            [sum(sorted(map(len, row.pieces), reverse=True)[:windows]) for row in encoded], dtype=np.int64
+        )
         self.epoch_steps = -(-len(encoded) // batch_size)
         #: The epoch at hand: its number, its batches, and the pieces before each of them.
         self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], self.lengths[:0])
@@ -121,15 +144,23 @@ class ExampleSampler(Sampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, with targets."""
         rows = self.rows(step)[rank::world]
-        batch = collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
+        encoded = [self._learned(step, int(row)) for row in rows]
+        batch = collate(encoded, [self.targets[row] for row in rows])
         if self.masks is not None:
             rngs = [
                 counter_rng(self.seed, "masks", step, int(row), sequence)
-                for row in rows
-                for sequence in range(len(self.encoded[row].pieces))
+                for row, own in zip(rows, encoded, strict=True)
+                for sequence in range(len(own.pieces))
             ]
             batch |= mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=self.masks)
         return batch
+
+    def _learned(self, step: int, row: int) -> Encoded:
+        found = self.encoded[row]
+        if self.windows is None or len(found.pieces) <= self.windows:
+            return found
+        rng = counter_rng(self.seed, "windows", step, row)
+        return some_windows(found, self.targets[row], most=self.windows, rng=rng)
 
     def tokens_before(self, step: int) -> int:
         """Pieces of all batches before `step`, padding not counted."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from components.config import FinetuneSettings
+from components.finetuning import model as models
 from components.finetuning.tasks import questions
 from components.models import FAMILIES
 from components.models.encoder import Encoder, load_encoder
@@ -103,3 +104,27 @@ def test_segments_tell_question_and_context_apart(make_encoder, settings: Finetu
     encoder = load_encoder(make_encoder("bert"))
     (found,) = questions.encode([("is it", "old apple")], encoder.tokenizer, encoder.model, settings)
     assert found.segments[0].tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("family", ["bert", "flair"])
+def test_a_context_of_many_windows_is_read_a_few_at_a_time(
+    family: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(make_encoder(family))
+    asked = settings.model_copy(update={"max_length": 24})
+    rows = [("is it old ?", "the old apple is very small " * 40), ("is it ?", "a goat")]
+    encoded = questions.encode(rows, encoder.tokenizer, encoder.model, asked)
+    assert len(encoded[0].pieces) > 20
+    model = models.TaskModel(encoder.model, task=questions.TASK, settings=asked, labels=[]).eval()
+    whole, sizes = models.answers(model, encoded), []
+    real = encoder.model.hidden_states
+
+    def watched(tokens, lengths, segments=None):
+        sizes.append(tokens.numel())
+        return real(tokens, lengths, segments)
+
+    monkeypatch.setattr(encoder.model, "hidden_states", watched)
+    monkeypatch.setattr(models, "PREDICT_PIECES", 100)
+    for one, other in zip(models.answers(model, encoded), whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert len(sizes) > 5 and max(sizes) <= 100

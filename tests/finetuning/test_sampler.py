@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from components.finetuning.sampler import ExampleSampler, collate, pad
+from components.finetuning.sampler import ExampleSampler, collate, pad, some_windows
 from components.finetuning.tasks.base import Encoded
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
@@ -94,3 +94,43 @@ def test_tokens_before_counts_what_was_read() -> None:
     for step in range(26):
         assert subject.tokens_before(step) == read
         read += int(subject.batch(step)["lengths"].sum())
+
+
+def long_context(windows: int) -> Encoded:
+    """Windows of three pieces that begin two apart: unit 0 is the whole, the others are ten characters each."""
+    starts = [20 * window for window in range(windows)]
+    return Encoded(
+        [np.arange(3) + start for start in starts],
+        [np.zeros(3, dtype=np.int64)] * windows,
+        [np.asarray([[0, 2], [0, 0], [1, 1], [2, 2]])] * windows,
+        [np.asarray([[0, 0], *([start + 10 * unit, start + 10 * unit + 10] for unit in range(3))]) for start in starts],
+    )
+
+
+def test_of_many_windows_the_one_with_the_answer_is_learned_from_and_others_as_drawn() -> None:
+    row, target = long_context(40), np.asarray([302.0, 318.0])
+    seen: set[int] = set()
+    for seed in range(30):
+        found = some_windows(row, target, most=3, rng=np.random.default_rng(seed))
+        firsts = [int(pieces[0]) for pieces in found.pieces]
+        assert len(firsts) == 3 and firsts == sorted(set(firsts))
+        # 302 to 318 lies in the window from 300 on alone.
+        assert 300 in firsts
+        assert [int(offsets[1, 0]) for offsets in found.offsets] == firsts
+        seen |= set(firsts)
+    assert len(seen) > 20
+    # An answer that no window holds, and none at all.
+    for other in (np.asarray([295.0, 345.0]), np.zeros(0)):
+        assert len(some_windows(row, other, most=3, rng=np.random.default_rng(0)).pieces) == 3
+
+
+def test_a_batch_holds_a_bounded_part_of_a_long_context() -> None:
+    rows = [long_context(40), long_context(2)]
+    targets = [np.asarray([302.0, 318.0]), np.asarray([3.0, 5.0])]
+    limited = ExampleSampler(rows, targets, batch_size=2, seed=0, windows=4)
+    batch = limited.batch(3)
+    assert sorted(torch.bincount(batch["rows"]).tolist()) == [2, 4]
+    assert limited.tokens_before(5) == 5 * 3 * (4 + 2)
+    assert all(torch.equal(value, limited.batch(3)[name]) for name, value in batch.items())
+    assert not torch.equal(limited.batch(4)["tokens"].sort(0)[0], batch["tokens"].sort(0)[0])
+    assert len(ExampleSampler(rows, targets, batch_size=2, seed=0).batch(3)["rows"]) == 42

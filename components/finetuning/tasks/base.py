@@ -135,6 +135,7 @@ class Task:
             of the labels.
         strata: split -> (N,) what a budget counts rows of, each by itself; None: a budget is a number of rows.
         combine: (settings, encoder) -> how the vectors of a row's sequences become one before the head; None: not.
+        windows_apart: whether each of a row's windows learns by itself, so that a step may leave some out.
     """
 
     kind: str
@@ -144,6 +145,7 @@ class Task:
     head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
     strata: Callable[[Split], Labels | None] = one_stratum
     combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+    windows_apart: bool = False
 
 
 def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:

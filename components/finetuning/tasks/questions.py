@@ -104,4 +104,4 @@ def _windows(
     )
 
 
-TASK = Task(kind="questions", reads="units", read=read_questions, encode=encode, head=head)
+TASK = Task(kind="questions", reads="units", read=read_questions, encode=encode, head=head, windows_apart=True)
