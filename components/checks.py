@@ -20,6 +20,7 @@ def check_params(params: Params) -> None:
 
     from components.errors import HeadstartError
     from components.finetuning.tasks import find_task
+    from components.finetuning.tasks.checks import numbered, refuse_unpaired
     from components.importing.stage import source_digest
     from components.importing.vocabularies import published_tokenizer
     from components.models import FAMILIES
@@ -68,6 +69,16 @@ def check_params(params: Params) -> None:
             problems.append(f"adapt_task: {name} learns from pairs, and a task has none; leave it out of run.families")
         if params.together and params.finetune[name].method != "finetune":
             problems.append(f"finetune.{name}.method: tasks that learn together need finetune, an encoder that learns")
+    for group, shared in params.together.items():
+        sources = {task: params.data.tasks[task] for task in shared.tasks}
+        try:
+            refuse_unpaired(
+                group,
+                budgets={task: numbered(source.budgets) for task, source in sources.items()},
+                seeds={task: source.seeds for task, source in sources.items()},
+            )
+        except ConfigError as error:
+            problems.append(str(error))
     metric = params.promote.metric
     for task in params.run.tasks:
         found = params.data.tasks[task].kind

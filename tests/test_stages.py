@@ -154,11 +154,15 @@ def test_what_does_not_go_together_is_said_before_anything_runs(
         "lm_weight": 0.5,
     }
     with_all_ways["run"]["families"] = ["ulmfit", "word2vec"]
+    with_all_ways["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(with_all_ways))
     said = str(caught.value)
     assert "finetune.word2vec.lm_weight: word2vec predicts no pieces of a text; set it to 0" in said
     assert "finetune.ulmfit.method: tasks that learn together need finetune" in said
+    assert (
+        "together.aws: its tasks must have as many budgets each, found aws-type 5, 20, all; aws-service 5, 20" in said
+    )
 
 
 def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from components.finetuning.results import KIND, RunResult, best_score, summary, 
 from components.finetuning.runs import ALONE, execute, finished
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.specs import RunSpec, build, device, drawn, encode
+from components.finetuning.tasks.checks import budget_name
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import family_of
 from components.progress import Progress
@@ -186,7 +187,12 @@ def precision_of(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings,
     classifier.head.prepare(split.targets)
     encoded = encode(spec, classifier, tokenizer, split.fields)
     sampler = ExampleSampler(
-        encoded, split.targets, batch_size=settings.training.batch_size, seed=0, masks=classifier.masks
+        encoded,
+        split.targets,
+        batch_size=settings.training.batch_size,
+        seed=0,
+        masks=classifier.masks,
+        windows=classifier.windows_learned,
     )
     batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
     precision = choose(classifier, batch, "auto", device())
@@ -266,7 +272,3 @@ def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
         if record["budget"] == largest and not record["start"].endswith(FROZEN)
     }
     return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])
-
-
-def budget_name(budget: int) -> str:
-    return "all" if budget < 0 else str(budget)

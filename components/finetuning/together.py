@@ -32,7 +32,6 @@ from components.finetuning.results import RunResult, best_score, summary, unpack
 from components.finetuning.runs import finished
 from components.finetuning.stage import (
     FinetuneJob,
-    budget_name,
     for_start,
     inputs_of,
     plan_store,
@@ -40,6 +39,7 @@ from components.finetuning.stage import (
     spec_of,
     write_classifier,
 )  # fmt: skip
+from components.finetuning.tasks.checks import budget_name, refuse_unpaired
 from components.models.encoder import KIND as ENCODER
 from components.progress import Progress
 from components.training.checkpoint import CheckpointStore, fingerprint
@@ -183,18 +183,10 @@ def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: st
 
 def _common(job: TogetherJob, members: list[_Member]) -> tuple[list[tuple[int, ...]], list[int]]:
     """The budgets of all tasks, smallest first, one of each task together; and the seeds that all have."""
-    budgets = [member.facts.budgets for member in members]
-    seeds = set.intersection(*(set(member.facts.seeds) for member in members))
-    for what, values, wrong in (
-        ("as many budgets each", budgets, len(set(map(len, budgets))) > 1),
-        ("a seed in common", [member.facts.seeds for member in members], not seeds),
-    ):
-        if wrong:
-            each = "; ".join(
-                f"{task} {', '.join(map(budget_name, own))}" for task, own in zip(job.examples, values, strict=True)
-            )
-            raise ConfigError(f"together.{job.group}: its tasks must have {what}, found {each}")
-    return list(zip(*budgets, strict=True)), sorted(seeds)
+    budgets = {member.job.task: member.facts.budgets for member in members}
+    seeds = {member.job.task: member.facts.seeds for member in members}
+    refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
+    return list(zip(*budgets.values(), strict=True)), sorted(set.intersection(*map(set, seeds.values())))
 
 
 def _specs(
