@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.finetuning.model import TaskModel, cloned_state
-from components.finetuning.runs import ALONE, BEST, Run, prepare
+from components.finetuning.runs import ALONE, BEST, Run, prepare, steps_between
 from components.finetuning.specs import RunSpec, device, start_of
 from components.models.base import Batch, Carry, Losses
 from components.training.checkpoint import CheckpointStore
@@ -166,7 +166,7 @@ class _JointRun:
             head=[parameter for run in self.runs for parameter in run.model.own_parameters()],
             factor=settings.discriminative,
             unfreezing=settings.unfreezing,
-            unfreeze_every=round(settings.unfreeze_epochs * self.epoch),
+            unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),
         )
         precision = self.spec.members[0].precision
         state = TrainingState.fresh(self.model, groups, settings=settings.training, precision=precision)

@@ -97,18 +97,22 @@ def fit_head(
 def _regression(
     x: NDArray[np.float64], labels: NDArray[np.int64], *, classes: int, penalty: float, steps: int
 ) -> tuple[Tensor, Tensor]:
-    regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
-    with warnings.catch_warnings():
-        # `steps` is a bound that may well be reached; what has been learned by then is what is wanted.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        regression.fit(x, labels)
-    weight, bias = regression.coef_, regression.intercept_
-    if len(weight) == 1:
+    known = np.unique(labels)
+    # Of many rows (`MOST_ROWS`) the draw may hold one class only: every text is of it then.
+    weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
+    if len(known) > 1:
+        regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
+        with warnings.catch_warnings():
+            # `steps` is a bound that may well be reached; what has been learned by then is what is wanted.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            regression.fit(x, labels)
+        weight, bias = regression.coef_, regression.intercept_
+    if len(known) == 2:
         # Two classes: scikit-learn gives the log odds of the second.
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     # A class of which the draw holds no row starts as an unlikely one.
     full_weight, full_bias = torch.zeros(classes, x.shape[1]), torch.full((classes,), float(bias.min()) - 1)
-    rows = torch.from_numpy(regression.classes_)
+    rows = torch.from_numpy(known)
     full_weight[rows] = torch.from_numpy(weight).float()
     full_bias[rows] = torch.from_numpy(bias).float()
     return full_weight, full_bias

@@ -53,6 +53,12 @@ class Keyed(Protocol):
     def key(self) -> str: ...
 
 
+def steps_between(epochs: float, *, epoch: int) -> int:
+    """Steps from one layer group to the next, for `unfreeze_epochs` and the steps of an epoch; where few labels make an
+    epoch short, a part of it is still one step."""
+    return max(1, round(epochs * epoch)) if epochs else 0
+
+
 def finished(spec: Keyed) -> bool:
     """Whether the run's result is there."""
     stored = CheckpointStore(spec.storage, key=spec.key).latest()
@@ -120,8 +126,8 @@ class Run:
         self.rows = rows
         self.scoring = scoring
         settings = spec.settings
-        #: Whether the head alone can be solved for.
-        self.is_solved = isinstance(model.head, TextHead) and model.head.is_linear
+        #: Whether the head alone is solved for: if it can be, and has steps for it.
+        self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
         #: Whether only the head learns, on features.
         self.head_only = settings.method == "features"
         #: Of the head while it learns alone, by gradient steps.
@@ -162,7 +168,7 @@ class Run:
                 head=self.model.own_parameters(),
                 factor=settings.discriminative,
                 unfreezing=settings.unfreezing,
-                unfreeze_every=round(settings.unfreeze_epochs * self.epoch),
+                unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),
             )
         return TrainingState.fresh(self.learning, groups, settings=settings.training, precision=self.spec.precision)
 
@@ -279,7 +285,14 @@ class Run:
         seed = counter_seed(self.spec.seed, "batches")
         if self.head_only:
             return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
-        return ExampleSampler(self._encoded("train"), targets, batch_size=batch_size, seed=seed, masks=self.model.masks)
+        return ExampleSampler(
+            self._encoded("train"),
+            targets,
+            batch_size=batch_size,
+            seed=seed,
+            masks=self.model.masks,
+            windows=self.model.windows_learned,
+        )
 
     def _answers(self, split: str) -> list[Answer]:
         """Of the weights as they are."""

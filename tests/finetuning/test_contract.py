@@ -182,6 +182,13 @@ def test_on_a_frozen_encoder_a_linear_head_of_texts_is_solved_for_and_any_other_
         assert first["train_loss"] is None
 
 
+def test_on_a_frozen_encoder_a_head_that_is_not_solved_for_learns_by_steps(make_job, in_process) -> None:
+    changes = {"method": "features", "head_steps": 0, "epochs": 20, "head_rate": 0.05, "head_dropout": 0.0}
+    (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
+    assert "penalty" not in record and record["steps"] == 60
+    assert record["curve"][-1]["train_loss"] < 0.7
+
+
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_every_task_has_systems_without_a_language_model(kind: str, make_task, tmp_path: Path) -> None:
     examples = make_task(kind)

@@ -66,6 +66,14 @@ def test_the_linear_head_is_the_logistic_regression_that_dev_likes_best(classes:
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+def test_a_draw_of_one_class_says_that_class() -> None:
+    x, _ = two_blobs(2)
+    head = ClassificationHead(4, 3)
+    labels = np.ones(len(x), dtype=np.int64)
+    fit_head(head, features=x, labels=labels, dev=x, score=lambda found: 0.0, penalties=[1.0], steps=5)
+    assert head.eval()(x).argmax(1).tolist() == [1] * len(x)
+
+
 def test_of_equal_scores_the_stronger_penalty_wins() -> None:
     x, labels = two_blobs()
     probe = fit_head(

@@ -111,6 +111,11 @@ def test_no_objective_no_auxiliary_loss(family: str, make_job, in_process) -> No
         finetune(make_job(family, lm_weight=0.5))
 
 
+def test_a_part_of_a_short_epoch_is_one_step() -> None:
+    found = [runs.steps_between(epochs, epoch=epoch) for epochs, epoch in ((0.0, 3), (0.1, 3), (1.0, 3), (0.4, 10))]
+    assert found == [0, 1, 3, 4]
+
+
 def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     learned: list[tuple[int, tuple[bool, ...]]] = []
     real = runs.train
