@@ -212,6 +212,8 @@ class TaskSource(Section):
             ]
         if "squad" in formats and self.slice not in (None, "title"):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
+        if "conllu" in formats and self.words not in (None, "form"):
+            problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:
             problems.append("name either label, one column, or labels, a column of 0 and 1 each")
         return problems

@@ -75,6 +75,10 @@ def test_a_name_that_does_not_say_its_format() -> None:
             "(-1: the last); found 'word'",
         ),
         (
+            {"kind": "tagging", "format": "conllu", "words": "lemma"},
+            "words can only be form in format conllu; found 'lemma'",
+        ),
+        (
             {"kind": "questions", "format": "squad", "slice": "topic"},
             "slice can only be title in format squad; found 'topic'",
         ),
