@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,11 @@ from components.forms import Answer, Fields, Form, Value, form_of
 
 Row = dict[str, Any]
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+#: As labelled files are read (`components.formats.tables`): in a tsv quotes are characters like any other.
+_DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ","},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
+}
 _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),
@@ -184,7 +190,7 @@ Opened = tuple[list[str], pa.Schema | None, Iterator[list[Asked]]]
 def _read_delimited(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
     csv.field_size_limit(2**31 - 1)
     file = stack.enter_context(path.open(encoding="utf-8-sig", newline=""))
-    reader = csv.DictReader(file, strict=True, **_dialect(path))
+    reader = csv.DictReader(file, strict=True, **_DIALECTS[path.suffix])
     try:
         columns = list(reader.fieldnames or [])
     except (UnicodeDecodeError, csv.Error) as error:
@@ -201,13 +207,6 @@ def _read_delimited(stack: ExitStack, path: Path, batch_size: int, asking: _Aski
             raise DataError(f"{path}:{reader.line_num + 1}: {_unreadable(error)}") from error
 
     return columns, None, _batches(rows(), batch_size)
-
-
-def _dialect(path: Path) -> dict[str, Any]:
-    """As labelled files are read (`components.formats.tables`): in a tsv quotes are characters like any other."""
-    if path.suffix == ".tsv":
-        return {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-    return {"delimiter": ","}
 
 
 def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
@@ -236,12 +235,7 @@ def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) 
     first = next(everything, None)
     if first is None:
         raise DataError(f"{path}: is empty")
-
-    def chained() -> Iterator[Asked]:
-        yield first
-        yield from everything
-
-    return list(first[0]), None, _batches(chained(), batch_size)
+    return list(first[0]), None, _batches(chain([first], everything), batch_size)
 
 
 def _read_parquet(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
@@ -292,13 +286,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def _batches(rows: Iterator[Asked], size: int) -> Iterator[list[Asked]]:
-    batch: list[Asked] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    while batch := list(islice(rows, size)):
         yield batch
 
 
@@ -345,7 +333,7 @@ def _write_delimited(
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
     columns = [*names, *added.names]
-    writer = csv.DictWriter(file, columns, lineterminator="\n", **_dialect(path))
+    writer = csv.DictWriter(file, columns, lineterminator="\n", **_DIALECTS[path.suffix])
     writer.writeheader()
 
     def write(rows: list[Row]) -> None:

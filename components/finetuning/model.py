@@ -85,8 +85,8 @@ class TaskModel(nn.Module):
         if not self.of_units or torch.is_grad_enabled() or count <= size:
             return self._kept(self._states(batch), batch)
         # One row may have more windows than a batch should hold.
-        names = [name for name in ("tokens", "lengths", "segments", "units") if name in batch]
-        parts = [{name: batch[name][start : start + size] for name in names} for start in range(0, count, size)]
+        names: list[str] = [name for name in ("tokens", "lengths", "segments", "units") if name in batch]
+        parts = ({name: batch[name][start : start + size] for name in names} for start in range(0, count, size))
         return torch.cat([self._kept(self._states(part), part) for part in parts])
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
