@@ -1,24 +1,27 @@
 """Labelling texts beside transformers' pipeline, with the same weights, on one machine, in one run.
 
-    python benchmarks/inference.py --texts reviews.tsv --column text    # throughput and latency on these texts
+    python benchmarks/inference.py --texts imdb/test.jsonl.zst          # throughput and latency on these texts
     python benchmarks/inference.py --classifier DIR --texts ...         # with a BERT classifier that was fine-tuned
     python benchmarks/inference.py                                      # on invented texts of the lengths of IMDb's
 
 Without `--classifier` the model is a BERT of 4 layers, 256 wide, with random weights and a vocabulary of 8,000 pieces
 learned from the texts. It is exported as `headstart export` does, read by transformers, and given the same linear layer
 on the first token; the answers of both are compared before anything is timed. Both sides read at most `--max-length`
-pieces of a text and begin with strings, so that tokenization counts.
+pieces of a text and begin with strings, so that tokenization counts. All sides use all cores.
 
 Throughput is texts a second over all texts: ours as `headstart predict` computes it (batches by length, the stored
-precision), the pipeline at `--batch` texts, in the order given and sorted by length. Latency is of one text at a time,
-50th and 99th percentile. Sides take turns; what is printed are medians of `--repeats`.
+precision), the pipeline at `--batch` texts, in the order given and sorted by length, in float32 as it is made and in
+bfloat16 where the processor knows it. Latency is of one text at a time, 50th and 99th percentile. Sides take turns;
+what is printed are medians of `--repeats`.
 
-Run it on a machine with nothing else to do. `--rows 25000 --sides ours` times the whole of IMDb's test set.
+Run it on a machine with nothing else to do. `--rows 25000 --sides ours --repeats 1` times the whole of IMDb's test set.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import json
 import statistics
 import tempfile
 import time
@@ -31,12 +34,13 @@ from components.training import threads
 threads.prepare()
 
 import numpy as np  # noqa: E402 (after the thread settings)
+import pyarrow as pa  # noqa: E402
 import pyarrow.csv as csv  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from components.artifacts import writing  # noqa: E402
-from components.config import FinetuneSettings, Training  # noqa: E402
+from components.config import FinetuneSettings, Training, WordPieceSettings  # noqa: E402
 from components.exporting.stage import export_encoder  # noqa: E402
 from components.finetuning.classifier import TextClassifier, load_classifier  # noqa: E402
 from components.finetuning.model import TaskModel  # noqa: E402
@@ -44,15 +48,18 @@ from components.finetuning.sampler import ExampleSampler  # noqa: E402
 from components.finetuning.tasks import find_task  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
 from components.tokenization.segmenters import Segmentation  # noqa: E402
-from components.tokenization.special import SPECIAL_PIECES  # noqa: E402
-from components.tokenization.wordpiece import WordPieceTokenizer  # noqa: E402
-from components.training.precision import choose  # noqa: E402
+from components.tokenization.wordpiece import train_wordpiece  # noqa: E402
+from components.training.precision import choose, has_bf16  # noqa: E402
 
 PIECES = 8000
+#: Texts that they are learned from.
+LEARNED_FROM = 2000
 #: Words of IMDb's reviews: the mean and deviation of their logarithm.
 LENGTH = (5.2, 0.6)
 #: Texts of which the latency is taken.
 SINGLE = 300
+#: Ends the names of sides that sort their texts by length.
+SORTED = "sorted"
 
 Label = Callable[[Sequence[str]], Any]
 
@@ -61,7 +68,7 @@ def main() -> None:
     """Read the arguments, compare the answers, take the times, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
-    parser.add_argument("--texts", type=Path, help="tsv or csv file with a header")
+    parser.add_argument("--texts", type=Path, help="tsv or csv with a header, or jsonl; .gz, .zst")
     parser.add_argument("--column", default="text")
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--max-length", type=int, default=256)
@@ -69,6 +76,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", choices=("both", "ours"), default="both")
     arguments = parser.parse_args()
+    threads.own(threads.cores())
     texts = _texts(arguments)
     with tempfile.TemporaryDirectory() as folder:
         classifier, encoder = _classifier(arguments, texts, Path(folder))
@@ -78,15 +86,20 @@ def main() -> None:
         _compare(sides, texts[:64])
         print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")
         _throughput(sides, texts, arguments.repeats)
-        _latency({name: label for name, label in sides.items() if "sorted" not in name}, texts, arguments.repeats)
+        _latency({name: label for name, label in sides.items() if not name.endswith(SORTED)}, texts, arguments.repeats)
 
 
 def _texts(arguments: argparse.Namespace) -> list[str]:
-    if arguments.texts is not None:
-        tab = "\t" if arguments.texts.suffix == ".tsv" else ","
-        options = csv.ParseOptions(delimiter=tab, newlines_in_values=True)
-        found = csv.read_csv(arguments.texts, parse_options=options).column(arguments.column).to_pylist()
-        return [str(text) for text in found if text][: arguments.rows]
+    if (path := arguments.texts) is not None:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            if ".jsonl" in path.suffixes:
+                found = [json.loads(line)[arguments.column] for line in stream.read().splitlines()]
+            else:
+                options = csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",", newlines_in_values=True)
+                found = csv.read_csv(stream, parse_options=options).column(arguments.column).to_pylist()
+        # Files are often sorted by label.
+        order = np.random.default_rng(0).permutation(len(found))[: arguments.rows]
+        return [str(found[row]) for row in order if found[row]]
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("etaoinshrdlu"), size=int(length))) for length in rng.integers(2, 10, 20_000)]
     # Frequencies as in text: the n-th word in proportion to 1 / n.
@@ -105,15 +118,11 @@ def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Pat
             save_encoder(draft.path, family="bert", model=loaded.model.encoder, tokenizer=tokenizer)
         return loaded, encoder
     torch.manual_seed(0)
-    counts: dict[str, int] = {}
-    for text in texts:
-        for word in text.lower().split():
-            counts[word] = counts.get(word, 0) + 1
-    letters = sorted({letter for word in counts for letter in word})
-    marked = [*letters, *(f"##{letter}" for letter in letters)]
-    frequent = [word for word in sorted(counts, key=lambda word: -counts[word]) if word not in set(marked)]
-    pieces = [*SPECIAL_PIECES, *marked, *frequent][:PIECES]
-    tokenizer = WordPieceTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True)
+    tokenizer = train_wordpiece(
+        texts[:LEARNED_FROM],
+        settings=WordPieceSettings(vocabulary=PIECES, min_frequency=1),
+        segmentation=Segmentation("none"),
+    )
     tokenizer.save(folder / "tokenizer")
     sizes = {"width": 256, "layers": 4, "heads": 4, "positions": 512}
     model = build_model("bert", vocabulary=tokenizer.vocab_size, settings=sizes)
@@ -160,25 +169,35 @@ def _pipelines(
     model = FirstToken.from_pretrained(exported, num_labels=output.out_features).eval()
     model.classifier.load_state_dict(output.state_dict())
     tokenizer = AutoTokenizer.from_pretrained(exported)
-    pipe = TextClassificationPipeline(model=model, tokenizer=tokenizer, device=torch.device("cpu"))
     options = {"truncation": True, "max_length": settings.max_length, "top_k": None, "function_to_apply": "softmax"}
 
-    def label(texts: Sequence[str]) -> np.ndarray:
-        batch = min(arguments.batch, len(texts))
-        # Labels come sorted by score; their names end in their numbers.
-        return np.asarray(
-            [
-                [entry["score"] for entry in sorted(found, key=lambda entry: entry["label"])]
-                for found in pipe(list(texts), batch_size=batch, **options)
-            ]
-        )
+    def labelling(computing: nn.Module) -> Label:
+        pipe = TextClassificationPipeline(model=computing, tokenizer=tokenizer, device=torch.device("cpu"))
 
-    def by_length(texts: Sequence[str]) -> np.ndarray:
-        order = np.argsort([len(text) for text in texts], kind="stable")
-        found = label([texts[place] for place in order])
-        return found[np.argsort(order)]
+        def label(texts: Sequence[str]) -> np.ndarray:
+            batch = min(arguments.batch, len(texts))
+            # Labels come sorted by score; their names end in their numbers.
+            return np.asarray(
+                [
+                    [entry["score"] for entry in sorted(found, key=lambda entry: int(entry["label"].split("_")[-1]))]
+                    for found in pipe(list(texts), batch_size=batch, **options)
+                ]
+            )
 
-    return {"pipeline": label, "pipeline, sorted": by_length}
+        return label
+
+    def by_length(label: Label) -> Label:
+        def sorted_first(texts: Sequence[str]) -> np.ndarray:
+            order = np.argsort([len(text) for text in texts], kind="stable")
+            found: np.ndarray = label([texts[place] for place in order])
+            return found[np.argsort(order)]
+
+        return sorted_first
+
+    sides = {"pipeline": labelling(model)}
+    if has_bf16(torch.device("cpu")):
+        sides["pipeline, bf16"] = labelling(copy.deepcopy(model).to(torch.bfloat16))
+    return sides | {f"{name}, {SORTED}": by_length(label) for name, label in sides.items()}
 
 
 def _compare(sides: dict[str, Label], texts: Sequence[str]) -> None:
@@ -196,10 +215,10 @@ def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> 
             began = time.perf_counter()
             label(texts)
             times[name].append(time.perf_counter() - began)
-    print(f"\n{'throughput':<20}{'seconds':>10}{'texts/s':>10}")
+    print(f"\n{'throughput':<24}{'seconds':>10}{'texts/s':>10}")
     for name, found in times.items():
         seconds = statistics.median(found)
-        print(f"{name:<20}{seconds:>10.2f}{len(texts) / seconds:>10.0f}")
+        print(f"{name:<24}{seconds:>10.2f}{len(texts) / seconds:>10.0f}")
 
 
 def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> None:
@@ -214,10 +233,10 @@ def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> Non
                 took[name].append(1000 * (time.perf_counter() - began))
         for name, times in took.items():
             found[name].append(times)
-    print(f"\n{'latency of one text':<20}{'p50 ms':>10}{'p99 ms':>10}")
+    print(f"\n{'latency of one text':<24}{'p50 ms':>10}{'p99 ms':>10}")
     for name, rounds in found.items():
         p50, p99 = (statistics.median(float(np.percentile(times, q)) for times in rounds) for q in (50, 99))
-        print(f"{name:<20}{p50:>10.2f}{p99:>10.2f}")
+        print(f"{name:<24}{p50:>10.2f}{p99:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -166,6 +166,7 @@ def label(
     from components.registry.champion import load_champion
 
     settings, columns = load_params(params), named_columns(column)
+    threads.own(threads.cores())
     champion = load_champion(settings.registry, task or settings.run.tasks[0])
     with Progress("label", total=None, unit="row") as bar:
         done = predict_file(source, output=output, classifier=champion, columns=columns, progress=bar.advance)

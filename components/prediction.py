@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +31,8 @@ _DIALECTS: dict[str, dict[str, Any]] = {
     ".csv": {"delimiter": ","},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
 }
+#: Rows answered together, so that some are of like length; fewer, if they have so many characters. Parquet's at a time.
+ROWS, CHARACTERS, READ_ROWS = 4096, 4_000_000, 512
 _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),
@@ -62,7 +64,7 @@ class Predicted:
 
 
 def told(
-    classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = 512
+    classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = ROWS
 ) -> list[dict[str, Any] | None]:
     """What a model says of rows, in their order, by the names of its form; None for a row that is None.
 
@@ -88,7 +90,7 @@ def predict_file(
     output: Path,
     classifier: Classifier,
     columns: Mapping[str, str] | None = None,
-    batch_size: int = 512,
+    batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
     """Answer every row of `source` and write it to `output`; the suffixes say the formats.
@@ -98,7 +100,7 @@ def predict_file(
         output: likewise; replaced if it exists.
         classifier: the model.
         columns: what the file calls the inputs of the model's form, where it is not by their own names.
-        batch_size: rows at a time.
+        batch_size: rows at a time, at most.
         progress: called with the number of rows of each batch done.
 
     Raises:
@@ -125,12 +127,8 @@ def predict_file(
         write = stack.enter_context(_writing(output, names, form, schema))
         for batch in batches:
             answers = told(classifier, [fields for _, fields in batch], batch_size=batch_size)
-            write(
-                [
-                    row | {name: answer[name] if answer is not None else None for name in form.filed}
-                    for (row, _), answer in zip(batch, answers, strict=True)
-                ]
-            )
+            filed = ({name: answer[name] if answer else None for name in form.filed} for answer in answers)
+            write([row | said for (row, _), said in zip(batch, filed, strict=True)])
             rows += len(batch)
             empty += sum(answer is None for answer in answers)
             if progress is not None:
@@ -250,17 +248,17 @@ def _read_parquet(stack: ExitStack, path: Path, batch_size: int, asking: _Asking
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
             raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
 
-    def batches() -> Iterator[list[Asked]]:
+    def rows() -> Iterator[Asked]:
         number = 0
         try:
-            for batch in file.iter_batches(batch_size):
-                rows = batch.to_pylist()
-                yield [(row, asking.fields(row, f"{path}: row {number + place}")) for place, row in enumerate(rows, 1)]
-                number += len(rows)
+            for batch in file.iter_batches(min(batch_size, READ_ROWS)):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield row, asking.fields(row, f"{path}: row {number}")
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
-    return list(schema.names), schema, batches()
+    return list(schema.names), schema, _batches(rows(), batch_size)
 
 
 _READERS = {".csv": _read_delimited, ".tsv": _read_delimited, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
@@ -286,7 +284,15 @@ def _unreadable(error: Exception) -> str:
 
 
 def _batches(rows: Iterator[Asked], size: int) -> Iterator[list[Asked]]:
-    while batch := list(islice(rows, size)):
+    batch: list[Asked] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += sum(map(len, row[1] or ()))
+        if len(batch) == size or characters >= CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
         yield batch
 
 

@@ -117,6 +117,18 @@ def test_progress_is_told_batch_by_batch(tmp_path: Path) -> None:
     assert told == [2, 2, 1]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_rows_with_many_characters_are_answered_a_few_at_a_time(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.prediction.CHARACTERS", 10)
+    told: list[int] = []
+    source = write(tmp_path / f"in{suffix}")
+    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), progress=told.append)
+
+    assert told == [2, 3]
+
+
 def test_a_file_may_be_replaced_by_its_own_answers(tmp_path: Path) -> None:
     path = write(tmp_path / "both.csv")
     predict_file(path, output=path, classifier=ByLength())

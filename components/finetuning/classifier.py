@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import nn
 from components.artifacts import read_manifest, writing
 from components.config import FinetuneSettings
 from components.errors import ArtifactError, ConfigError
+from components.finetuning.casting import cast
 from components.finetuning.model import TaskModel, answers
 from components.finetuning.tasks import find_task
 from components.finetuning.tasks.base import Answer, Encoded, Fields, Task
@@ -30,9 +32,9 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision, has_bf16
 
 KIND = "classifier"
-#: Rows that are tokenized and sorted by length together: enough to leave little padding.
-ROWS = 512
-#: Pieces from which on it pays to cast the weights to bfloat16 first; one text is answered sooner without.
+#: Rows that are tokenized and sorted by length together: enough to leave little padding, also of short texts.
+ROWS = 4096
+#: Pieces from which on it pays to cast weights to bfloat16 for one batch; one text is answered sooner without.
 WORTH_CASTING = 2048
 
 
@@ -63,13 +65,22 @@ class TextClassifier:
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
             encoded = self.task.encode(part, self.tokenizer, self.model.encoder, self.settings)
-            found += answers(self.model, encoded, precision=self._precision(encoded))
+            found += self._answers(encoded)
         return found
 
-    def _precision(self, encoded: Sequence[Encoded]) -> Precision:
+    def _answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
+        if self._cast is not None:
+            return answers(self._cast, encoded, precision="bf16")
         pieces = sum(len(sequence) for row in encoded for sequence in row.pieces)
-        few = pieces < WORTH_CASTING or not has_bf16(next(self.model.parameters()).device)
-        return "float32" if few else self.precision
+        few = pieces < WORTH_CASTING or not has_bf16(self.model.device)
+        return answers(self.model, encoded, precision="float32" if few else self.precision)
+
+    @cached_property
+    def _cast(self) -> TaskModel | None:
+        """The model with its matrices in bfloat16 already, where it answers so and they are nearly all of its weights
+        (Transformers)."""
+        suits = self.precision == "bf16" and self.model.encoder.attention != "none" and has_bf16(self.model.device)
+        return cast(self.model) if suits else None
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
         """Probabilities (N, C) of texts, for tasks that read one text and give each label a probability."""

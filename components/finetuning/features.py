@@ -100,11 +100,18 @@ class FeatureTable:
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
         """Row numbers in batches for prediction, every row once."""
-        if self.lengths is None:
+        longest = self.longest()
+        if longest is None:
             yield np.arange(len(self))
-            return
-        first = np.cumsum(self.counts) - self.counts
-        yield from batches_by_length(np.maximum.reduceat(self.lengths, first), self.counts, PREDICT_VECTORS)
+        else:
+            yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
+
+    def longest(self) -> NDArray[np.int64] | None:
+        """(N,) units of each row's longest sequence; None where every sequence is one vector."""
+        if self.lengths is None:
+            return None
+        longest: NDArray[np.int64] = np.maximum.reduceat(self.lengths, np.cumsum(self.counts) - self.counts)
+        return longest
 
     def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sequences of some rows, in their order."""

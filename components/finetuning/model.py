@@ -21,6 +21,10 @@ from components.tokenization.special import UNK
 
 #: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
 PREDICT_PIECES = 4096
+#: Of a group of sequences that are read together, of a batch whose rows have several.
+GROUP_PIECES = 2048
+#: Share of a batch's places that may be padding.
+PADDING = 0.04
 
 Result = TypeVar("Result")
 
@@ -85,7 +89,7 @@ class TaskModel(nn.Module):
         if not self.of_units or torch.is_grad_enabled() or count <= size:
             return self._kept(self._states(batch), batch)
         # One row may have more windows than a batch should hold.
-        names: list[str] = [name for name in ("tokens", "lengths", "segments", "units") if name in batch]
+        names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
         parts = ({name: batch[name][start : start + size] for name in names} for start in range(0, count, size))
         return torch.cat([self._kept(self._states(part), part) for part in parts])
 
@@ -103,7 +107,7 @@ class TaskModel(nn.Module):
     def _states(self, batch: Batch) -> list[Tensor]:
         if isinstance(self._combine, WindowPooling):
             return states_of_windows(self.encoder, batch, learned=self._combine.learned)
-        return self.encoder.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
+        return states_by_length(self.encoder, batch)
 
     def _kept(self, hidden: list[Tensor], batch: Batch) -> Tensor:
         if self.of_units:
@@ -148,22 +152,46 @@ class TaskModel(nn.Module):
 def batches_by_length(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], budget: int = PREDICT_PIECES
 ) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in batches of at most `budget` places with padding, the shortest first; every row once.
+    """Row numbers in batches of like length, the shortest first; every row once.
+
+    A batch has at most `budget` places with padding, and ends before a row that would bring its padding above `PADDING`
+    if half of the budget is used: few rows are read together, whatever their lengths.
 
     Args:
         lengths: (N,) places of each row's longest sequence.
         counts: (N,) sequences of each row.
     """
     order = np.argsort(lengths, kind="stable")
-    start = held = 0
-    for end in range(len(order)):
-        count = int(counts[order[end]])
-        if end > start and (held + count) * lengths[order[end]] > budget:
+    start = held = real = 0
+    for end, (length, count) in enumerate(zip(lengths[order].tolist(), counts[order].tolist(), strict=True)):
+        places = (held + count) * length
+        padded = held * length > budget / 2 and real + count * length < (1 - PADDING) * places
+        if end > start and (places > budget or padded):
             yield order[start:end]
-            start, held = end, 0
-        held += count
+            start, held, real = end, 0, 0
+        held, real = held + count, real + count * length
     if start < len(order):
         yield order[start:]
+
+
+def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
+    """`hidden_states` of a batch. Where rows have several sequences (windows, choices), whose lengths differ however
+    like the rows are, a Transformer on a processor reads them in groups of like length; the batch stays one."""
+    tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
+    one_each = bool((batch["rows"].diff() > 0).all())
+    if one_each or tokens.is_cuda or encoder.attention == "none":
+        return encoder.hidden_states(tokens, lengths, segments)
+    numbers = lengths.numpy()
+    groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
+    found = []
+    for group in groups:
+        end = int(lengths[group].max())
+        states = encoder.hidden_states(
+            tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
+        )
+        found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
+    places = torch.cat(groups).argsort()
+    return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]
 
 
 def run_over(
@@ -192,16 +220,19 @@ def run_over(
 
 @contextmanager
 def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None]:
-    """Evaluation mode without gradients, in `float32` or `bf16`; afterwards the model is in its earlier mode."""
-    training = model.training
+    """Evaluation mode without gradients, in `float32` or `bf16`; afterwards every part is in its earlier mode."""
     device = next(model.parameters()).device
-    model.eval()
+    # Not `eval` and `train`, which set every part of a model anew: of one text that takes as long as a layer.
+    learning = [part for part in model.modules() if part.training]
+    for part in learning:
+        part.training = False
     with (
         torch.inference_mode(),
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
     ):
         yield
-    model.train(training)
+    for part in learning:
+        part.training = True
 
 
 def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:

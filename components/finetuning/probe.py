@@ -24,12 +24,11 @@ from components.config import Training
 from components.finetuning.features import FeatureTable, head_answers
 from components.finetuning.heads import ClassificationHead, Head, TextHead
 from components.finetuning.model import cloned_state
+from components.finetuning.sampler import EpochSampler
 from components.finetuning.tasks.base import Answer, Target
 from components.models.base import Batch, Carry, Losses
-from components.training.counters import counter_rng
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
-from components.training.windows import Sampler
 
 #: More training rows than this say nothing new to a linear layer: a draw of so many is used.
 MOST_ROWS = 20_000
@@ -194,8 +193,8 @@ class HeadAlone(nn.Module):
         return Losses(loss, {"rows": (loss.detach() * count, count)})
 
 
-class FeatureSampler(Sampler):
-    """Rows of a table, all of them once an epoch, in an order of (seed, epoch).
+class FeatureSampler(EpochSampler):
+    """Rows of a table; rows of like length together, where the head reads units.
 
     Args:
         table: features of N rows.
@@ -203,21 +202,15 @@ class FeatureSampler(Sampler):
     """
 
     def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
+        # A token is a row: none is read.
+        sizes = np.ones(len(table), dtype=np.int64)
+        super().__init__(table.longest(), sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
         self.table, self.targets = table, targets
-        self.batch_size, self.seed = batch_size, seed
-        self.epoch_steps = -(-len(table) // batch_size)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step."""
-        epoch, place = divmod(step, self.epoch_steps)
-        order = counter_rng(self.seed, "features", epoch).permutation(len(self.table))
-        rows = order[place * self.batch_size : (place + 1) * self.batch_size][rank::world]
+        rows = self.rows(step)[rank::world]
         return self.table.batch(rows, [self.targets[row] for row in rows])
-
-    def tokens_before(self, step: int) -> int:
-        """Rows before `step`; no token is read."""
-        epochs, place = divmod(step, self.epoch_steps)
-        return epochs * len(self.table) + place * self.batch_size
 
 
 def train_head(

@@ -27,7 +27,10 @@ from components.training.masking import mask_texts
 from components.training.windows import Sampler
 
 #: So many batches are drawn together and sorted by length, as far as the order of an epoch goes.
-BUCKET = 16
+BUCKET = 64
+#: Lengths are stretched at random by up to this share before they are sorted: so rows of like length meet others in
+#: every epoch, also where one stretch holds the whole training set.
+JITTER = 0.03
 
 
 def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Tensor, Tensor]:
@@ -92,16 +95,76 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
     return Encoded(*([part[window] for window in chosen] for part in parts))
 
 
-class ExampleSampler(Sampler):
-    """Labelled rows, a pure function of (seed, step).
+class EpochSampler(Sampler):
+    """Rows, every one once an epoch, in an order that is a pure function of (seed, epoch).
 
-    Each epoch has its own order. Within it, stretches of `BUCKET` batches are sorted by length and cut into batches,
-    whose order is then drawn: there is little padding, and no batch order that follows length.
+    Within an epoch's order stretches of `BUCKET` batches are sorted by length and cut into batches, whose order is then
+    drawn: there is little padding, and no batch order that follows length. Where rows do not fill the batches of a
+    stretch, some have one row less; so no row counts for more than others because it stands in a remainder, as always
+    the longest would.
+
+    Args:
+        lengths: (N,) places of each row's longest sequence; None where nothing is padded, and nothing sorted.
+        sizes: (N,) tokens of each row.
+        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
+        seed: decides the order.
+        purpose: what it is the order of; samplers of one seed and different purposes differ.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64] | None,
+        *,
+        sizes: NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        purpose: str,
+    ) -> None:
+        self.lengths, self.sizes = lengths, sizes
+        self.batch_size, self.seed, self.purpose = batch_size, seed, purpose
+        self.epoch_steps = -(-len(sizes) // batch_size)
+        #: The epoch at hand: its number, its batches, and the tokens before each of them.
+        self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], sizes[:0])
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """Row numbers of a step's global batch."""
+        epoch, place = divmod(step, self.epoch_steps)
+        if self._epoch[0] != epoch:
+            batches = self._batches(counter_rng(self.seed, self.purpose, epoch))
+            before = np.cumsum([0, *(int(self.sizes[rows].sum()) for rows in batches)])
+            self._epoch = (epoch, batches, before)
+        return self._epoch[1][place]
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens of all batches before `step`, padding not counted."""
+        epochs, place = divmod(step, self.epoch_steps)
+        begun = 0
+        if place:
+            self.rows(step)
+            begun = int(self._epoch[2][place])
+        return epochs * int(self.sizes.sum()) + begun
+
+    def _batches(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        order, size = rng.permutation(len(self.sizes)), self.batch_size
+        if self.lengths is None:
+            return [order[start : start + size] for start in range(0, len(order), size)]
+        stretched = self.lengths * (1 + JITTER * rng.random(len(order)))
+        batches: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), BUCKET * size):
+            rows = order[start : start + BUCKET * size]
+            count = -(-len(rows) // size)
+            cuts = len(rows) // count + (rng.permutation(count) < len(rows) % count)
+            batches += np.split(rows[np.argsort(stretched[rows])], np.cumsum(cuts)[:-1])
+        return [batches[index] for index in rng.permutation(len(batches))]
+
+
+class ExampleSampler(EpochSampler):
+    """Labelled rows as pieces.
 
     Args:
         encoded: N rows.
         targets: N vectors.
-        batch_size: rows of a global batch; an epoch's last batch may have fewer.
+        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
         seed: decides the order, and the masks.
         masks: number of pieces of the vocabulary, if pieces are to be masked beside (`LanguageModel.text_loss`).
         windows: of a row, that are in a batch at most; None: all.
@@ -117,29 +180,15 @@ class ExampleSampler(Sampler):
         masks: int | None = None,
         windows: int | None = None,
     ) -> None:
-        self.encoded = encoded
-        self.targets = targets
-        self.batch_size = batch_size
-        self.seed = seed
-        self.masks = masks
-        self.windows = windows
-        self.lengths = longest(encoded)
-        #: Pieces of each row; where some windows are left out, those of the longest ones.
-        self.pieces = np.asarray(
+        # Where some windows are left out, the pieces are those of the longest ones.
+        pieces = np.asarray(
             [sum(sorted(map(len, row.pieces), reverse=True)[:windows]) for row in encoded], dtype=np.int64
         )
-        self.epoch_steps = -(-len(encoded) // batch_size)
-        #: The epoch at hand: its number, its batches, and the pieces before each of them.
-        self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], self.lengths[:0])
-
-    def rows(self, step: int) -> NDArray[np.int64]:
-        """Row numbers of a step's global batch."""
-        epoch, place = divmod(step, self.epoch_steps)
-        if self._epoch[0] != epoch:
-            batches = self._batches(epoch)
-            before = np.cumsum([0, *(int(self.pieces[rows].sum()) for rows in batches)])
-            self._epoch = (epoch, batches, before)
-        return self._epoch[1][place]
+        super().__init__(longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
+        self.encoded = encoded
+        self.targets = targets
+        self.masks = masks
+        self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, with targets."""
@@ -161,25 +210,3 @@ class ExampleSampler(Sampler):
             return found
         rng = counter_rng(self.seed, "windows", step, row)
         return some_windows(found, self.targets[row], most=self.windows, rng=rng)
-
-    def tokens_before(self, step: int) -> int:
-        """Pieces of all batches before `step`, padding not counted."""
-        epochs, place = divmod(step, self.epoch_steps)
-        begun = 0
-        if place:
-            self.rows(step)
-            begun = int(self._epoch[2][place])
-        return epochs * int(self.pieces.sum()) + begun
-
-    def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        rng = counter_rng(self.seed, "examples", epoch)
-        order = rng.permutation(len(self.encoded))
-        stretch = BUCKET * self.batch_size
-        batches: list[NDArray[np.int64]] = []
-        for start in range(0, len(order), stretch):
-            rows = order[start : start + stretch]
-            rows = rows[np.argsort(self.lengths[rows], kind="stable")]
-            batches += [rows[at : at + self.batch_size] for at in range(0, len(rows), self.batch_size)]
-        # The last stretch may end in a short batch: it keeps the last place, so that every epoch has the same steps.
-        short = [batches.pop()] if len(batches[-1]) < self.batch_size else []
-        return [batches[index] for index in rng.permutation(len(batches))] + short

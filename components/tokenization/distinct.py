@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,7 @@ _CLASS[[ord(character) for character in string.punctuation]] = _PUNCTUATION
 Bytes = NDArray[np.uint8]
 #: (bytes of texts, where each text ends) -> positions at which a part begins: that of every text, and further ones.
 Cut = Callable[[Bytes, NDArray[np.int32]], NDArray[np.int64]]
+Integer = TypeVar("Integer", np.int32, np.int64)
 
 
 def cut_bert_words(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -97,8 +98,10 @@ class DistinctWordEncoder:
     def _forget(self) -> None:
         self._row: dict[str, int] = {}
         self._bytes = 0
+        #: The ids of all rows, and where each row begins in them and the last one ends; with room for more.
         self._flat: Ids = np.empty(0, dtype=np.int32)
         self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self._rows_held = self._ids_held = 0
 
     def encode(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         """Flat ids (N,) int32 and offsets (len(texts) + 1,) int64 of the texts in them."""
@@ -157,12 +160,15 @@ class DistinctWordEncoder:
 
     def _add(self, words: list[str]) -> dict[str, int]:
         """Encode new words and append their ids to the memory; returns the row of each."""
-        first = len(self._starts) - 1
+        first, held = self._rows_held, self._ids_held
         encoded = self._encode_words(words)
-        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(lengths.sum()))
-        self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
-        self._flat = np.concatenate((self._flat, flat))
+        ends = held + np.cumsum(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
+        self._rows_held, self._ids_held = first + len(words), held + len(flat)
+        self._starts = _with_room(self._starts, self._rows_held + 1)
+        self._starts[first + 1 : self._rows_held + 1] = ends
+        self._flat = _with_room(self._flat, self._ids_held)
+        self._flat[held : self._ids_held] = flat
         self._bytes += flat.nbytes
         return {word: first + position for position, word in enumerate(words)}
 
@@ -192,6 +198,16 @@ def count_distinct(
 
     ids, _ = DistinctWordEncoder(numbers, lowercase=lowercase, cut=cut, stripped=stripped).encode(texts)
     return Counter(dict(zip(number, np.bincount(ids, minlength=len(number)).tolist(), strict=True)))
+
+
+def _with_room(array: NDArray[Integer], size: int) -> NDArray[Integer]:
+    """The array itself if it has `size` places; or a copy with at least twice as many as now, so that a memory which
+    grows word by word, as texts come one by one, is not copied each time."""
+    if size <= len(array):
+        return array
+    larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 def chunks(texts: Sequence[str]) -> list[Sequence[str]]:

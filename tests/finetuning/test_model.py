@@ -11,9 +11,11 @@ from torch import nn
 from components.config import Training
 from components.finetuning.features import FeatureTable
 from components.finetuning.heads import ClassificationHead
-from components.finetuning.model import batches_by_length, run_over
+from components.finetuning.model import batches_by_length, run_over, states_by_length
 from components.finetuning.probe import fit_head, train_head
+from components.finetuning.sampler import collate
 from components.finetuning.tasks.base import Encoded
+from components.models.encoder import load_encoder
 
 
 def text(*pieces: int) -> Encoded:
@@ -21,12 +23,55 @@ def text(*pieces: int) -> Encoded:
 
 
 def test_batches_hold_every_row_once_and_no_more_places_than_allowed() -> None:
-    lengths = np.asarray([5, 1, 9, 3, 30, 2])
-    batches = [rows.tolist() for rows in batches_by_length(lengths, np.ones(6, dtype=np.int64), 10)]
-    assert batches == [[1, 5, 3], [0], [2], [4]]
+    lengths = np.asarray([5, 5, 9, 5, 30, 5])
+    batches = [rows.tolist() for rows in batches_by_length(lengths, np.ones(6, dtype=np.int64), 15)]
+    assert batches == [[0, 1, 3], [5], [2], [4]]
     # Rows of several sequences take as many places: 2 x 3, then 1 x 5 and 1 x 5, then what is too long by itself.
     batches = [rows.tolist() for rows in batches_by_length(np.asarray([5, 3, 5, 9]), np.asarray([1, 2, 1, 2]), 10)]
     assert batches == [[1], [0, 2], [3]]
+
+
+def test_a_batch_ends_where_padding_begins_once_it_is_half_full() -> None:
+    def batches(lengths: list[int], budget: int) -> list[list[int]]:
+        ones = np.ones(len(lengths), dtype=np.int64)
+        return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
+
+    # With the row of 11, 3 of 44 places would be empty: too many, once 3 x 11 are more than half of the budget.
+    assert batches([10, 10, 10, 11], 66) == [[0, 1, 2, 3]]
+    assert batches([10, 10, 10, 11], 65) == [[0, 1, 2], [3]]
+    # 6 of 182 places are few, 12 of 189 are too many.
+    assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
+    assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
+def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, monkeypatch) -> None:
+    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 16)
+    encoder = load_encoder(make_encoder(family)).model.eval()
+    batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
+    expected = encoder.hidden_states(batch["tokens"], batch["lengths"])
+    read = encoder.hidden_states
+    shapes: list[tuple[int, ...]] = []
+
+    def watched(tokens: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor]:
+        shapes.append(tuple(tokens.shape))
+        return read(tokens, *others)
+
+    monkeypatch.setattr(encoder, "hidden_states", watched)
+    found = states_by_length(encoder, batch)
+    assert shapes == [(3, 4), (1, 8)]
+    inside = torch.arange(8) < batch["lengths"][:, None]
+    for layer, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
+
+
+def test_rows_of_one_sequence_each_are_read_at_once(make_encoder, monkeypatch) -> None:
+    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 4)
+    encoder = load_encoder(make_encoder("bert")).model.eval()
+    batch = collate([text(2, 5, 6, 7, 8, 3), text(2, 3)])
+    expected = encoder.hidden_states(batch["tokens"], batch["lengths"])
+    for layer, right in zip(states_by_length(encoder, batch), expected, strict=True):
+        assert torch.equal(layer, right)
 
 
 def test_results_come_in_the_order_of_the_rows() -> None:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from components.finetuning.features import FeatureTable
+from components.finetuning.probe import FeatureSampler
 from components.finetuning.sampler import ExampleSampler, collate, pad, some_windows
 from components.finetuning.tasks.base import Encoded
+from components.training.counters import counter_rng
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
 ENCODED = [Encoded.of_texts([pieces]) for pieces in PIECES]
@@ -88,6 +91,33 @@ def test_texts_of_like_length_are_together() -> None:
     assert padded < 1.2 * sum(len(text) for text in PIECES)
 
 
+def test_little_is_padding_where_a_stretch_holds_a_thousand_rows() -> None:
+    lengths = np.random.default_rng(0).integers(20, 200, 1000)
+    encoded = [Encoded.of_texts([np.ones(length, dtype=np.int64)]) for length in lengths]
+    subject = ExampleSampler(encoded, [np.zeros(1)] * 1000, batch_size=16, seed=0)
+    places = sum(int(lengths[subject.rows(step)].max()) * len(subject.rows(step)) for step in range(63))
+    assert lengths.sum() > 0.95 * places
+
+
+def test_rows_meet_others_in_every_epoch_and_batches_differ_by_one_row_at_most() -> None:
+    lengths = 50 + np.arange(90)
+    encoded = [Encoded.of_texts([np.ones(length, dtype=np.int64)]) for length in lengths]
+    subject = ExampleSampler(encoded, [np.zeros(1)] * 90, batch_size=8, seed=0)
+    assert subject.epoch_steps == 12
+    epochs = [[sorted(subject.rows(12 * epoch + step).tolist()) for step in range(12)] for epoch in range(8)]
+    assert all(sorted(len(batch) for batch in epoch) == [7] * 6 + [8] * 6 for epoch in epochs)
+    assert len({tuple(map(tuple, sorted(epoch))) for epoch in epochs}) == 8
+
+
+def test_what_is_not_padded_is_not_sorted() -> None:
+    table = FeatureTable.of_texts(torch.zeros(10, 1))
+    subject = FeatureSampler(table, [np.zeros(1)] * 10, batch_size=4, seed=3)
+    for epoch in range(2):
+        order = counter_rng(3, "features", epoch).permutation(10)
+        assert np.concatenate([subject.rows(3 * epoch + step) for step in range(3)]).tolist() == order.tolist()
+    assert [subject.tokens_before(step) for step in range(5)] == [0, 4, 8, 10, 14]
+
+
 def test_tokens_before_counts_what_was_read() -> None:
     subject = sampler()
     read = 0
@@ -134,3 +164,19 @@ def test_a_batch_holds_a_bounded_part_of_a_long_context() -> None:
     assert all(torch.equal(value, limited.batch(3)[name]) for name, value in batch.items())
     assert not torch.equal(limited.batch(4)["tokens"].sort(0)[0], batch["tokens"].sort(0)[0])
     assert len(ExampleSampler(rows, targets, batch_size=2, seed=0).batch(3)["rows"]) == 42
+
+
+def test_vectors_of_units_are_batched_by_their_number_too() -> None:
+    lengths = np.asarray([1, 9] * 16 + [4] * 4)
+    table = FeatureTable(
+        torch.arange(int(lengths.sum()))[:, None].float(),
+        np.cumsum(lengths) - lengths,
+        lengths,
+        np.asarray([1] * 32 + [2] * 2),
+        np.zeros((0, 2), dtype=np.int64),
+    )
+    subject = FeatureSampler(table, [np.asarray([float(row)]) for row in range(34)], batch_size=2, seed=0)
+    batches = [subject.batch(step) for step in range(17)]
+    assert sorted(float(target) for batch in batches for target in batch["targets"]) == list(range(34))
+    assert all(len(set(batch["unit_lengths"].tolist())) == 1 for batch in batches)
+    assert {batch["features"].shape for batch in batches} == {(2, 1, 1), (2, 9, 1), (4, 4, 1)}

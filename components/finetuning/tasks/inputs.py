@@ -22,7 +22,7 @@ def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = 
     """The pieces of each text: at most `most`, at least one. A text of which no piece is left (control characters, say)
     is one unknown piece: a model cannot read nothing."""
     room = None if most is None else max(1, most)
-    return [[int(piece) for piece in pieces[:room]] or [UNK] for pieces in tokenizer.encode_batch(texts)]
+    return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
 
 
 def encode_texts(

@@ -1,0 +1,180 @@
+"""The share of padding in the batches of fine-tuning, of heads on frozen features and of prediction, on given texts.
+
+    python benchmarks/padding.py trec/train.tsv imdb/train.jsonl.zst squad/train-sample.json snips/train/seq.in
+
+A file is a table (csv, tsv: its first column; jsonl: `text`), questions (json, as SQuAD's) or sentences whose words are
+tagged (any other name: one a line); .gz or .zst may stand behind. Texts are cut by a WordPiece vocabulary that is
+learned from all files, and read up to `--max-length` pieces, questions in windows of `--window`. The batches are those
+that the stages make: nothing is estimated. A place is a piece, or a unit's vector where a head reads units on frozen
+features; heads that read one vector a text know no padding there (-).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from components.config import FinetuneSettings, Training, WordPieceSettings
+from components.finetuning.classifier import TextClassifier
+from components.finetuning.features import FeatureTable
+from components.finetuning.model import TaskModel
+from components.finetuning.probe import FeatureSampler
+from components.finetuning.sampler import ExampleSampler
+from components.finetuning.tasks import find_task
+from components.finetuning.tasks.base import Encoded, Fields
+from components.formats.lines import Reading
+from components.formats.squad import read_squad
+from components.models.encoder import build_model
+from components.tokenization import Tokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.wordpiece import train_wordpiece
+from components.training.windows import Sampler
+
+#: Texts of each file that the vocabulary is learned from.
+LEARNED_FROM = 2000
+EPOCHS = 3
+
+
+def main() -> None:
+    """Read the arguments, print one line a file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--train-rows", type=int, nargs="+", default=[100, 1000], help="of the training sets")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows of a batch that is learned from")
+    parser.add_argument("--max-length", type=int, default=256, help="pieces of a text")
+    parser.add_argument("--window", type=int, default=192, help="pieces of a window of questions")
+    parser.add_argument("--rows", type=int, default=5000, help="predicted of each file, drawn at random")
+    parser.add_argument("--seeds", type=int, default=5, help="training sets drawn of each size")
+    arguments = parser.parse_args()
+    sets = {path: _read(path) for path in arguments.files}
+    tokenizer = _vocabulary([rows for _, rows in sets.values()])
+    stages = [f"{kind} {count:,}" for kind in ("learn", "frozen") for count in arguments.train_rows]
+    print(f"share of padding, %{'':<17}" + "".join(f"{name:>14}" for name in [*stages, "predict"]))
+    for path, (kind, rows) in sets.items():
+        drawn = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
+        found = _measure(kind, [rows[row] for row in drawn], tokenizer, arguments)
+        shown = "".join(f"{'-' if share is None else f'{100 * share:.1f}':>14}" for share in found)
+        print(f"{path.parent.name + '/' + path.name:<35}{shown}", flush=True)
+
+
+class Places:
+    """Counts places, and those of them that are no padding."""
+
+    def __init__(self) -> None:
+        self.all = self.real = 0
+
+    def add(self, table: Tensor, lengths: Tensor) -> None:
+        """A batch (S, T, ...) of sequences of these lengths (S,)."""
+        self.all += table.shape[0] * table.shape[1]
+        self.real += int(lengths.sum())
+
+    @property
+    def waste(self) -> float:
+        """Share of padding."""
+        return 1 - self.real / self.all
+
+
+def _measure(
+    kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace
+) -> list[float | None]:
+    """Of fine-tuning and of the head alone, for each size of training set; of prediction."""
+    settings = FinetuneSettings(
+        layers="last", pooling="summary", training=Training(rate=1e-4, batch_size=16),
+        max_length=arguments.window if kind == "questions" else arguments.max_length,
+    )  # fmt: skip
+    sizes = {"width": 8, "heads": 1, "layers": 1, "positions": max(arguments.max_length, arguments.window)}
+    encoder = build_model("bert", vocabulary=tokenizer.vocab_size, settings=sizes)
+    task, labels = find_task(kind), ["O"] if kind == "tagging" else ["a", "b"]
+    model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
+    encoded = task.encode(rows, tokenizer, encoder, settings)
+    learned = [_learned(model, encoded, count, arguments) for count in arguments.train_rows]
+    frozen = [_frozen(encoded, count, arguments) if model.of_units else None for count in arguments.train_rows]
+    with _counting(model) as places:
+        TextClassifier(labels, model, tokenizer, task, settings).answer(rows)
+    return [*learned, *frozen, places.waste]
+
+
+def _draws(
+    encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace
+) -> Iterator[tuple[int, list[Encoded]]]:
+    for seed in range(arguments.seeds):
+        yield seed, [encoded[row] for row in np.random.default_rng(seed).permutation(len(encoded))[:count]]
+
+
+def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:
+    with _counting(model) as places, torch.inference_mode():
+        for seed, rows in _draws(encoded, count, arguments):
+            sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
+            for batch in _epochs(sampler, sampler.epoch_steps):
+                model(batch)
+    return places.waste
+
+
+def _frozen(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:
+    places = Places()
+    for seed, rows in _draws(encoded, count, arguments):
+        lengths = np.asarray([len(units) for row in rows for units in row.units])
+        counts = np.asarray([len(row.units) for row in rows])
+        none = np.zeros((0, 2), dtype=np.int64)
+        table = FeatureTable(torch.zeros(lengths.sum(), 1), np.cumsum(lengths) - lengths, lengths, counts, none)
+        sampler = FeatureSampler(table, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
+        for batch in _epochs(sampler, sampler.epoch_steps):
+            places.add(batch["features"], batch["unit_lengths"])
+    return places.waste
+
+
+def _epochs(sampler: Sampler, steps: int) -> Iterator[dict[str, Tensor]]:
+    return (sampler.batch(step) for step in range(EPOCHS * steps))
+
+
+@contextmanager
+def _counting(model: TaskModel) -> Iterator[Places]:
+    """The places of what the encoder is given in the meantime."""
+    places, encoder = Places(), model.encoder
+    read = encoder.hidden_states
+
+    def counted(tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
+        places.add(tokens, lengths)
+        return read(tokens, lengths, segments)
+
+    encoder.hidden_states = counted  # type: ignore[method-assign]
+    yield places
+    encoder.hidden_states = read  # type: ignore[method-assign]
+
+
+def _vocabulary(sets: Sequence[Sequence[Fields]]) -> Tokenizer:
+    texts = [" ".join(fields) for rows in sets for fields in rows[:LEARNED_FROM]]
+    settings = WordPieceSettings(vocabulary=8000, min_frequency=1)
+    return train_wordpiece(texts, settings=settings, segmentation=Segmentation("none"))
+
+
+def _read(path: Path) -> tuple[str, list[Fields]]:
+    """The kind of task and the inputs of a file."""
+    name = Path(path.name.removesuffix(".gz").removesuffix(".zst"))
+    if name.suffix == ".json":
+        return "questions", [(entry.question, entry.context) for entry in read_squad(path, Reading())]
+    with pa.input_stream(str(path), compression="detect") as stream:
+        # Of bytes, where only line breaks end a line.
+        lines = [line.decode() for line in stream.read().splitlines()]
+    match name.suffix:
+        case ".jsonl":
+            return "classification", [(json.loads(line)["text"],) for line in lines]
+        case ".csv":
+            return "classification", [(row[0],) for row in csv.reader(lines) if row and row[0]]
+        case ".tsv":
+            return "classification", [(line.partition("\t")[0],) for line in lines if line]
+        case _:
+            return "tagging", [tuple(line.split()) for line in lines if line.strip()]
+
+
+if __name__ == "__main__":
+    main()
