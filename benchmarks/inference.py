@@ -145,7 +145,7 @@ def _pipelines(
     classifier: TextClassifier, encoder: Path, exported: Path, arguments: argparse.Namespace
 ) -> dict[str, Label]:
     """The pipeline over the same weights; in the order given, and sorted by length beforehand."""
-    from transformers import AutoTokenizer, BertForSequenceClassification, TextClassificationPipeline
+    from transformers import AutoTokenizer, BertForSequenceClassification, TextClassificationPipeline, logging
     from transformers.modeling_outputs import SequenceClassifierOutput
 
     settings = classifier.settings
@@ -163,6 +163,9 @@ def _pipelines(
             others = {name: others[name] for name in ("attention_mask", "token_type_ids") if name in others}
             return SequenceClassifierOutput(logits=self.classifier(self.bert(input_ids, **others)[0][:, 0]))
 
+    # It would say that a class of this name is none of its own, and that the linear layer is not in the export.
+    logging.set_verbosity(logging.FATAL)
+    logging.disable_progress_bar()
     export_encoder(encoder, output=exported)
     output = classifier.model.head.output
     assert isinstance(output, nn.Linear)
