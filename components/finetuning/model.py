@@ -22,7 +22,7 @@ from components.tokenization.special import UNK
 #: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
 PREDICT_PIECES = 4096
 #: Of a group of sequences that are read together, of a batch whose rows have several.
-GROUP_PIECES = 2048
+GROUP_PIECES = 1536
 #: Share of a batch's places that may be padding.
 PADDING = 0.04
 
