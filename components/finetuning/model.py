@@ -22,7 +22,7 @@ from components.tokenization.special import UNK
 #: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
 PREDICT_PIECES = 4096
 #: Of a group of sequences that are read together, of a batch whose rows have several.
-GROUP_PIECES = 1536
+GROUP_PIECES = 3072
 #: Share of a batch's places that may be padding.
 PADDING = 0.04
 
@@ -155,7 +155,7 @@ def batches_by_length(
     """Row numbers in batches of like length, the shortest first; every row once.
 
     A batch has at most `budget` places with padding, and ends before a row that would bring its padding above `PADDING`
-    if half of the budget is used: few rows are read together, whatever their lengths.
+    if a quarter of the budget is used: few rows are read together, whatever their lengths.
 
     Args:
         lengths: (N,) places of each row's longest sequence.
@@ -165,7 +165,7 @@ def batches_by_length(
     start = held = real = 0
     for end, (length, count) in enumerate(zip(lengths[order].tolist(), counts[order].tolist(), strict=True)):
         places = (held + count) * length
-        padded = held * length > budget / 2 and real + count * length < (1 - PADDING) * places
+        padded = held * length > budget / 4 and real + count * length < (1 - PADDING) * places
         if end > start and (places > budget or padded):
             yield order[start:end]
             start, held, real = end, 0, 0

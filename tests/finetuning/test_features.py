@@ -61,7 +61,7 @@ def test_some_rows_are_a_table_too() -> None:
 
 
 def test_batches_for_prediction_hold_every_row_once(monkeypatch) -> None:
-    monkeypatch.setattr(tables, "PREDICT_VECTORS", 6)
+    monkeypatch.setattr(tables, "PREDICT_VECTORS", 8)
     assert [rows.tolist() for rows in TABLE.batches()] == [[2, 0], [1]]
 
 

@@ -31,14 +31,14 @@ def test_batches_hold_every_row_once_and_no_more_places_than_allowed() -> None:
     assert batches == [[1], [0, 2], [3]]
 
 
-def test_a_batch_ends_where_padding_begins_once_it_is_half_full() -> None:
+def test_a_batch_ends_where_padding_begins_once_it_is_a_quarter_full() -> None:
     def batches(lengths: list[int], budget: int) -> list[list[int]]:
         ones = np.ones(len(lengths), dtype=np.int64)
         return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
 
-    # With the row of 11, 3 of 44 places would be empty: too many, once 3 x 11 are more than half of the budget.
-    assert batches([10, 10, 10, 11], 66) == [[0, 1, 2, 3]]
-    assert batches([10, 10, 10, 11], 65) == [[0, 1, 2], [3]]
+    # With the row of 11, 3 of 44 places would be empty: too many, once 3 x 11 are more than a quarter of the budget.
+    assert batches([10, 10, 10, 11], 132) == [[0, 1, 2, 3]]
+    assert batches([10, 10, 10, 11], 131) == [[0, 1, 2], [3]]
     # 6 of 182 places are few, 12 of 189 are too many.
     assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
     assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
@@ -46,7 +46,7 @@ def test_a_batch_ends_where_padding_begins_once_it_is_half_full() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
 def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 16)
+    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 32)
     encoder = load_encoder(make_encoder(family)).model.eval()
     batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
     expected = encoder.hidden_states(batch["tokens"], batch["lengths"])
