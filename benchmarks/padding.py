@@ -7,6 +7,12 @@ tagged (any other name: one a line); .gz or .zst may stand behind. Texts are cut
 learned from all files, and read up to `--max-length` pieces, questions in windows of `--window`. The batches are those
 that the stages make: nothing is estimated. A place is a piece, or a unit's vector where a head reads units on frozen
 features; heads that read one vector a text know no padding there (-).
+
+From 1,000 rows on, and in prediction, texts, tagged words and questions stay below 5%. A training set of 100 rows in
+batches of 16 does not: 10 to 14% (sentences of TREC, SST-2, SNIPS), 6% (reviews, windows of SQuAD). Seven batches have
+to hold lengths from a few pieces to forty; less padding would take other batches than were asked for, so it stays.
+Questions on frozen features keep some 10%, since the windows of a row stay together; their head reads only what is no
+padding.
 """
 
 from __future__ import annotations
