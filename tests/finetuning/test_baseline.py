@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from components.config import TaskSource
 from components.finetuning.baseline import BaselineJob, baseline
+from components.finetuning.examples import ExamplesJob, examples
 
 
 def test_baselines_write_what_finetuning_writes(task: Path, tmp_path: Path) -> None:
@@ -33,3 +35,15 @@ def test_words_decide_a_task_of_words_and_pairs_add_features(task: Path, tmp_pat
     assert words["curve"][0]["macro_f1"] > 0.8
     again = baseline(BaselineJob(examples=task, output=tmp_path / "again"))
     assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))
+
+
+def test_texts_without_a_word_are_told_apart_by_their_characters(tmp_path: Path) -> None:
+    """One character a document, none of them in a word."""
+    for split, texts in (("train", ":;:;"), ("dev", ":;"), ("test", ";:")):
+        rows = [{"text": text * (2 + place), "label": text} for place, text in enumerate(texts)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = TaskSource(path=str(tmp_path), budgets=["all"], seeds=[0], overlap="report")
+    found = examples(ExamplesJob(task="marks", source=source, output=tmp_path / "examples"))
+    output = baseline(BaselineJob(examples=found, output=tmp_path / "out"))
+    table = pq.read_table(output / "runs.parquet", filters=[("split", "=", "test"), ("system", "=", "tfidf-words")])
+    assert [int(np.argmax(answer)) for answer in table.column("answer").to_pylist()] == [1, 0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from components.finetuning.baselines.questions import SlidingWindow, best_candidate, candidates_of, words_of
+from components.finetuning.baselines.questions import SlidingWindow, Words, best_candidate, candidates_of, words_of
 from components.tokenization.segmenters import Segmentation
 
 NONE = Segmentation("none")
@@ -80,3 +81,38 @@ def test_the_threshold_is_chosen_on_dev() -> None:
     assert score(found).tolist() == [1, 1, 1]
     assert CONTEXT[int(found[0][0]) : int(found[0][1])] == "Anna Berg"
     assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in found)
+
+
+def by_definition(question: list[str], context: Words, common: frozenset[str]) -> float:
+    """The score of `best_candidate` as its module's text has it, one candidate after the other."""
+    words, sentences = context.words, context.sentences
+    asked = {word for word in question if word not in ".,"}
+    pairs = set(pairwise(question))
+    scored = []
+    for a, b in candidates_of(context, common):
+        own = words[a:b]
+        if asked.issuperset(own):
+            continue
+        inside = [place for place in range(len(words)) if sentences[place] == sentences[a]]
+        parts = [[words[place] for place in inside if place < a], [words[place] for place in inside if place >= b]]
+        shared = len(asked & {word for part in parts for word in part})
+        shared += len(pairs & {pair for part in parts for pair in pairwise(part)})
+        known = asked | set(own)
+        size = min(len(known), len(words))
+        weights = [np.log1p(1 / words.count(word)) if word in known else 0.0 for word in words]
+        window = max(sum(weights[start : start + size]) for start in range(len(words) - size + 1))
+        away = [a - place if place < a else place - b + 1 for place in range(len(words)) if not a <= place < b]
+        places = [place for place in range(len(words)) if not a <= place < b]
+        near = [gap for gap, place in zip(away, places, strict=True) if words[place] in asked]
+        distance = min(near) / len(words) if near else 1.0
+        scored.append((shared, window - distance))
+    return sum(max(scored)) if scored else 0.0
+
+
+def test_the_best_candidate_by_definition() -> None:
+    rng = np.random.default_rng(0)
+    vocabulary = np.asarray(["anna", "berg", "sings", "the", "of", "a", "song", "old", ",", ".", "hall"])
+    for _ in range(300):
+        context = words_of(" ".join(rng.choice(vocabulary, rng.integers(1, 25))), NONE)
+        question = [str(word) for word in rng.choice(vocabulary, rng.integers(1, 6))]
+        assert best_candidate(question, context, COMMON)[2] == pytest.approx(by_definition(question, context, COMMON))

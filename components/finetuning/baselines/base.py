@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -74,8 +75,12 @@ def tfidf(**settings: Any) -> TfidfVectorizer:
 
 
 def spaced(text: str) -> str:
-    """Small letters, with spaces between the words of languages that have none."""
-    return _SEGMENTATION.spaced(text).lower()
+    """Small letters, with spaces between the words of languages that have none. A text without words (`:-)`, an emoji)
+    is the names of its characters."""
+    found = _SEGMENTATION.spaced(text).lower()
+    if re.search(WORD, found):
+        return found
+    return " ".join(f"u{ord(character):x}" for character in found if not character.isspace())
 
 
 def cosines(first: sparse.csr_matrix, second: sparse.csr_matrix) -> np.ndarray:

@@ -14,9 +14,10 @@ they are the runs of words between two words that any text holds, or punctuation
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -120,13 +121,12 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
     candidates = [(a, b) for a, b in candidates_of(context, common) if not asked.issuperset(context.words[a:b])]
     if not candidates:
         return 0, 0, 0.0
-    shared = [_overlap(context, a, b, asked, pairs) for a, b in candidates]
+    overlap = _Overlap(context, asked, pairs)
+    shared = [overlap(a, b) for a, b in candidates]
     most = max(shared)
-    left = [candidate for candidate, overlap in zip(candidates, shared, strict=True) if overlap == most]
-    counts = Counter(context.words)
-    weights = np.asarray([np.log1p(1 / counts[word]) for word in context.words])
-    is_asked = np.asarray([word in asked for word in context.words])
-    scored = [(_window(context, a, b, weights, is_asked, asked) - _distance(a, b, is_asked), a, b) for a, b in left]
+    left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
+    windows = _Windows(context, asked)
+    scored = [(windows(a, b) - _distance(a, b, windows.asked, len(context.words)), a, b) for a, b in left]
     # The first of equals.
     score, a, b = max(scored, key=lambda entry: entry[0])
     return context.spans[a][0], context.spans[b - 1][1], float(most + score)
@@ -146,36 +146,65 @@ def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int
     return runs
 
 
-def _overlap(context: Words, a: int, b: int, asked: set[str], pairs: set[tuple[str, str]]) -> int:
-    """Different words and word pairs that the candidate's sentence, without the candidate, shares with the question."""
-    sentence = context.sentences[a]
-    first = a
-    while first and context.sentences[first - 1] == sentence:
-        first -= 1
-    last = b
-    while last < len(context.words) and context.sentences[last] == sentence:
-        last += 1
-    before, after = context.words[first:a], context.words[b:last]
-    found = {pair for part in (before, after) for pair in zip(part[:-1], part[1:], strict=True)}
-    return len(asked.intersection(before + after)) + len(pairs & found)
+class _Overlap:
+    """How many different words and word pairs of the question a candidate's sentence holds without the candidate; each
+    sentence is counted once, whatever candidates it has."""
+
+    def __init__(self, context: Words, asked: set[str], pairs: set[tuple[str, str]]) -> None:
+        words, self.sentences = context.words, context.sentences
+        self.words = [word if word in asked else None for word in words]
+        self.pairs = [
+            pair if pair in pairs and one == other else None
+            for pair, one, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
+        ]
+        self.held: dict[int, Counter[str | tuple[str, str]]] = defaultdict(Counter)
+        for found in (self.words, self.pairs):
+            for key, sentence in zip(found, self.sentences, strict=False):
+                if key is not None:
+                    self.held[sentence][key] += 1
+
+    def __call__(self, a: int, b: int) -> int:
+        held = self.held[self.sentences[a]]
+        # Its words go, and the pairs that one of them belongs to.
+        own = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
+        return len(held) - sum(held[key] == count for key, count in own.items())
 
 
-def _window(
-    context: Words, a: int, b: int, weights: NDArray[np.float64], is_asked: NDArray[np.bool_], asked: set[str]
-) -> float:
-    own = set(context.words[a:b])
-    inside = is_asked | np.asarray([word in own for word in context.words])
-    size = min(len(asked | own), len(weights))
-    sums = np.concatenate([[0.0], np.cumsum(weights * inside)])
-    return float((sums[size:] - sums[:-size]).max())
+class _Windows:
+    """The window in which most is said of question and candidate.
+
+    Attributes:
+        asked: places of the question's words.
+    """
+
+    def __init__(self, context: Words, asked: set[str]) -> None:
+        self.words = context.words
+        self.places: dict[str, list[int]] = defaultdict(list)
+        for place, word in enumerate(context.words):
+            self.places[word].append(place)
+        self.weights = np.asarray([np.log1p(1 / len(self.places[word])) for word in context.words])
+        self.question = asked
+        found = [place for word in asked & self.places.keys() for place in self.places[word]]
+        self.asked = np.asarray(sorted(found), dtype=np.int64)
+        self._found: dict[frozenset[str], float] = {}
+
+    def __call__(self, a: int, b: int) -> float:
+        own = frozenset(self.words[a:b])
+        if own not in self._found:
+            inside = np.zeros(len(self.weights), dtype=bool)
+            inside[self.asked] = True
+            inside[[place for word in own for place in self.places[word]]] = True
+            size = min(len(self.question | own), len(self.weights))
+            sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
+            self._found[own] = float((sums[size:] - sums[:-size]).max())
+        return self._found[own]
 
 
-def _distance(a: int, b: int, is_asked: NDArray[np.bool_]) -> float:
+def _distance(a: int, b: int, asked: NDArray[np.int64], words: int) -> float:
     """Of the candidate to the nearest word of the question outside of it, as share of the context; 1 without one."""
-    places = np.flatnonzero(is_asked)
-    apart = np.maximum(a - places, places - (b - 1))
+    apart = np.maximum(a - asked, asked - (b - 1))
     apart = apart[apart > 0]
-    return float(apart.min() / len(is_asked)) if len(apart) else 1.0
+    return float(apart.min() / words) if len(apart) else 1.0
 
 
 def by_overlap(data: Data) -> Said:
