@@ -195,16 +195,7 @@ def examples(params: Params) -> dict[str, Arguments]:
 
 def finetune(params: Params) -> dict[str, Arguments]:
     return {
-        f"{task}-{family}-{start}": {
-            "task": task,
-            "family": family,
-            "start": start,
-            "examples": out(params, "examples", task),
-            "encoder": out(params, "encoder", family, start),
-            "output": out(params, "finetuned", task, f"{family}-{start}"),
-            "settings": params.finetune[family],
-            "cluster": params.cluster,
-        }
+        f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
         for task in params.run.tasks
         for family in params.run.families
         for start in params.run.starts
@@ -213,18 +204,22 @@ def finetune(params: Params) -> dict[str, Arguments]:
 
 def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
     return {
-        f"{task}-{family}": {
-            "task": task,
-            "family": family,
-            "start": TASK_ADAPTED,
-            "examples": out(params, "examples", task),
-            "encoder": out(params, "encoder", family, f"{TASK_ADAPTED}-{task}"),
-            "output": out(params, "finetuned", task, f"{family}-{TASK_ADAPTED}"),
-            "settings": params.finetune[family],
-            "cluster": params.cluster,
-        }
+        f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
         for task in params.adapt_task
         for family in params.run.families
+    }
+
+
+def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: str) -> Arguments:
+    return {
+        "task": task,
+        "family": family,
+        "start": start,
+        "examples": out(params, "examples", task),
+        "encoder": out(params, "encoder", family, encoder),
+        "output": out(params, "finetuned", task, f"{family}-{start}"),
+        "settings": params.finetune[family],
+        "cluster": params.cluster,
     }
 
 

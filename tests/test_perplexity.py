@@ -41,15 +41,19 @@ def encoder_of(family: str) -> Encoder:
     return Encoder(family, model, tokenizer)
 
 
+def saved(family: str, folder: Path) -> Path:
+    """An encoder of `encoder_of`, written as trained."""
+    WORDS.save(folder / "tokenizer")
+    with writing(folder / "encoder", kind="encoder") as draft:
+        save_encoder(draft.path, family=family, model=encoder_of(family).model, tokenizer=folder / "tokenizer")
+        draft.facts["trained"] = True
+    return folder / "encoder"
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A ULMFiT encoder on disk."""
-    encoder = encoder_of("ulmfit")
-    WORDS.save(tmp_path / "tokenizer")
-    with writing(tmp_path / "encoder", kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=encoder.model, tokenizer=tmp_path / "tokenizer")
-        draft.facts["trained"] = True
-    return tmp_path / "encoder"
+    return saved("ulmfit", tmp_path)
 
 
 def test_a_causal_model_predicts_every_piece_and_the_ends() -> None:
@@ -100,14 +104,9 @@ def test_files_and_what_is_wrong_with_them(directory: Path, tmp_path: Path) -> N
 
 
 def test_word_vectors_give_no_probability(tmp_path: Path) -> None:
-    encoder = encoder_of("word2vec")
-    WORDS.save(tmp_path / "tokenizer")
-    with writing(tmp_path / "vectors", kind="encoder") as draft:
-        save_encoder(draft.path, family="word2vec", model=encoder.model, tokenizer=tmp_path / "tokenizer")
-        draft.facts["trained"] = True
     (tmp_path / "b.txt").write_text("the old goat\n")
     with pytest.raises(ConfigError, match="'word2vec' predicts no pieces"):
-        measure_file(tmp_path / "vectors", tmp_path / "b.txt")
+        measure_file(saved("word2vec", tmp_path), tmp_path / "b.txt")
 
 
 def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""Small labelled files, and how they are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from components.config import TaskSource
+from components.finetuning.tasks.base import Examples, Split
+from components.finetuning.tasks.reading import (
+    read_choices,
+    read_classification,
+    read_multilabel,
+    read_pairs,
+    read_questions,
+    read_similarities,
+    read_tagging,
+)
+
+READ = {
+    "classification": read_classification,
+    "multilabel": read_multilabel,
+    "pair": read_pairs,
+    "similarity": read_similarities,
+    "tagging": read_tagging,
+    "questions": read_questions,
+    "choice": read_choices,
+}
+
+
+def read(kind: str, folder: Path, **source: Any) -> Examples:
+    return READ[kind]("things", TaskSource(path=str(folder), kind=kind, **source))
+
+
+def jsonl(path: Path, *rows: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def three(folder: Path, *rows: dict[str, Any]) -> None:
+    """The same rows as train, dev and test, so that only what a test is about is wrong."""
+    for split in ("train", "dev", "test"):
+        jsonl(folder / f"{split}.jsonl", *rows)
+
+
+def targets(split: Split) -> list[list[float]]:
+    return [target.tolist() for target in split.targets]

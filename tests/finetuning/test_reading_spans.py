@@ -1,0 +1,208 @@
+"""Labelled words and answers in every format: exact rows of small files, and each wrong input with its message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from tests.finetuning.labelled import jsonl, read, targets
+
+# tagging
+
+
+def conll(folder: Path, train: str, dev: str = "x O\n", test: str = "y O\n") -> dict[str, str]:
+    for name, text in (("train", train), ("dev", dev), ("test", test)):
+        (folder / f"{name}.conll").write_text(text)
+    return {split: f"{split}.conll" for split in ("train", "dev", "test")}
+
+
+def test_spans_of_one_scheme_learned_in_another(tmp_path: Path) -> None:
+    names = conll(tmp_path, "New I-LOC\nYork I-LOC\nBonn B-LOC\nsleeps O\n\nAda I-PER\n")
+    found = read("tagging", tmp_path, scheme="iob1", **names)
+    assert found.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
+    assert found.train.fields == [("New", "York", "Bonn", "sleeps"), ("Ada",)]
+    assert targets(found.train) == [[0, 2, 0, 4], [1]]
+    found = read("tagging", tmp_path, scheme="iob1", learn_as="iobes", **names)
+    assert [found.labels[int(tag)] for tag in found.train.targets[0]] == ["B-LOC", "E-LOC", "S-LOC", "O"]
+    with pytest.raises(DataError) as caught:
+        read("tagging", tmp_path, **names)
+    assert str(caught.value) == (
+        f"{tmp_path}/train.conll, line 1: word 'New', scheme bio: tag 'I-LOC' at the start goes on with no span of its "
+        "type; correct it, or name the file's scheme (iob1, iobes)"
+    )
+
+
+def test_an_inner_tag_that_train_lacks_is_learned_with_its_type(tmp_path: Path) -> None:
+    names = conll(tmp_path, "Bonn B-LOC\n", test="New B-LOC\nYork I-LOC\n")
+    assert targets(read("tagging", tmp_path, **names).test) == [[0, 1]]
+    names = conll(tmp_path, "Bonn B-LOC\n", test="a O\n\nAda B-PER\n")
+    with pytest.raises(DataError, match=r"test\.conll, line 3: label 'PER' does not occur in train\.conll"):
+        read("tagging", tmp_path, **names)
+    names = conll(tmp_path, "Bonn O\n")
+    with pytest.raises(DataError, match=r"train\.conll: holds no span; check data\.tasks\.things\.tags"):
+        read("tagging", tmp_path, **names)
+    names = conll(tmp_path, "Bonn B-LOC\n", test="\n\n")
+    with pytest.raises(DataError, match=r"test\.conll: holds no sentences"):
+        read("tagging", tmp_path, **names)
+
+
+def test_a_word_without_a_tag(tmp_path: Path) -> None:
+    names = conll(tmp_path, "Bonn\tB-LOC\nis\t\n")
+    with pytest.raises(DataError, match=r"train\.conll, line 2: word 'is' has no tag"):
+        read("tagging", tmp_path, **names)
+
+
+def conllu(number: int, *words: tuple[str, str]) -> str:
+    lines = [f"{place}\t{word}\t_\t{tag}\t_\t_\t0\t_\t_\t_\n" for place, (word, tag) in enumerate(words, 1)]
+    return f"# sent_id = s{number}\n# genre = mail\n" + "".join(lines) + "\n"
+
+
+def test_a_file_without_empty_lines_is_no_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("word\tO\n" * 10_001)
+    with pytest.raises(
+        DataError, match=r"a\.conll, line 1: a sentence of 10001 words, 10000 are the most; set sentences"
+    ):
+        read("tagging", tmp_path, train="a.conll", dev="a.conll", test="a.conll")
+
+
+def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(2, ("Go", "VERB")))
+    (tmp_path / "b.conllu").write_text(conllu(3, ("stay", "VERB")))
+    names = {"train": "a.conllu", "dev": "b.conllu", "test": "b.conllu"}
+    found = read("tagging", tmp_path, scheme="none", slice="genre", overlap="report", **names)
+    assert found.labels == ["ADP", "VERB"]
+    assert (targets(found.train), found.train.ids, found.train.slices) == ([[1, 0], [1]], ["s1", "s2"], ["mail"] * 2)
+    (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(1, ("Go", "VERB")))
+    with pytest.raises(DataError, match=r"line 6: id 's1' stands on line 1 too \(1 row\(s\) repeat an id\)"):
+        read("tagging", tmp_path, scheme="none", overlap="report", **names)
+
+
+def test_words_and_tags_side_by_side_and_in_lists(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "seq.in").write_text("play  some jazz \nstop\n")
+        (tmp_path / split / "seq.out").write_text("O O B-genre\nO\n")
+    pq.write_table(pa.table({"words": [["some", "jazz"]], "tags": [["O", "B-genre"]]}), tmp_path / "dev.parquet")
+    found = read("tagging", tmp_path, train="train", dev="dev.parquet", test="test", overlap="report")
+    assert found.train.fields == [("play", "some", "jazz"), ("stop",)]
+    assert (targets(found.dev), found.labels) == ([[2, 0]], ["B-genre", "I-genre", "O"])
+    (tmp_path / "train" / "seq.out").write_text("O O B-genre\nO O\n")
+    with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word has one tag"):
+        read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
+    (tmp_path / "train" / "seq.out").write_text("O I-genre O\nO\n")
+    with pytest.raises(DataError, match=r"train, line 1, word 2: word 'some', scheme bio: tag 'I-genre' after 'O'"):
+        read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
+    jsonl(tmp_path / "dev.jsonl", {"words": ["a", " "], "tags": ["O", "O"]})
+    with pytest.raises(DataError, match=r"dev\.jsonl, line 1: 'words' holds an empty word; remove it, and its tag"):
+        read("tagging", tmp_path, train="test", dev="dev.jsonl", test="test")
+
+
+# questions
+
+
+CONTEXT = "Iron is a metal. Gold is a metal too."
+
+
+def squad(path: Path, *asked: tuple[str, str, list[tuple[str, int]]], context: str = CONTEXT) -> None:
+    qas = [
+        {
+            "id": number,
+            "question": question,
+            "is_impossible": not answers,
+            "answers": [{"text": text, "answer_start": start} for text, start in answers],
+        }
+        for number, question, answers in asked
+    ]
+    path.write_text(json.dumps({"data": [{"title": "T", "paragraphs": [{"context": context, "qas": qas}]}]}))
+
+
+SQUAD = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
+
+
+def test_answers_are_offsets_and_none_is_none(tmp_path: Path) -> None:
+    squad(tmp_path / "train.json", ("a", "What?", [("metal", 10), ("a metal", 8)]), ("b", "Who?", []))
+    squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
+    squad(tmp_path / "test.json", ("d", "Where?", []))
+    found = read("questions", tmp_path, slice="title", **SQUAD)
+    assert found.train.fields == [("What?", CONTEXT), ("Who?", CONTEXT)]
+    assert targets(found.train) == [[10, 15, 8, 15], []]
+    assert (found.train.ids, found.train.slices, found.labels) == (["a", "b"], ["T", "T"], [])
+    assert found.counts["unanswerable"] == 2
+    assert all(
+        CONTEXT[int(start) : int(end)] in ("metal", "a metal")
+        for start, end in np.reshape(found.train.targets[0], (-1, 2))
+    )
+
+
+def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
+    wrong = [("w1", "A?", [("metal", 11)]), ("w2", "B?", [("silver", 3), ("Gold", 17)]), ("w3", "C?", [("tin", 0)])]
+    squad(tmp_path / "train.json", ("a", "What?", [("metal", 10)]), *wrong, ("w4", "D?", [("metal", 30)]))
+    squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
+    squad(tmp_path / "test.json", ("d", "Where?", [("Iron", 0)]))
+    with pytest.raises(DataError) as caught:
+        read("questions", tmp_path, **SQUAD)
+    assert str(caught.value) == (
+        f"{tmp_path}/train.json, question 2: id w1: answer 'metal' is not at character 11, where 'etal.' stands; "
+        "4 answer(s) of 4 question(s) do not match their context: correct them, or set "
+        "data.tasks.things.wrong_spans to move or drop"
+    )
+    moved = read("questions", tmp_path, wrong_spans="move", **SQUAD)
+    assert dict(zip(moved.train.ids, targets(moved.train), strict=True)) == {
+        "a": [10, 15],
+        "w1": [10, 15],
+        "w2": [17, 21],
+        "w4": [27, 32],
+    }
+    assert moved.counts["wrong_spans"] == 4
+    dropped = read("questions", tmp_path, wrong_spans="drop", **SQUAD)
+    assert dropped.train.ids == ["a"]
+
+
+def test_white_space_around_an_answer_is_none_of_it(tmp_path: Path) -> None:
+    context = " Iron is a metal. "
+    squad(tmp_path / "a.json", ("a", "What?", [(" Iron ", 0), ("metal. ", 11)]), context=context)
+    found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
+    assert targets(found.train) == [[1, 5, 11, 17]]
+    assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
+
+
+def test_an_offset_before_the_context_is_wrong(tmp_path: Path) -> None:
+    squad(tmp_path / "train.json", ("a", "What?", [("too.", -4)]))
+    with pytest.raises(DataError, match=r"id a: answer 'too\.' is not at character -4"):
+        read("questions", tmp_path, train="train.json", dev=None, test="train.json")
+
+
+def test_ids_of_questions_and_empty_ones(tmp_path: Path) -> None:
+    squad(tmp_path / "train.json", ("a", "What?", [("metal", 10)]), ("a", "Who?", []))
+    with pytest.raises(DataError, match=r"question 2: id 'a' stands on question 1 too"):
+        read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
+    squad(tmp_path / "train.json", ("a", " ", [("metal", 10)]))
+    with pytest.raises(DataError, match=r"question 1: the question \('question'\) is empty"):
+        read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
+    squad(tmp_path / "train.json", ("a", "What?", []))
+    with pytest.raises(DataError, match=r"train\.json: no question has an answer"):
+        read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
+
+
+def test_questions_in_tables_and_a_dev_share_by_context(tmp_path: Path) -> None:
+    rows = [
+        {"q": f"What {part}?", "c": f"{CONTEXT} {number}", "a": {"text": ["metal"], "answer_start": [10]}}
+        for number in range(40)
+        for part in "xy"
+    ]
+    jsonl(tmp_path / "train.jsonl", *rows)
+    jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": [{"text": "Gold", "answer_start": 17}]})
+    columns = {"question": "q", "context": "c", "answers": "a"}
+    found = read("questions", tmp_path, dev=None, dev_share=0.3, **columns)
+    contexts = [{context for _, context in split.fields} for split in (found.train, found.dev)]
+    assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(found.dev) > 4
+    assert targets(found.test) == [[17, 21]]
+    jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": "Gold"})
+    with pytest.raises(DataError, match=r"test\.jsonl, line 1: 'a' holds no answers; a list of {text, answer_start}"):
+        read("questions", tmp_path, dev=None, **columns)
