@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.errors import ConfigError
+
 #: Seconds, if `meta` of a stage does not say.
 LIMIT_S = 3600.0
 DATA = "data"
@@ -60,6 +62,15 @@ class Plan:
             for stage in raw.pop("stages")
         ]
         return cls(stages=tuple(Stage(**stage) for stage in stages), **raw)
+
+    def refuse_problem(self) -> None:
+        """Stop at what DVC could not read.
+
+        Raises:
+            ConfigError: with DVC's message.
+        """
+        if self.problem:
+            raise ConfigError(self.problem)
 
     def ancestors(self, names: set[str]) -> set[str]:
         """The named stages and all that they need, directly or not."""

@@ -28,6 +28,7 @@ def promote(params: str = "params.yaml") -> None:
     root = find_root(file.parent)
     with locked(root, what=f"promote {params}", say=terminal.say):
         plan = ask_dvc(pipeline_of(file, root=root), root=root)
+        plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in STAGES:
                 stage_task(stage)(stage, root)

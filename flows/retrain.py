@@ -12,7 +12,6 @@ from pathlib import Path
 
 from prefect import flow
 
-from components.errors import ConfigError
 from flows import processes, summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, stage_task
@@ -43,8 +42,11 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
             terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
             processes.end(left)
         pipeline = pipeline_of(file, root=root)
-        run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
         plan = ask_dvc(pipeline, root=root)
+        if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
+            # Settings with which everything is done already were right; looking again would take seconds.
+            run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+        plan.refuse_problem()
         if plan.data == "changed":
             add_data(root)
         done = run_stages(plan, root=root)
@@ -93,10 +95,9 @@ def wanted(plan: Plan) -> list[Stage]:
 
 
 def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, read by a process of its own.
+    """The plan of a dvc.yaml, read by a process of its own; it says what DVC finds wrong with the pipeline.
 
     Raises:
-        ConfigError: DVC cannot read the pipeline; with DVC's message.
         StageError: the process crashed.
     """
     lines: list[str] = []
@@ -104,10 +105,7 @@ def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
     code = processes.run(command, directory=root, environment=environment(root), limit_s=3600, on_line=lines.append)
     if code:
         raise failure("dvc status", code, lines)
-    plan = Plan.from_json(lines[-1])
-    if plan.problem:
-        raise ConfigError(plan.problem)
-    return plan
+    return Plan.from_json(lines[-1])
 
 
 def command(*, params: ParamsFile = PARAMS) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import sparse
 
 from components.scoring.base import Floats, Inputs, Scoring, Vectors
 
@@ -40,6 +40,8 @@ class Similarity(Scoring):
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K)."""
+        from scipy import stats  # half a second, which only this score needs
+
         count = len(targets)
         x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
         columns = [np.ones(count)]

@@ -31,14 +31,17 @@ STAGES = ["ingest@general", "ingest@domain", "pretrain", "evaluate", "register"]
 def run(
     project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
-    """`run()` is one run of the flow on the project; returns what it did, by stage."""
-    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: [])
+    """`run()` is one run of the flow on the project; returns what it did, by stage. `run.checked` lists what it had
+    `headstart check` look at."""
+    checked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: checked.append(arguments))
     monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
 
     def one(params: str = "params.yaml") -> dict[str, str]:
         done = retrain.retrain(str(project / params))
         return {name: outcome for outcome, names in done.items() for name in names}
 
+    one.checked = checked  # type: ignore[attr-defined]
     return one
 
 
@@ -57,9 +60,12 @@ def test_only_what_changed_and_what_depends_on_it_runs(
     assert artifact("pretrain") == "| metric | value |\n|---|---|\n| loss | 3.5 |\n| speed.tokens | 7 |\n"
 
     # Nothing changed: only the stage that acts on the outside runs, and the rest is said to be up to date.
+    assert run.checked == [("check", "--params", "params.yaml")]
+    run.checked.clear()
     assert run() == dict.fromkeys(STAGES, "Skipped") | {"register": "Completed"}
     assert ran(project) == ["register registry"]
     assert capsys.readouterr().out.count("| up to date\n") == 4
+    assert not run.checked
 
     # More text for the domain: nothing that only knows the general text runs.
     (project / "data/domain/aws/b.txt").write_text("more\n")
@@ -148,6 +154,8 @@ def test_a_pipeline_that_dvc_cannot_read(project: Path, run: Any) -> None:
     change(project / "dvc.yaml", "    cmd: python work.py evaluate", "    command: python work.py evaluate")
     with pytest.raises(ConfigError, match=r"dvc\.yaml.*'dvc.yaml' is invalid|dvc\.yaml.*validation failed"):
         run()
+    # What is wrong with the settings would have been said first: it may be the reason.
+    assert run.checked
 
 
 def test_stages_that_no_score_needs_are_left_out() -> None:
@@ -200,6 +208,14 @@ def test_a_flow_process_loads_prefect_only() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "prefect" in loaded
     assert not loaded & {"torch", "ray", "mlflow", "dvc", "pyarrow", "transformers"}
+
+
+def test_the_stages_that_run_every_time_load_little() -> None:
+    script = "import sys, components.registry.stage, components.registry.promote; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "mlflow" in loaded
+    assert not loaded & {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"}
 
 
 @pytest.mark.timeout(900)
