@@ -195,6 +195,9 @@ class LanguageModelTraining(Training):
     window_jitter: Annotated[float, Field(ge=0)] = 5
     #: Start embeddings that are not learned yet from co-occurrence vectors of the same text; not for characters.
     vectors: bool = False
+    #: Factor on the model's dropouts while it reads (ULMFiT's drop multiplier): 0 where one pass over much text leaves
+    #: nothing to over-fit. Fine-tuning has a factor of its own.
+    dropout: Annotated[float, Field(ge=0)] = 1.0
 
     @model_validator(mode="after")
     def _one_budget(self) -> LanguageModelTraining:

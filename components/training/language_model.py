@@ -279,20 +279,29 @@ def _start_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
 
 def start_model(run: LanguageModelRun) -> LanguageModel:
     """The model before the first step: random from the run's seed, or the parent's weights for this vocabulary."""
+    model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
+    model.set_dropout(run.training.dropout)
+    return model
+
+
+def _fresh_model(run: LanguageModelRun) -> LanguageModel:
     tokenizer = load_tokenizer(run.tokenizer)
-    if run.parent is None:
-        torch.manual_seed(counter_seed(run.seed, "weights"))
-        model = build_model(
-            run.family,
-            vocabulary=tokenizer.vocab_size,
-            preset=run.preset,
-            settings=run.model,
-            tokenizer=tokenizer.kind,
-        )
-        model.bind(tokenizer)
-        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-        return model
-    encoder = load_encoder(run.parent)
+    torch.manual_seed(counter_seed(run.seed, "weights"))
+    model = build_model(
+        run.family,
+        vocabulary=tokenizer.vocab_size,
+        preset=run.preset,
+        settings=run.model,
+        tokenizer=tokenizer.kind,
+    )
+    model.bind(tokenizer)
+    model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
+    return model
+
+
+def _parent_model(run: LanguageModelRun, parent: Path) -> LanguageModel:
+    tokenizer = load_tokenizer(run.tokenizer)
+    encoder = load_encoder(parent)
     if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
         encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
         encoder.model.bind(tokenizer)

@@ -191,6 +191,21 @@ def test_another_tokenizer_config_or_corpus_begins_anew(
         assert same_bits(weights(pretrain(again)), weights(unbroken))
 
 
+def test_dropouts_that_act_in_fine_tuning_only(inputs: Path, tmp_path: Path) -> None:
+    plain = TINY["ulmfit"][1] | {"dropout_output": 0.0, "dropout_weight": 0.0}
+    noisy = plain | {"dropout_input": 0.5, "dropout_weight": 0.5}
+    runs = {"plain": (plain, 1.0), "noisy": (noisy, 1.0), "silent": (noisy, 0.0)}
+    found = {
+        name: pretrain(
+            pretrain_job(inputs, "ulmfit", tmp_path / name, model=model, training=lm_settings(dropout=factor))
+        )
+        for name, (model, factor) in runs.items()
+    }
+    assert same_bits(weights(found["silent"]), weights(found["plain"]))
+    assert not same_bits(weights(found["noisy"]), weights(found["plain"]))
+    assert load_encoder(found["silent"]).model.config.model_dump()["dropout_input"] == 0.5
+
+
 def test_time_between_checkpoints_is_no_other_run(inputs: Path, tmp_path: Path) -> None:
     keys = set()
     for seconds in (1e-9, 60):
