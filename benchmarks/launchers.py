@@ -32,6 +32,8 @@ from flows import processes
 LAUNCHERS = ("local", "ray")
 #: Steps before a run counts as started: first touches of memory, the choice of precision.
 WARM_UP = 20
+#: Seconds after a turn's beginning that do not count.
+SETTLE = 2.0
 #: Seconds after which a run that has not started is given up.
 PATIENCE = 300.0
 #: More than any comparison takes; the runs are ended when it is over.
@@ -98,6 +100,8 @@ class Run:
     def turn(self, seconds: float) -> float:
         """Go on for so many seconds; returns the steps a second within them."""
         self.tell(signal.SIGCONT)
+        # Timers that came due meanwhile all go off now, and caches are cold.
+        time.sleep(SETTLE)
         began = time.monotonic()
         time.sleep(seconds)
         self.tell(signal.SIGSTOP)
@@ -124,8 +128,8 @@ def main() -> None:
     parser.add_argument("--family", default="ulmfit")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=24, help="of each side")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of a turn")
+    parser.add_argument("--turns", type=int, default=12, help="of each side")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of a turn")
     parser.add_argument("--run", choices=LAUNCHERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

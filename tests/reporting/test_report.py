@@ -162,7 +162,7 @@ def test_the_first_line_says_what_transfer_was_worth(job: ReportJob) -> None:
     assert first[1] == "demo: With 5 labels a class, transfer was worth 4 times the labels."
     assert "(demo: macro F1)" in page
     assert "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows)" in page
-    assert "The other scores at 20 labels a class" in page and "<th>calibration error</th>" in page
+    assert "The other scores at 20 labels a class" in page and ">calibration error</th>" in page
 
 
 def test_a_task_without_classes_has_no_tables_of_them(job: ReportJob) -> None:
@@ -246,3 +246,9 @@ def test_figures_are_wellformed_and_hold_their_labels() -> None:
     assert "yes" in texts["confusion"]
     assert "few" in texts["ranges"] and "times" in texts["ranges"]
     assert "12 MB" in texts["lineage"]
+
+
+def test_columns_of_numbers_stand_to_the_right() -> None:
+    rows = [["5", "0.61", "most-frequent", "more than there are", ""], ["20", "-0.1", "tfidf 2", "6.61", ""]]
+    assert Table(["n", "score", "against", "needs", "none"], rows).sides == ["left", "right", "left", "right", "left"]
+    assert Table(["n", "score"], []).sides == ["left", "left"]
