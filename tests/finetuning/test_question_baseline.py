@@ -83,8 +83,8 @@ def test_the_threshold_is_chosen_on_dev() -> None:
     assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in found)
 
 
-def by_definition(question: list[str], context: Words, common: frozenset[str]) -> float:
-    """The score of `best_candidate` as its module's text has it, one candidate after the other."""
+def by_definition(question: list[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
+    """`best_candidate` as its module's text has it, one candidate after the other; the first of equals."""
     words, sentences = context.words, context.sentences
     asked = {word for word in question if word not in ".,"}
     pairs = set(pairwise(question))
@@ -105,14 +105,26 @@ def by_definition(question: list[str], context: Words, common: frozenset[str]) -
         places = [place for place in range(len(words)) if not a <= place < b]
         near = [gap for gap, place in zip(away, places, strict=True) if words[place] in asked]
         distance = min(near) / len(words) if near else 1.0
-        scored.append((shared, window - distance))
-    return sum(max(scored)) if scored else 0.0
+        span = context.spans[a][0], context.spans[b - 1][1]
+        scored.append((shared, round(window - distance, 9), span))
+    if not scored:
+        return 0, 0, 0.0
+    most, score, (start, end) = max(scored, key=lambda entry: entry[:2])
+    return start, end, most + score
 
 
 def test_the_best_candidate_by_definition() -> None:
     rng = np.random.default_rng(0)
     vocabulary = np.asarray(["anna", "berg", "sings", "the", "of", "a", "song", "old", ",", ".", "hall"])
-    for _ in range(300):
-        context = words_of(" ".join(rng.choice(vocabulary, rng.integers(1, 25))), NONE)
-        question = [str(word) for word in rng.choice(vocabulary, rng.integers(1, 6))]
-        assert best_candidate(question, context, COMMON)[2] == pytest.approx(by_definition(question, context, COMMON))
+    # Many words of few contexts are equals; of many words some stand once, others often.
+    many = np.asarray([*vocabulary, *(f"w{number}" for number in range(60))])
+    for number in range(400):
+        words, most = (vocabulary, 25) if number % 2 else (many, 150)
+        shares = 1 / np.arange(1, len(words) + 1)
+        drawn = rng.choice(words, rng.integers(1, most), p=shares / shares.sum())
+        context = words_of(" ".join(drawn), NONE)
+        question = [str(word) for word in rng.choice(words, rng.integers(1, 6))]
+        start, end, score = best_candidate(question, context, COMMON)
+        expected = by_definition(question, context, COMMON)
+        assert (start, end) == expected[:2]
+        assert score == pytest.approx(expected[2])

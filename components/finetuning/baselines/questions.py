@@ -14,6 +14,7 @@ they are the runs of words between two words that any text holds, or punctuation
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ MOST_WORDS: Final = 8
 #: A word that stands in so large a share of the contexts says nothing, if there are as many contexts as this.
 COMMON: Final = 0.1
 LEAST_CONTEXTS: Final = 100
+#: Scores that differ by less are equal.
+ROUNDING: Final = 1e-9
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
 _WORD = re.compile(rf"[^\s{_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARK = re.compile(rf"[{_PUNCTUATION}]")
@@ -126,10 +129,22 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
     most = max(shared)
     left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
     windows = _Windows(context, asked)
-    scored = [(windows(a, b) - _distance(a, b, windows.asked, len(context.words)), a, b) for a, b in left]
-    # The first of equals.
-    score, a, b = max(scored, key=lambda entry: entry[0])
-    return context.spans[a][0], context.spans[b - 1][1], float(most + score)
+    near = windows.asked.tolist()
+    away = [_distance(a, b, near, len(context.words)) for a, b in left]
+    bounds = [windows.bound(a, b) - distance for (a, b), distance in zip(left, away, strict=True)]
+    best, first = -np.inf, len(left)
+    # Few windows have to be looked at where those that may be best come first.
+    for place in sorted(range(len(left)), key=lambda place: (-bounds[place], place)):
+        if bounds[place] < best - ROUNDING:
+            break
+        score = windows(*left[place]) - away[place]
+        if score > best + ROUNDING:
+            best, first = score, place
+        elif score > best - ROUNDING:
+            # The first of equals.
+            first = min(first, place)
+    a, b = left[first]
+    return context.spans[a][0], context.spans[b - 1][1], float(most + best)
 
 
 def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
@@ -186,7 +201,28 @@ class _Windows:
         self.question = asked
         found = [place for word in asked & self.places.keys() for place in self.places[word]]
         self.asked = np.asarray(sorted(found), dtype=np.int64)
+        weighted = np.zeros(len(self.weights))
+        weighted[self.asked] = self.weights[self.asked]
+        self._sums = np.concatenate([[0.0], np.cumsum(weighted)])
         self._found: dict[frozenset[str], float] = {}
+        self._without: dict[int, float] = {}
+        self._most: dict[str, float] = {}
+
+    def bound(self, a: int, b: int) -> float:
+        """What no window of a candidate exceeds: the best one without its words, and the most that these can add."""
+        own = set(self.words[a:b]) - self.question
+        size = min(len(self.question) + len(own), len(self.weights))
+        if size not in self._without:
+            self._without[size] = float((self._sums[size:] - self._sums[:-size]).max())
+        return self._without[size] + sum(map(self._adds, own))
+
+    def _adds(self, word: str) -> float:
+        """The weight of a word, as often as it stands in one window of the largest size."""
+        if word not in self._most:
+            places = np.asarray(self.places[word])
+            behind = np.searchsorted(places, places + len(self.question) + MOST_WORDS)
+            self._most[word] = float((behind - np.arange(len(places))).max() * self.weights[places[0]])
+        return self._most[word]
 
     def __call__(self, a: int, b: int) -> float:
         own = frozenset(self.words[a:b])
@@ -200,11 +236,13 @@ class _Windows:
         return self._found[own]
 
 
-def _distance(a: int, b: int, asked: NDArray[np.int64], words: int) -> float:
-    """Of the candidate to the nearest word of the question outside of it, as share of the context; 1 without one."""
-    apart = np.maximum(a - asked, asked - (b - 1))
-    apart = apart[apart > 0]
-    return float(apart.min() / words) if len(apart) else 1.0
+def _distance(a: int, b: int, asked: Sequence[int], words: int) -> float:
+    """Of the candidate to the nearest of the question's words (places, ascending) outside of it, as share of the
+    context; 1 without one."""
+    before, behind = bisect_left(asked, a), bisect_left(asked, b)
+    apart = [a - asked[before - 1]] if before else []
+    apart += [asked[behind] - (b - 1)] if behind < len(asked) else []
+    return min(apart) / words if apart else 1.0
 
 
 def by_overlap(data: Data) -> Said:
