@@ -11,7 +11,7 @@ Shapes: S sequences of B rows, U units, K units of the longest answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -20,8 +20,11 @@ from torch import Tensor, nn
 
 from components.config import FinetuneSettings
 from components.finetuning.heads import TextHead, mask
-from components.finetuning.tasks.base import Answer
 from components.models.base import Batch
+
+if TYPE_CHECKING:
+    # The tasks import this head.
+    from components.finetuning.tasks.base import Answer
 
 #: Score of a span where there is none (no context), and the threshold where "no answer" is never to be said.
 NEVER: Final = -1e4
