@@ -172,6 +172,16 @@ def test_white_space_around_an_answer_is_none_of_it(tmp_path: Path) -> None:
     assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
 
 
+def test_what_has_no_width_around_an_answer_is_none_of_it_either(tmp_path: Path) -> None:
+    context = "\u200bIron\u200b is a me\u200btal\x00\u200d."
+    squad(
+        tmp_path / "a.json", ("a", "What?", [("\u200bIron\u200b ", 0), ("me\u200btal\x00\u200d", 12)]), context=context
+    )
+    found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
+    assert targets(found.train) == [[1, 5, 12, 18]]
+    assert (context[1:5], context[12:18]) == ("Iron", "me\u200btal")
+
+
 def test_an_offset_before_the_context_is_wrong(tmp_path: Path) -> None:
     squad(tmp_path / "train.json", ("a", "What?", [("too.", -4)]))
     with pytest.raises(DataError, match=r"id a: answer 'too\.' is not at character -4"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from components.errors import DataError
 from components.finetuning.tasks.base import Examples
@@ -124,10 +125,15 @@ def _spans(asked: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[
             wrong.append(f"id {asked.id}: answer {text[:60]!r} is not at character {start}, where {at[:60]!r} stands")
             start = _nearest_place(asked.context, text, start) if move else -1
         if start >= 0:
-            # White space around an answer belongs to no word of the context.
-            begin = start + len(text) - len(text.lstrip())
-            spans.append((begin, begin + len(text.strip())))
+            # White space around an answer, or what has no width, belongs to no word of the context.
+            read = [place for place, character in enumerate(text) if not _blank(character)]
+            spans.append((start + read[0], start + read[-1] + 1) if read else (start, start + len(text)))
     return list(dict.fromkeys(spans)), wrong
+
+
+def _blank(character: str) -> bool:
+    """White space, control and format characters (U+200B): tokenizers may have no piece for them."""
+    return character.isspace() or category(character)[0] == "C"
 
 
 def _nearest_place(context: str, text: str, start: int) -> int:
