@@ -10,7 +10,8 @@ Three things are asked of each candidate and a labelled sample of the task's tra
                  share of them
 
 Each gives a rank, the combined one is by their mean. Where the run fine-tuned the candidates, the ranks are compared
-with the dev scores: Spearman's and Kendall's rank correlation with exact p values (all orders of few candidates).
+with the dev scores: Spearman's and Kendall's rank correlation with exact p values, ties or not (all orders of few
+candidates).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from components.studies.curves import main_score
 from components.studies.findings import Findings
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
+from components.studies.occurrences import evenly
 from components.studies.outputs import Outputs
 from components.studies.text_distance import perplexity
 from components.tokenization.report import count_words, report_on_words
@@ -87,7 +89,8 @@ def run(
     """Rank the candidates by what can be known beforehand.
 
     Raises:
-        ConfigError: fewer than two candidates, no such encoder or task, a kind of task without labels.
+        ConfigError: fewer than two candidates, no such encoder or task, a kind of task without labels, a sample with
+            one label.
         ArtifactError: a stage that it needs has not run.
     """
     name = outputs.task(task)
@@ -96,20 +99,27 @@ def run(
     sample = data.train.take(data.rows(labels, seed=data.facts.seeds[0]))
     chosen = _chosen(outputs, encoders)
     evaluation = _evaluation(outputs, name)
-    texts = [" ".join(parts) for parts in data.train.fields[:: max(1, len(data.train) // TEXTS)]]
+    texts = [" ".join(parts) for parts in evenly(data.train.fields, TEXTS)]
+    told = numbers_of(sample)
+    # Of them all over the sample: files are often sorted by label.
+    looked_at = np.asarray(evenly(range(len(told)), VECTORS))
+    targets = np.eye(len(data.facts.labels))[told[looked_at]]
+    if len(np.unique(told[looked_at])) < 2:
+        raise ConfigError(
+            f"{name}: the sample of train holds one label only, which tells no candidates apart; raise --budget"
+        )
     candidates = []
     for block, start in chosen:
         loaded = outputs.encoder(block, start)
         settings = outputs.finetuning(block)
         vectors = torch.cat(layer_vectors(loaded, sample, kind=data.facts.kind, settings=settings), dim=1)
-        targets = np.eye(len(data.facts.labels))[numbers_of(sample)]
         fit = report_on_words(loaded.tokenizer, count_words(map(loaded.tokenizer.segmentation.spaced, texts)))
         on_task = perplexity(loaded, texts)
         candidates.append(
             Candidate(
                 name=f"{block}-{start}",
                 objective=family_named(loaded.family).objective,
-                logme=logme(vectors[:VECTORS].double().numpy(), targets[:VECTORS]),
+                logme=logme(vectors[torch.from_numpy(looked_at)].double().numpy(), targets),
                 unknown_rate=fit["unknown_rate"],
                 pieces_per_word=fit["pieces_per_word"],
                 cross_entropy=math.log(on_task.perplexity_per_word)
@@ -176,12 +186,12 @@ def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) 
         if not np.ptp(goodness):
             continue
         rho, rho_p = spearman(goodness, scores)
-        tau, tau_p = stats.kendalltau(goodness, scores)
+        tau, tau_p = kendall(goodness, scores)
         found[criterion] = {
             "spearman": rho,
             "spearman_p": rho_p,
-            "kendall": float(tau),
-            "kendall_p": float(tau_p),
+            "kendall": tau,
+            "kendall_p": tau_p,
             "candidates": float(len(rows)),
         }
     return found
@@ -195,9 +205,29 @@ def spearman(x: Floats, y: Floats) -> tuple[float, float]:
         return rho, p
     rank_x, rank_y = stats.rankdata(x), stats.rankdata(y)
     centred_x, centred_y = rank_x - rank_x.mean(), rank_y - rank_y.mean()
-    orders = np.asarray(list(itertools.permutations(range(len(x)))))
-    products = np.abs(centred_y[orders] @ centred_x)
-    return rho, float(np.mean(products >= abs(centred_y @ centred_x) - 1e-9))
+    return rho, _extreme(centred_y[_orders(len(x))] @ centred_x, centred_y @ centred_x)
+
+
+def kendall(x: Floats, y: Floats) -> tuple[float, float]:
+    """Kendall's tau-b and its two-sided p value, likewise; from the normal distribution beyond."""
+    tau, p = (float(value) for value in stats.kendalltau(x, y))
+    if len(x) > EXACT:
+        return tau, p
+    above_x, above_y = (np.sign(values[:, None] - values) for values in (x, y))
+    orders = _orders(len(x))
+    # Pairs in the same order less those in the other; what ties take off the denominator is the same in all orders.
+    return tau, _extreme(
+        (above_y[orders[:, :, None], orders[:, None]] * above_x).sum((1, 2)), (above_y * above_x).sum()
+    )
+
+
+def _orders(count: int) -> NDArray[np.int64]:
+    return np.asarray(list(itertools.permutations(range(count))))
+
+
+def _extreme(found: Floats, ours: float) -> float:
+    """The share of all orders' values that are at least as far from 0 as ours."""
+    return float(np.mean(np.abs(found) >= abs(ours) - 1e-9))
 
 
 def _chosen(outputs: Outputs, encoders: str) -> list[tuple[str, str]]:

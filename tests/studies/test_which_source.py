@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pytest
 from scipy import stats
 
 from components.errors import ArtifactError, ConfigError
+from components.finetuning.examples import ExamplesJob, examples
 from components.studies import which_source
 from components.studies.outputs import Outputs
-from components.studies.which_source import Candidate, correlations, ranks, spearman
+from components.studies.which_source import Candidate, correlations, kendall, ranks, spearman
+from components.task_source import TaskSource
 
 
 def candidate(name: str, objective: str, logme: float, pieces: float, entropy: float | None, score: float) -> Candidate:
@@ -64,6 +68,18 @@ def test_exact_p_is_that_of_all_orders(count: int) -> None:
     assert p == pytest.approx(independent.pvalue)
 
 
+@pytest.mark.parametrize("measure", [spearman, kendall])
+def test_exact_p_of_ties(measure: Callable[..., tuple[float, float]]) -> None:
+    x, y = np.asarray([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]), np.asarray([2.0, 1.0, 3.0, 3.0, 3.0, 7.0])
+    reference = {spearman: stats.spearmanr, kendall: stats.kendalltau}[measure]
+    found, p = measure(x, y)
+    independent = stats.permutation_test(
+        (x,), lambda drawn: reference(drawn, y).statistic, permutation_type="pairings", n_resamples=np.inf
+    )
+    assert found == pytest.approx(reference(x, y).statistic)
+    assert p == pytest.approx(independent.pvalue)
+
+
 def evaluation(scores: dict[str, float]) -> dict[str, Any]:
     cell = {"mean": 0.5, "low": 0.4, "high": 0.6}
     return {
@@ -104,6 +120,37 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert found.numbers["labels"] == 5
     assert which_source.run(outputs, encoders=names).numbers == found.numbers
     assert "macro F1 on dev" in found.chapter.figures[0].svg
+
+
+def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
+    """The task aws-type with these rows in each of its splits."""
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = TaskSource(path=str(folder), budgets=[5], seeds=[0], overlap="report", **source)
+    examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
+
+
+def test_a_file_sorted_by_label_shows_all_its_labels(
+    outputs: Outputs, add_encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"text": f"the {word} is old {n}", "label": word} for word in ("apple", "iron", "pear") for n in range(6)]
+    write_task(outputs, tmp_path, rows)
+    for name in ("ulmfit", "bert"):
+        add_encoder(name)
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr(which_source, "VECTORS", 6)
+    monkeypatch.setattr(which_source, "logme", lambda _, targets: float(seen.append(targets) or len(seen)))
+    which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
+    assert [targets.sum(0).tolist() for targets in seen] == [[2, 2, 2], [2, 2, 2]]
+
+
+def test_a_sample_of_one_label_ranks_nothing(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:
+    rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
+    write_task(outputs, tmp_path, [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
+    for name in ("ulmfit", "bert"):
+        add_encoder(name)
+    with pytest.raises(ConfigError, match="aws-type: the sample of train holds one label only, .*raise --budget"):
+        which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
 
 
 def test_what_is_wrong_is_said(outputs: Outputs, add_task: Any) -> None:
