@@ -35,8 +35,10 @@ def logme(features_ND: Floats, targets_NC: Floats) -> float:
     """
     u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_ND, dtype=np.float64), full_matrices=False)
     kept = sizes_R > sizes_R[0] * 1e-10
+    # Evidence does not depend on how large all features are together; the bounds of the iteration do.
+    squares_R = np.square(sizes_R[kept] / sizes_R[0])
     told = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
-    found = [evidence(u_NR[:, kept], np.square(sizes_R[kept]), column, features_ND.shape[1]) for column in told]
+    found = [evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in told]
     return float(np.mean(found))
 
 

@@ -40,6 +40,14 @@ def test_features_of_less_than_full_rank() -> None:
     assert logme(x, y) == pytest.approx(best_evidence(x, y[:, 0]), abs=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 500.0, 1e5])
+def test_it_does_not_depend_on_how_large_the_features_are(scale: float) -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(34, 15)), np.eye(2)[rng.integers(0, 2, size=34)]
+    assert logme(scale * x, y) == pytest.approx(logme(x, y), abs=1e-6)
+    assert logme(np.zeros((34, 15)), y) < logme(x, y) + 1e-6
+
+
 def test_features_that_know_the_labels_come_first() -> None:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 3, size=60)
