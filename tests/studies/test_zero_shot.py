@@ -15,8 +15,9 @@ from components.finetuning.examples import ExamplesJob, examples
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.studies import zero_shot
 from components.studies.outputs import Outputs
-from components.studies.zero_shot import Prompt, answer_scores, said_for
+from components.studies.zero_shot import Prompt, _pieces, answer_scores, said_for
 from components.task_source import TaskSource
+from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
@@ -33,9 +34,9 @@ SIZES = {
 }
 
 
-def encoder_of(family: str) -> Encoder:
+def encoder_of(family: str, **settings: str) -> Encoder:
     torch.manual_seed(0)
-    model = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=SIZES[family]).eval()
+    model = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=SIZES[family] | settings).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)
@@ -78,6 +79,25 @@ def test_what_follows_the_answer_counts_for_a_causal_model() -> None:
     assert with_end == pytest.approx(chained, abs=1e-6)
 
 
+def test_the_mean_is_taken_over_all_that_is_said() -> None:
+    found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
+    assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
+    # A masked model says the answer alone.
+    found = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
+    assert found["mean"] == pytest.approx([found["sum"][0] / 5, found["sum"][1] / 7])
+
+
+def test_a_mark_behind_the_answer_stands_where_the_prompt_has_it() -> None:
+    characters = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz ."], segmentation=Segmentation("none"))
+
+    def written(after: str) -> list[str]:
+        return ["".join(characters.pieces[id_] for id_ in ids) for ids in _pieces(characters, "it is", "red", after)]
+
+    assert written(".") == ["it is", " red", "."]
+    assert written(" . so") == ["it is", " red", " . so"]
+    assert written("") == ["it is", " red", ""]
+
+
 def test_prompts() -> None:
     assert Prompt.of("{text}").filled(("an apple",)) == ("an apple", "")
     assert Prompt.of("{text} is a [MASK] .").filled(("An apple",)) == ("An apple is a", " .")
@@ -85,8 +105,21 @@ def test_prompts() -> None:
     assert Prompt.of("{{}} {text}").filled(("{x}",)) == ("{} {x}", "")
     with pytest.raises(ConfigError, match="has 2 places for one answer"):
         Prompt.of("[MASK] {text} [MASK]")
-    with pytest.raises(ConfigError, match=r"only \{text\} and \{second\}"):
-        Prompt.of("{words}")
+    for wrong in (
+        "{words}",
+        "{}",
+        "{text.real}",
+        "{text.upper}",
+        "{text[0]}",
+        "{text[a]}",
+        "{te[MASK]xt}",
+        "{text:d}",
+        "{text",
+    ):
+        with pytest.raises(ConfigError, match=r"only \{text\} and \{second\} may stand in braces"):
+            Prompt.of(wrong)
+    with pytest.raises(ConfigError, match=r"only \{text\} may stand in braces"):
+        Prompt.of("{text} {second}", parts=("text",))
 
 
 def test_labels_in_words() -> None:
@@ -99,6 +132,8 @@ def test_labels_in_words() -> None:
 def test_what_cannot_answer() -> None:
     with pytest.raises(ConfigError, match="'word2vec' predicts no pieces"):
         answer_scores(encoder_of("word2vec"), [("the", "")], [("apple",)])
+    with pytest.raises(ConfigError, match="ulmfit: a backward model says what stands before a text, .*forward one"):
+        answer_scores(encoder_of("ulmfit", direction="backward"), [("the", "")], [("apple",)])
     with pytest.raises(DataError, match="answer 'apple apple .*longer than what the model reads at once"):
         answer_scores(encoder_of("bert"), [("the", "")], [("apple " * 12,)])
 
@@ -123,11 +158,16 @@ def run_of(outputs: Outputs, tmp_path: Path) -> Outputs:
     for name, kind in (("aws-type", "classification"), ("aws-service", "choice")):
         source = TaskSource(path=str(tmp_path / kind), kind=kind, budgets=[2], seeds=[0])
         examples(ExamplesJob(task=name, source=source, output=outputs.out / "examples" / name))
-    TOKENIZER.save(tmp_path / "tokenizer")
-    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=encoder_of("ulmfit").model, tokenizer=tmp_path / "tokenizer")
-        draft.facts["trained"] = True
+    save(outputs, "ulmfit", encoder_of("ulmfit"), tmp_path)
     return outputs
+
+
+def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
+    """An encoder as the run's adapted one of a block."""
+    TOKENIZER.save(folder / "tokenizer")
+    with writing(outputs.out / "encoder" / block / "adapted", kind="encoder") as draft:
+        save_encoder(draft.path, family=encoder.family, model=encoder.model, tokenizer=folder / "tokenizer")
+        draft.facts["trained"] = True
 
 
 def test_the_study_of_labels(run_of: Outputs) -> None:
@@ -157,3 +197,39 @@ def test_the_study_of_choices(run_of: Outputs) -> None:
     )
     right = np.mean([row["sum"].argmax() == 0 for row in scores])
     assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
+
+
+def test_the_test_split_chooses_nothing(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
+        found = []
+        for number, (before, _after) in enumerate(prompts):
+            right = np.eye(2)[number % 2]
+            # On dev the sum is right and the mean wrong, on test the other way round.
+            good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
+            found.append({good: right, bad: -right, "prior": -right})
+        return found
+
+    monkeypatch.setattr(zero_shot, "answer_scores", scores)
+    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
+    assert found.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
+    assert found.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
+    assert "answers 0.0% of aws-type right on test (4 rows, score sum, both chosen on dev)" in found.chapter.lead[0]
+
+
+def test_what_cannot_answer_is_left_out_unless_it_is_asked_for(run_of: Outputs, tmp_path: Path) -> None:
+    run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
+    outputs = Outputs(run_of.params.model_copy(update={"run": run}))
+    save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)
+    found = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
+    assert list(found.numbers["accuracy"]) == ["ulmfit-adapted"]
+    assert "transformer-xl-adapted is left out: ulmfit: a backward model" in " ".join(found.chapter.text)
+    assert "ulmfit-adapted does not know all of 1 of 2 answers ('banana')" in " ".join(found.chapter.text)
+    with pytest.raises(ConfigError, match="a backward model says what stands before"):
+        zero_shot.run(outputs, task="aws-type", encoder="transformer-xl-adapted")
+    run = run.model_copy(update={"families": ["transformer-xl"]})
+    with pytest.raises(
+        ConfigError, match=r"run\.families: none of them can answer .* transformer-xl-adapted is left out"
+    ):
+        zero_shot.run(Outputs(outputs.params.model_copy(update={"run": run})), task="aws-type")
+    with pytest.raises(ConfigError, match=r"only \{text\} may stand in braces"):
+        zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", prompt="{text} {second}")
