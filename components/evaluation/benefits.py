@@ -32,19 +32,22 @@ BENEFITS = ("start", "slope", "asymptote")
 
 @dataclass(frozen=True)
 class Benefit:
-    """One of the three benefits: of the transferred system, from scratch, and the former minus the latter."""
+    """One of the three benefits: of the transferred system, from scratch, and the former minus the latter; the number
+    of seeds that they are means over."""
 
     transferred: Interval
     scratch: Interval
     difference: Interval
+    seeds: int
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; `holds`: the difference is above zero with the confidence of the intervals."""
+        """For JSON; `holds`: the difference is above zero with the confidence of the intervals, which a single seed
+        gives none of."""
         return {
             "transferred": self.transferred.as_dict(),
             "scratch": self.scratch.as_dict(),
             "difference": self.difference.as_dict(),
-            "holds": self.difference.low > 0,
+            "holds": self.seeds > 1 and self.difference.low > 0,
         }
 
 
@@ -57,8 +60,9 @@ def of_training(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, f
 
 
 def of_labels(labels: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
-    """Start, slope (score for each doubling of the labels) and asymptote of one seed's scores, budgets ascending."""
-    slope = float(np.polyfit(np.log2(labels), scores, 1)[0]) if len(labels) > 1 else 0.0
+    """Start, slope (score for each doubling of the labels) and asymptote of one seed's scores, budgets ascending; where
+    all budgets give the same labels the slope is 0."""
+    slope = float(np.polyfit(np.log2(labels), scores, 1)[0]) if len(set(labels)) > 1 else 0.0
     return {"start": scores[0], "slope": slope, "asymptote": scores[-1]}
 
 
@@ -75,6 +79,7 @@ def compare(
             interval(ours, confidence=confidence),
             interval(theirs, confidence=confidence),
             interval(ours - theirs, confidence=confidence),
+            seeds=len(seeds),
         )
     return found
 

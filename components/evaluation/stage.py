@@ -27,7 +27,7 @@ evaluation.json
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: labels that scratch needs for the same score, with intervals (`components.evaluation.worth`)
-    headline: the same in a sentence, of the system that does best with the fewest labels
+    headline: the same in a sentence, of the system that does best on dev with the fewest labels
     transfer: scratch, pretrained and adapted by class and slice (`components.evaluation.transfer`)
     statements: [{kind, holds, budget, text}]
 """

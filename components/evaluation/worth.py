@@ -48,8 +48,8 @@ def worth(
 def headline(
     cells: Mapping[tuple[str, int], Cell], found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 ) -> str:
-    """One sentence: what transfer was worth to the system that does best with the fewest labels; empty where nothing
-    was both transferred and trained from scratch."""
+    """One sentence: what transfer was worth to the system that does best on dev with the fewest labels; empty where
+    nothing was both transferred and trained from scratch."""
     entries = [
         (family, start, entry) for family, starts in found.items() for start, of in starts.items() for entry in of
     ]
@@ -57,7 +57,8 @@ def headline(
         return ""
     least = min(entry["labels"] for _, _, entry in entries)
     family, start, entry = max(
-        (found for found in entries if found[2]["labels"] == least), key=lambda found: found[2]["score"]
+        (found for found in entries if found[2]["labels"] == least),
+        key=lambda found: cells[f"{found[0]}-{found[1]}", found[2]["budget"]].dev,
     )
     scoring = next(iter(cells.values())).scoring
     needed, ratio = entry["needed"], entry["ratio"]
@@ -68,9 +69,13 @@ def headline(
     if needed["labels"] is None:
         least_ratio = _number(entry["most"] / entry["labels"])
         return f"{reached} more than {_number(entry['most'])}: transfer was worth over {least_ratio} times the labels."
+    scratch = f"{family}-{SCRATCH}"
+    first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
+    # Where the curve of scratch begins above the score, how few labels would do is not known.
+    fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
     high = f"more than {_number(entry['most'])}" if needed["high"] is None else _number(needed["high"])
     return (
-        f"{reached} {_number(needed['labels'])} [{_number(needed['low'])}, {high}]: transfer was worth "
+        f"{reached} {_number(needed['labels'])}{fewer} [{_number(needed['low'])}, {high}]: transfer was worth {most}"
         f"{_number(ratio['mean'])} times the labels."
     )
 

@@ -24,6 +24,18 @@ def test_the_slope_over_labels_is_the_gain_of_a_doubling() -> None:
     assert of_labels([5], [0.3])["slope"] == 0.0
 
 
+@pytest.mark.filterwarnings("error")
+def test_budgets_of_the_same_labels_have_no_slope() -> None:
+    # A train split with fewer labels than the budgets ask for.
+    assert of_labels([7, 7, 7], [0.3, 0.4, 0.5]) == {"start": 0.3, "slope": 0.0, "asymptote": 0.5}
+
+
+def test_one_seed_proves_nothing() -> None:
+    better, worse = ({0: dict.fromkeys(("start", "slope", "asymptote"), value)} for value in (0.6, 0.5))
+    found = compare(better, worse, confidence=0.95)["start"].as_dict()
+    assert found["difference"]["mean"] == pytest.approx(0.1) and not found["holds"]
+
+
 def test_differences_are_paired_by_seed() -> None:
     transferred = {seed: {"start": 0.5 + seed / 10, "slope": 0.1, "asymptote": 0.8} for seed in (0, 1, 2)}
     scratch = {seed: {"start": 0.3 + seed / 10, "slope": 0.2, "asymptote": 0.7} for seed in (0, 1, 2, 3)}

@@ -74,6 +74,7 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
                 found[name] = np.full((len(truth), 3), 0.01, dtype=np.float32)
                 found[name][np.arange(len(truth)), np.where(right, truth, (truth + 2) % 3)] = 0.98
             record = {key: record[key] for key in record.keys() - {"system", "family", "start"}}
+            record["curve"] = [point | {"macro_f1": 0.95} for point in record["curve"]]
             results.append(Results(f"backward-{start}", "backward", start, record, found))
         write_runs(job.finetuned / f"backward-{start}", results, examples=task)
     settings = EvaluateSettings(resamples=200, calibration_bins=10, ensembles={"both": ["ulmfit", "backward"]})

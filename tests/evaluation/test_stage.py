@@ -264,3 +264,22 @@ def test_further_ways_are_compared_with_what_they_go_on_from(
 def test_what_decides_and_what_budgets_count_are_said(content: dict) -> None:
     assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
     assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]
+
+
+def test_dev_chooses_the_systems_that_are_compared(task: Path, job: EvaluateJob) -> None:
+    found = results(task, "tfidf-words")
+    for result in found:
+        # Better than all on dev, worse than chance on test.
+        result.system = "tfidf-chars"
+        result.answers["test"] = answers(np.asarray(read_rows(task, "test").targets, dtype=int)[:, 0], 0.2, 0)
+        for point in result.record["curve"]:
+            point["macro_f1"] = 0.99
+    both = [result for system in ("tfidf-words", "most-frequent") for result in results(task, system)]
+    shutil.rmtree(job.finetuned / "baselines")
+    write_runs(job.finetuned / "baselines", [*both, *found], examples=task)
+    content = json.loads((evaluate(job) / "evaluation.json").read_text())
+    compared = [(found["better"], found["worse"]) for found in content["comparisons"] if "tfidf" in found["worse"]]
+    assert compared == [("ulmfit-adapted", "tfidf-chars")] * 2
+    against = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]
+    assert set(against) == {"ulmfit-scratch", "tfidf-chars"}
+    assert content["best"]["2"] == "tfidf-words"

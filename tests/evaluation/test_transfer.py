@@ -34,12 +34,12 @@ def answers(correct: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """run({system: {budget: (N,) correct by seed}}) -> evaluation.json."""
+    """run({system: {budget: (N,) correct by seed}}, {system: score on dev}) -> evaluation.json."""
     rows = [((f"text {row}",), [LABELS[row]], SLICES[row]) for row in range(ROWS)]
     task = Task("classification", ["no", "yes"], {"train": rows[:100], "dev": rows[:20], "test": rows})
     examples = write_examples(tmp_path / "examples", task)
 
-    def evaluated(systems: dict[str, Any]) -> dict[str, Any]:
+    def evaluated(systems: dict[str, Any], dev: dict[str, float] | None = None) -> dict[str, Any]:
         for system, correct in systems.items():
             family, start = system.split("-")
             results = []
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Any:
                 for seed in (0, 1, 2):
                     record = {
                         "budget": budget, "seed": seed, "rows": 2 * budget, "best_epoch": 0.0, "tokens": 0,
-                        "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": 0.5}],
+                        "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": (dev or {}).get(system, 0.5)}],
                     }  # fmt: skip
                     told = answers(correct(budget, seed))
                     results.append(Results(system, family, start, record, {"dev": told[:20], "test": told}))
@@ -75,7 +75,8 @@ def test_what_transfer_was_worth(run: Any) -> None:
             "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
             "ulmfit-pretrained": lambda budget, seed: right(0.7, seed),
             "ulmfit-adapted": lambda budget, seed: right(0.75, seed),
-        }
+        },
+        dev={"ulmfit-adapted": 0.6},
     )
     few, some, _ = content["worth"]["ulmfit"]["adapted"]
     # 0.75 is half of the way from 0.7 at 16 to 0.8 at 64 labels: 32 on the logarithm.
@@ -101,6 +102,25 @@ def test_beyond_the_labels_of_scratch(run: Any) -> None:
     few = content["worth"]["ulmfit"]["adapted"][0]
     assert few["needed"] == {"labels": None, "low": None, "high": None}
     assert content["headline"].endswith("takes more than 64: transfer was worth over 16 times the labels.")
+
+
+def test_the_headline_is_of_the_system_that_dev_prefers(run: Any) -> None:
+    content = run(
+        {
+            "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
+            "ulmfit-pretrained": lambda budget, seed: right(0.55, seed),
+            "ulmfit-adapted": lambda budget, seed: right(0.75, seed),
+        },
+        dev={"ulmfit-pretrained": 0.6},
+    )
+    assert content["headline"].startswith(
+        "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; from scratch"
+    )
+    # Scratch does better with as few: its curve begins above.
+    assert "takes 4 or fewer [4, " in content["headline"]
+    assert content["headline"].endswith("transfer was worth no more than 1 times the labels.")
+    # What came out best stands in the table nevertheless.
+    assert content["best"]["4"] == "ulmfit-adapted"
 
 
 def test_a_class_that_transfer_hurts_stands_out(run: Any) -> None:
