@@ -170,7 +170,7 @@ def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
             "number of labels in all; best mean first."
         ],
         tables=[Table(columns, rows)],
-        figures=[Drawing(svg, "The better of frozen and fine-tuned, mean over tasks and labels, against its cost.")],
+        figures=[Drawing(svg, "Frozen or fine-tuned, as dev prefers, mean over tasks and labels, against its cost.")],
     )
 
 

@@ -24,12 +24,14 @@ START = "pretrained"
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy of a task on test at one budget, means over seeds with their interval's bounds; None where not run."""
+    """Accuracy of a task on test at one budget, means over seeds with their interval's bounds; None where not run.
+    `chosen` is the mean of the one that dev prefers."""
 
     task: str
     labels: float
     frozen: tuple[float, float, float] | None
     tuned: tuple[float, float, float] | None
+    chosen: float
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,8 @@ class Entry:
 
     @property
     def quality(self) -> float:
-        """Mean over tasks and budgets of the better of frozen and fine-tuned."""
-        best = [max(found[0] for found in (score.frozen, score.tuned) if found) for score in self.scores]
-        return sum(best) / len(best)
+        """Mean over tasks and budgets of frozen or fine-tuned, whichever dev prefers."""
+        return sum(score.chosen for score in self.scores) / len(self.scores)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -112,7 +113,9 @@ def _entry(
             labels = next(cell["labels"] for cell in both.values() if cell) * classes
             if both["tuned"] and budget == evaluation["budgets"][-1]:
                 tuning.append(both["tuned"]["training"]["seconds"])
-            scores.append(Score(task, round(labels), **{kind: _score(cell, evaluation) for kind, cell in both.items()}))
+            measured = {kind: _score(cell, evaluation) if cell else None for kind, cell in both.items()}
+            preferred = max((cell for cell in both.values() if cell), key=lambda cell: _dev(cell, evaluation))
+            scores.append(Score(task, round(labels), **measured, chosen=_score(preferred, evaluation)[0]))
     objective = family_named(family).objective
     return Entry(
         name=name,
@@ -129,10 +132,12 @@ def _entry(
     )
 
 
-def _score(cell: Mapping[str, Any] | None, evaluation: Mapping[str, Any]) -> tuple[float, float, float] | None:
+def _dev(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
+    return float(cell["training"][f"dev_{evaluation['main']}"])
+
+
+def _score(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[float, float, float]:
     """Accuracy, or the deciding score where a task has none."""
-    if cell is None:
-        return None
     found = cell["scores"].get("accuracy") or cell["scores"][evaluation["main"]]
     return found["mean"], found["low"], found["high"]
 
