@@ -63,20 +63,20 @@ def headline(
     scoring = next(iter(cells.values())).scoring
     needed, ratio = entry["needed"], entry["ratio"]
     reached = (
-        f"With {_number(entry['labels'])} {unit(scoring)}, {family} ({start}) reaches {title(scoring.main)} "
+        f"With {number(entry['labels'])} {unit(scoring)}, {family} ({start}) reaches {title(scoring.main)} "
         f"{entry['score']:.3f}; from scratch that takes"
     )
     if needed["labels"] is None:
-        least_ratio = _number(entry["most"] / entry["labels"])
-        return f"{reached} more than {_number(entry['most'])}: transfer was worth over {least_ratio} times the labels."
+        least_ratio = number(entry["most"] / entry["labels"])
+        return f"{reached} more than {number(entry['most'])}: transfer was worth over {least_ratio} times the labels."
     scratch = f"{family}-{SCRATCH}"
     first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
     # Where the curve of scratch begins above the score, how few labels would do is not known.
     fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
-    high = f"more than {_number(entry['most'])}" if needed["high"] is None else _number(needed["high"])
+    high = f"more than {number(entry['most'])}" if needed["high"] is None else number(needed["high"])
     return (
-        f"{reached} {_number(needed['labels'])}{fewer} [{_number(needed['low'])}, {high}]: transfer was worth {most}"
-        f"{_number(ratio['mean'])} times the labels."
+        f"{reached} {number(needed['labels'])}{fewer} [{number(needed['low'])}, {high}]: transfer was worth {most}"
+        f"{number(ratio['mean'])} times the labels."
     )
 
 
@@ -115,7 +115,7 @@ def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str,
     }
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Three digits, all of them for whole numbers."""
     if value is None:
         return "more than there are"

@@ -92,6 +92,19 @@ def test_labels_that_the_others_need(outputs: Outputs, write_evaluation: Any, ev
     assert "tfidf-words" in found.chapter.figures[0].svg
 
 
+def test_large_numbers_of_labels_are_written_out(
+    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
+) -> None:
+    evaluation["label_efficiency"]["ulmfit"]["adapted"][0] |= {
+        "labels": 2000.0,
+        "against": {"ulmfit-scratch": {"labels": 12345.6, "ratio": 6.1728, "at_least_ratio": None}},
+    }
+    write_evaluation("aws-type", evaluation)
+    found = label_efficiency.run(outputs)
+    assert found.chapter.tables[0].rows == [["ulmfit-adapted", "2,000", "0.550", "ulmfit-scratch", "12,346", "6.17"]]
+    assert "with 2,000 labels a class" in found.chapter.lead[0] and "takes 12,346, 6.17" in found.chapter.lead[0]
+
+
 def test_without_a_transfer_there_is_nothing_to_say(outputs: Outputs, write_evaluation: Any) -> None:
     write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}})
     with pytest.raises(ArtifactError, match=r"aws-type: nothing was both transferred .* run.starts must name scratch"):

@@ -76,6 +76,19 @@ def test_what_the_transfer_was_worth(outputs: Outputs, write_evaluation: Any, ev
     assert "ulmfit-adapted, 5" in found.chapter.figures[0].svg and list(outputs.read) == ["evaluation/aws-type"]
 
 
+def test_large_numbers_of_labels_are_written_out(
+    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
+) -> None:
+    entry = worth_entry(2500.0, (12345.6, 10000.0, None)) | {"most": 25000.0}
+    evaluation["worth"] = {"ulmfit": {"adapted": [entry]}}
+    write_evaluation("aws-type", evaluation)
+    found = worth.run(outputs)
+    assert found.chapter.tables[0].rows == [
+        ["ulmfit-adapted", "2,500", "0.500", "12,346 [10,000, over 25,000]", "4.94 [4, over 10]"]
+    ]
+    assert "ulmfit-adapted, 2,500" in found.chapter.figures[0].svg
+
+
 def test_where_transfer_hurts(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
