@@ -28,7 +28,8 @@ import typer
 from numpy.typing import NDArray
 from scipy import stats
 
-from components.errors import ArtifactError, ConfigError
+from components.artifacts import MANIFEST
+from components.errors import ConfigError
 from components.evaluation.compare import in_words
 from components.models import family as family_named
 from components.reporting import figures
@@ -248,10 +249,8 @@ def _chosen(outputs: Outputs, encoders: str) -> list[tuple[str, str]]:
 
 def _evaluation(outputs: Outputs, task: str) -> dict[str, Any] | None:
     """What the run knows of fine-tuning, if it has got so far."""
-    try:
-        return outputs.evaluation(task)
-    except ArtifactError:
-        return None
+    made = (outputs.out / "evaluation" / task / MANIFEST).is_file()
+    return outputs.evaluation(task) if made else None
 
 
 def _dev_score(evaluation: Mapping[str, Any] | None, system: str, budget: int) -> float | None:

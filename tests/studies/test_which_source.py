@@ -120,6 +120,10 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert found.numbers["labels"] == 5
     assert which_source.run(outputs, encoders=names).numbers == found.numbers
     assert "macro F1 on dev" in found.chapter.figures[0].svg
+    # What is damaged is not passed over as if it had not been made.
+    (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
+    with pytest.raises(ArtifactError, match=r"evaluation\.json: missing or of another size"):
+        which_source.run(outputs, encoders=names)
 
 
 def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
