@@ -230,6 +230,7 @@ def _chapter(
         ]
         for choice, published in PUBLISHED.items()
     ]
+    draws = max(len(values) for scores in found.values() for values in scores.values())
     chapter = Chapter("Which layer to use as features")
     for name, entry in intervals.items():
         best = max(entry, key=lambda choice: entry[choice].mean)
@@ -239,7 +240,7 @@ def _chapter(
         )
     chapter.text.append(
         f"{score} on dev at {budget}, encoder frozen, logistic regression, vectors pooled by {pooling}; mean over "
-        f"{SEEDS} draws of the labels with its interval. Beside it the dev F1 of BERT-base on CoNLL-2003 "
+        f"{draws} draws of the labels with its interval. Beside it the dev F1 of BERT-base on CoNLL-2003 "
         "(Devlin et al. 2019, table 7). Empty: layers of different widths cannot be added up, or there are too few."
     )
     chapter.tables.append(Table(["layers", "BERT-base, NER", *found], rows, f"{task} ({score} on dev)"))
