@@ -33,7 +33,7 @@ from components.reporting.figures import Cloud, Line
 from components.studies.base import Study
 from components.studies.findings import Findings
 from components.studies.neighbours import planar
-from components.studies.occurrences import Sentence, evenly, sample, search, states
+from components.studies.occurrences import Sentence, evenly, of_letters, sample, search, states
 from components.studies.outputs import Outputs
 
 #: Different sentences that a word must stand in, and most of them that are used (Ethayarajh 2019 asks for 5).
@@ -200,7 +200,11 @@ class _Read:
 
     @classmethod
     def of(cls, encoder: Encoder, sentences: Sequence[Sentence]) -> _Read:
-        """Read the sentences once; only the occurrences that are needed are kept."""
+        """Read the sentences once; only the occurrences that are needed are kept.
+
+        Raises:
+            DataError: no word stands in enough of them, or in what a model with few positions reads of them.
+        """
         rng = np.random.default_rng(0)
         words = _chosen(sentences, rng)
         everywhere = [(number, place) for number, one in enumerate(sentences) for place in range(len(one.spans))]
@@ -220,13 +224,14 @@ class _Read:
                         kept[number, place] = layer[row]
         # A model with few positions has not read the ends of long sentences.
         read = vectors[0].keys()
-        words = {word: [place for place in places if place in read] for word, places in words.items()}
-        return cls(
-            {word: places for word, places in words.items() if len(places) >= LEAST},
-            [place for place in random if place in read],
-            vectors,
-            intra,
-        )
+        kept = {word: [place for place in places if place in read] for word, places in words.items()}
+        words = {word: places for word, places in kept.items() if len(places) >= LEAST}
+        if not words:
+            raise DataError(
+                f"{encoder.family}: reads the first pieces of a sentence only, and no word stands there in {LEAST} of "
+                f"the {len(sentences)} sentences; give --sentences more"
+            )
+        return cls(words, [place for place in random if place in read], vectors, intra)
 
     def layers(self) -> list[Layer]:
         """The measures of every layer."""
@@ -267,7 +272,7 @@ def _chosen(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str
     places: dict[str, dict[int, Place]] = defaultdict(dict)
     for number, one in enumerate(sentences):
         for place in range(len(one.spans)):
-            if (word := one.word(place)).isalpha():
+            if of_letters(word := one.word(place)):
                 places[word].setdefault(number, (number, place))
     often = {word: list(found.values()) for word, found in sorted(places.items()) if len(found) >= LEAST}
     if not often:
@@ -292,16 +297,21 @@ def two_senses(vectors_ND: Floats) -> tuple[NDArray[np.int64], float]:
 def _senses(
     encoder: Encoder, occurrences: list[tuple[Sentence, int]], *, word: str, name: str
 ) -> tuple[dict[str, Any], Drawing, Table]:
-    """The occurrences of a word in the last layer, divided in two."""
-    if len(occurrences) < 10:
-        raise DataError(
-            f"{word!r}: found {len(occurrences)} times in sentences of the corpus; two senses need 10 or more"
-        )
+    """The occurrences of a word in the last layer, divided in two.
+
+    Raises:
+        DataError: they are fewer than ten.
+    """
     kept, vectors = [], []
     for number, places, layers in states(encoder, [one for one, _ in occurrences]):
         if (place := occurrences[number][1]) in places:
             kept.append(number)
             vectors.append(layers[-1][places.index(place)])
+    if len(kept) < 10:
+        read = f", {len(kept)} of which {name} has read" if occurrences else ""
+        raise DataError(
+            f"{word!r}: found {len(occurrences)} times in sentences of the corpus{read}; two senses need 10 or more"
+        )
     vectors_ND = np.stack(vectors)
     clusters_N, apart = two_senses(vectors_ND)
     positions_N2 = planar(_directions(vectors_ND))

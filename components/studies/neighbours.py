@@ -26,6 +26,7 @@ from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
 from components.studies.base import Study
 from components.studies.findings import Findings
+from components.studies.occurrences import of_letters
 from components.studies.outputs import Outputs
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
@@ -60,6 +61,8 @@ def run(
     if not encoder and len(chosen) > 1:
         # Where several families were asked for at once, those that have no words are no mistake.
         chosen = [found for found in chosen if outputs.params.pretrain[found[0]].tokenizer != "char"]
+        if not chosen:
+            raise ConfigError("run.families: all of them read characters, so none has a table of words")
     for block, start in chosen:
         name = f"{block}-{start}"
         loaded = outputs.encoder(block, start)
@@ -128,7 +131,7 @@ def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
         if id_ < FIRST_ORDINARY or tokenizer.continues(id_):
             continue
         word = tokenizer.surface(id_)
-        if len(word) >= 3 and word.isalpha() and _piece(tokenizer, word) == id_:
+        if len(word) >= 3 and of_letters(word) and _piece(tokenizer, word) == id_:
             found[word] = None
             if len(found) == skip + count:
                 break

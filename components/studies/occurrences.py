@@ -57,7 +57,7 @@ class Sentence:
 def sentence(text: str, segmentation: Segmentation) -> Sentence:
     """Find the words: letters, marks and digits between anything else, cut further where a language is written
     without spaces."""
-    plain = text if text.isascii() else "".join("_" if category(letter)[0] == "M" else letter for letter in text)
+    plain = text if text.isascii() else "".join("_" if _marks(letter) else letter for letter in text)
     spans = [match.span() for match in _WORD.finditer(plain)]
     segmenter = segmentation.choose(text)
     if segmenter is not None:
@@ -65,6 +65,15 @@ def sentence(text: str, segmentation: Segmentation) -> Sentence:
         inside = [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
         spans = [span for span in inside if any(first <= span[0] and span[1] <= last for first, last in spans)]
     return Sentence(text, spans)
+
+
+def of_letters(word: str) -> bool:
+    """Whether a word has letters and the marks on them only; in many scripts (Thai, Hindi) most words have marks."""
+    return any(map(str.isalpha, word)) and all(letter.isalpha() or _marks(letter) for letter in word)
+
+
+def _marks(letter: str) -> bool:
+    return category(letter)[0] == "M"
 
 
 def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:

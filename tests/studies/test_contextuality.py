@@ -17,7 +17,7 @@ from components.studies.contextuality import (
     self_similarity,
     two_senses,
 )
-from components.studies.occurrences import evenly, sample, search, sentence, sentences_of, states
+from components.studies.occurrences import evenly, of_letters, sample, search, sentence, sentences_of, states
 from components.studies.outputs import Outputs
 from components.tokenization.segmenters import Segmentation
 
@@ -70,6 +70,11 @@ def test_words_of_a_language_without_spaces() -> None:
     found = sentence("ฉันไปโรงเรียน today", thai)
     words = [found.word(place) for place in range(len(found.spans))]
     assert words[-1] == "today" and "".join(words[:-1]) == "ฉันไปโรงเรียน" and len(words) > 2
+
+
+def test_words_of_letters_may_have_marks() -> None:
+    assert all(map(of_letters, ["bank", "ที่", "บ้าน", "हिन्दी", "cafe\u0301"]))
+    assert not any(map(of_letters, ["", "b2", "no.", "\u0301", "it's"]))
 
 
 def test_evenly() -> None:
@@ -151,3 +156,17 @@ def test_too_little_text_is_said(outputs: Outputs, add_corpus: Any, add_encoder:
         DataError, match="'zebra': found 0 times in sentences of the corpus; two senses need 10 or more"
     ):
         contextuality.run(outputs, encoder="bert", word="zebra")
+
+
+def test_a_model_that_does_not_read_so_far_is_said(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+    add_encoder("gpt")
+    # Its eight positions hold END and seven words; the same words stand behind them.
+    late = [" ".join(f"{first}{chr(97 + n)}" for first in "abcdefgh") + " the old bank." for n in range(20)]
+    add_corpus("domain", late)
+    with pytest.raises(DataError, match="gpt: reads the first pieces of a sentence only, and no word stands there"):
+        contextuality.run(outputs, encoder="gpt")
+    add_corpus("domain", [*late, *(f"The river is very {text}." for text in ("old", "red", "large", "small", "here"))])
+    with pytest.raises(
+        DataError, match="'bank': found 20 times in sentences of the corpus, 0 of which gpt-adapted has"
+    ):
+        contextuality.run(outputs, encoder="gpt", word="bank")

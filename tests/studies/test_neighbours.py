@@ -78,6 +78,16 @@ def test_a_family_of_characters_has_no_words(outputs: Outputs, tmp_path: Any) ->
         neighbours.run(outputs, encoder="ulmfit")
 
 
+def test_families_of_characters_alone_have_none_either(outputs: Outputs, add_encoder: Any) -> None:
+    for name in ("ulmfit", "bert"):
+        add_encoder(name)
+    blocks = {name: block.model_copy(update={"tokenizer": "char"}) for name, block in outputs.params.pretrain.items()}
+    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "bert"]})
+    params = outputs.params.model_copy(update={"pretrain": blocks, "run": run})
+    with pytest.raises(ConfigError, match=r"run\.families: all of them read characters"):
+        neighbours.run(Outputs(params))
+
+
 def test_pieces_as_people_write_them() -> None:
     pieces = [*SPECIAL_PIECES, "a", "b", "\u0120", "\u0120a", "\u0120ab"]
     merges = [("\u0120", "a"), ("\u0120a", "b")]
