@@ -9,19 +9,25 @@ from __future__ import annotations
 import io
 import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 # Okabe and Ito (2008): eight colours that people with colour-blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 INK = "#1b1f24"
 #: Characters of a name beside which a second column of a legend still has room.
 LONG_NAME = 19
+#: Characters of a name beside an axis: what is longer leaves no room for the figure.
+LONGEST_NAME = 36
+#: Pixels between a point and its name, and between two ticks' labels.
+GAP = 5.0
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -100,37 +106,46 @@ def lines(
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18 if names is None else -0.42), ncols=columns)
+        if ticks and names is None:
+            _thin(figure, axes)
         return _svg(figure)
 
 
 def points(places: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
-    """Named points (x, y), each with its name beside it."""
+    """Named points (x, y), each with its name beside it, or at the end of a line where others stand too near."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=3.4)
-        for (name, (x, y)), colour in zip(places.items(), itertools.cycle(COLOURS), strict=False):
+        for (x, y), colour in zip(places.values(), itertools.cycle(COLOURS), strict=False):
             axes.scatter([x], [y], color=colour, s=36)
-            axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, 4), fontsize=9)
         axes.margins(x=0.25, y=0.15)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
+        named = [(name, x, y, INK) for name, (x, y) in places.items()]
+        _beside(figure, axes, named, size=9, rings=16)
         return _svg(figure)
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Clouds of points, the first one behind the others; each its colour, grey the ones that are only background."""
+    """Clouds of points, the first one behind the others; each its colour, grey the ones that are only background. Names
+    are left out where there is no room for them, those that come first in their clouds last of all."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=4.2)
         colours = itertools.cycle(COLOURS[:-1])
+        named: list[tuple[int, str, float, float, str]] = []
         for name, cloud in groups.items():
             colour = COLOURS[-1] if cloud.background else next(colours)
             size = 8 if cloud.background else 20
             axes.scatter(cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=name)
-            for x, y, text in zip(cloud.x, cloud.y, cloud.names, strict=False):
-                axes.annotate(text, (x, y), textcoords="offset points", xytext=(3, 2), fontsize=6.5, color=colour)
+            texts = zip(cloud.names, cloud.x, cloud.y, strict=False)
+            named += [(place, text, x, y, colour) for place, (text, x, y) in enumerate(texts)]
         axes.margins(x=0.1)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3)
+        axes.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3 if max(map(len, groups)) <= LONG_NAME else 2
+        )
+        first = sorted(named, key=lambda entry: entry[0])
+        _beside(figure, axes, [entry[1:] for entry in first], size=6.5, rings=2)
         return _svg(figure)
 
 
@@ -139,7 +154,8 @@ def bars(values: Mapping[str, float], *, x_label: str, form: str = "{:,.0f}") ->
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.7 + 0.36 * len(values))
         names = list(values)[::-1]
-        drawn = axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.6)
+        drawn = axes.barh(range(len(names)), [values[name] for name in names], color=COLOURS[0], height=0.6)
+        axes.set_yticks(range(len(names)), list(map(_short, names)))
         axes.bar_label(drawn, fmt=form, padding=3, fontsize=9)
         axes.margins(x=0.18)
         axes.grid(visible=False)
@@ -169,7 +185,7 @@ def ranges(
             axes.plot([mean], [row], marker="o", color=COLOURS[0], markersize=5)
             if high is None:
                 axes.plot([edge], [row], marker=">", color=COLOURS[0], markersize=6)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), list(map(_short, names)))
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
@@ -239,8 +255,79 @@ def lineage(layers: Sequence[Sequence[tuple[str, str, str]]], edges: Sequence[tu
         return _svg(figure)
 
 
+def _short(name: str) -> str:
+    """What is too long without its middle: names of one kind often begin alike."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    behind = LONGEST_NAME // 3
+    return f"{name[: LONGEST_NAME - behind - 1]}\u2026{name[-behind:]}"
+
+
+def _thin(figure: Figure, axes: Axes) -> None:
+    """Leave out the labels of ticks that would run into others; the first and the last one stay."""
+    figure.draw_without_rendering()
+    labels = [label for label in axes.get_xticklabels() if label.get_text()]
+    taken: list[Bbox] = []
+    for label in [*labels[:1], *labels[:0:-1][:1], *labels[1:-1]]:
+        box = label.get_window_extent()
+        if any(box.x0 < other.x1 + GAP and other.x0 < box.x1 + GAP for other in taken):
+            label.set_visible(False)
+        else:
+            taken.append(box)
+
+
+def _beside(
+    figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]], *, size: float, rings: int
+) -> None:
+    """Write (name, x, y, colour) beside their points, where nothing was written yet and within the axes.
+
+    Places are tried around the point, then further above and below it, `rings` times; those away from it get a line to
+    it. A name that finds none is left out.
+    """
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]
+    # Each point takes the room that it is drawn in.
+    points_at = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
+    taken: list[Bbox] = []
+    to_points = 72 / figure.dpi
+    for (name, x, y, colour), (left, bottom) in zip(named, marks, strict=True):
+        text = axes.annotate(name, (x, y), textcoords="offset points", xytext=(0, 0), fontsize=size, color=colour)
+        # What is written within the axes changes nothing of their place.
+        text.set_in_layout(False)
+        box = text.get_window_extent()
+        for ring, across, up in _around(box.width, box.height, rings=rings):
+            place = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
+            inside = frame.x0 <= place.x0 and place.x1 <= frame.x1 and frame.y0 <= place.y0 and place.y1 <= frame.y1
+            if not inside or place.count_overlaps([*taken, *points_at]):
+                continue
+            taken.append(place)
+            text.set_position((across * to_points, up * to_points))
+            if ring:
+                end = (
+                    max(across, min(0.0, across + box.width)) * to_points,
+                    (up if up > 0 else up + box.height) * to_points,
+                )
+                line = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
+                axes.annotate("", (x, y), textcoords="offset points", xytext=end, arrowprops=line).set_in_layout(False)
+            break
+        else:
+            text.remove()
+
+
+def _around(width: float, height: float, *, rings: int) -> Iterator[tuple[int, float, float]]:
+    """Places for a text around a point, the nearest first: ring, and how far its lower left corner is away."""
+    for ring in range(rings):
+        away = GAP / 2 + ring * height
+        for across in (GAP, -GAP - width, -width / 2):
+            for up in (away, -away - height):
+                yield ring, across, up
+
+
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
+    # Which knows how wide a text is.
+    FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 

@@ -1,0 +1,85 @@
+"""Figures whose names could run into each other: what is written stands apart, within the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+
+from components.reporting import figures
+from components.reporting.figures import Cloud, Line
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], Figure]:
+    """The figure that a call draws."""
+
+    def of(draw: Callable[[], str]) -> Figure:
+        seen: list[Figure] = []
+        real = figures._svg
+        monkeypatch.setattr(figures, "_svg", lambda figure: seen.append(figure) or real(figure))
+        draw()
+        (figure,) = seen
+        figure.draw_without_rendering()
+        return figure
+
+    return of
+
+
+def names_in(figure: Figure) -> list[Annotation]:
+    return [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.get_text()]
+
+
+def apart(texts: list[Text]) -> bool:
+    boxes = [Text.get_window_extent(text) for text in texts]
+    return not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_names_of_near_points_stand_apart(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    rng = np.random.default_rng(0)
+    places = {
+        f"transformer-xl-{number}": (0.5 + 0.01 * rng.random(), 0.6 + 0.01 * rng.random()) for number in range(12)
+    }
+    places["far"] = (0.6, 0.8)
+    figure = drawn(lambda: figures.points(places, x_label="x", y_label="y"))
+    found = names_in(figure)
+    assert {text.get_text() for text in found} == set(places) and apart(found)
+    frame = figure.axes[0].get_window_extent()
+    boxes = [Text.get_window_extent(text) for text in found]
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+    assert figures.points(places, x_label="x", y_label="y") == figures.points(places, x_label="x", y_label="y")
+
+
+def test_a_crowded_map_names_the_first_of_each_cloud(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    rng = np.random.default_rng(1)
+    clouds = {"frequent words": Cloud([-3.0, 3.0], [-3.0, 3.0], background=True)}
+    for number, word in enumerate(("bank", "river", "money")):
+        places = number + 0.05 * rng.normal(size=(20, 2))
+        names = [word, *(f"{word}-near-{near}" for near in range(19))]
+        clouds[word] = Cloud(places[:, 0].tolist(), places[:, 1].tolist(), names)
+    found = names_in(drawn(lambda: figures.scatter(clouds)))
+    assert apart(found)
+    assert {"bank", "river", "money"} < {text.get_text() for text in found}
+    assert len(found) < 60
+
+
+def test_ticks_that_are_too_near_lose_their_labels(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    line = Line([5, 10, 20, 21, 100, 101], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    figure = drawn(lambda: figures.lines({"a": line}, x_label="labels", y_label="y", logarithmic=True, ticks=True))
+    labels = [label for label in figure.axes[0].get_xticklabels() if label.get_visible()]
+    assert [label.get_text() for label in labels] == ["5", "10", "20", "101"] and apart(labels)
+    assert len(figure.axes[0].get_xticks()) == 6
+
+
+def test_long_names_leave_room_for_the_figure(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    long = [f"class {'of many words ' * 6}{number}" for number in (1, 2)]
+    entries = dict.fromkeys(long, (0.1, 0.0, 0.2))
+    figure = drawn(lambda: figures.ranges(entries, x_label="less scratch", reference=0.0))
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert all(len(label) == figures.LONGEST_NAME for label in labels) and len(set(labels)) == 2
+    assert figure.axes[0].get_window_extent().width > 0.4 * figure.bbox.width
+    assert "<svg" in figures.bars({}, x_label="pieces a word")
