@@ -106,7 +106,7 @@ def perplexity(
     file: Path,
     *,
     text: Annotated[str, typer.Option(help="Column that holds the text, where there are columns.")] = "text",
-    pieces: Annotated[int, typer.Option(help="Documents are read until there are so many pieces; 0: all.")] = 0,
+    pieces: Annotated[int, typer.Option(help="Documents are read until there are so many pieces; 0: all.", min=0)] = 0,
 ) -> None:
     """How well a model predicts a file: perplexity per word and bits per character, whatever its vocabulary."""
     from components.perplexity import measure_file

@@ -12,8 +12,9 @@ is said knowing all the others: comparable among masked models only, and it cost
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
 
 from components.config import CorpusSource
@@ -23,9 +24,12 @@ from components.ingestion.readers import read_texts
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.models.likelihood import pseudo, running_text
+from components.tokenization import Tokenizer
 from components.tokenization.special import END, UNK
 from components.trying import require_output_layer
 
+#: Documents that are cut into pieces together.
+TOGETHER = 64
 #: Largest power of e that a float holds.
 MOST_NATS = 709.0
 
@@ -79,23 +83,19 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} predicts no pieces: it gives a text no probability")
-    found = [document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading())]
-    return measure_texts(encoder, [document for document in found if document.strip()], most=most, where=str(file))
+    found = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
+    return measure_texts(encoder, (document for document in found if document.strip()), most=most, where=str(file))
 
 
-def measure_texts(encoder: Encoder, texts: list[str], *, most: int | None = None, where: str = "texts") -> Measured:
-    """Measure an encoder on documents; arguments as of `measure_file`.
+def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = None, where: str = "texts") -> Measured:
+    """Measure an encoder on documents, of which no more are read than are needed; arguments as of `measure_file`.
 
     Raises:
         ConfigError: the family predicts no pieces.
         DataError: there is no piece of text.
     """
     model, tokenizer = encoder.model, encoder.tokenizer
-    encoded = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
-    if most is not None:
-        before = accumulate(map(len, encoded), initial=0)
-        kept = sum(total < most for total, _ in zip(before, encoded, strict=False))
-        texts, encoded = texts[:kept], encoded[:kept]
+    read, encoded = _first(tokenizer, texts, most=most)
     if not any(encoded):
         raise DataError(f"{where}: holds no text that the vocabulary has pieces for")
     if family_named(encoder.family).objective == "causal":
@@ -107,10 +107,26 @@ def measure_texts(encoder: Encoder, texts: list[str], *, most: int | None = None
         nats = -sum(float(pseudo(model, ids).sum()) for ids in encoded)
         pieces = sum(map(len, encoded))
     return Measured(
-        documents=len(texts),
-        words=max(1, sum(len(tokenizer.segmentation.spaced(document).split()) for document in texts)),
-        characters=max(1, sum(map(len, texts))),
+        documents=len(read),
+        words=max(1, sum(len(tokenizer.segmentation.spaced(document).split()) for document in read)),
+        characters=max(1, sum(map(len, read))),
         pieces=pieces,
         unknown=sum(id_ == UNK or id_ >= tokenizer.vocab_size for ids in encoded for id_ in ids),
         nats=nats,
     )
+
+
+def _first(tokenizer: Tokenizer, texts: Iterable[str], *, most: int | None) -> tuple[list[str], list[list[int]]]:
+    """The first documents and their pieces, until there are `most` pieces."""
+    read: list[str] = []
+    encoded: list[list[int]] = []
+    total = 0
+    documents = iter(texts)
+    while batch := list(islice(documents, TOGETHER)):
+        for document, ids in zip(batch, tokenizer.encode_batch(batch), strict=True):
+            if most is not None and total >= most:
+                return read, encoded
+            read.append(document)
+            encoded.append(ids.tolist())
+            total += len(ids)
+    return read, encoded

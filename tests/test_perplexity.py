@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,18 @@ def test_documents_are_read_until_there_are_enough_pieces() -> None:
     assert [measure_texts(encoder, TEXTS, most=most).documents for most in (1, 3, 4, 100)] == [1, 1, 2, 2]
 
 
+def test_no_more_is_read_than_is_asked_for() -> None:
+    read = []
+
+    def documents() -> Iterator[str]:
+        for number in range(10_000):
+            read.append(number)
+            yield "the old goat"
+
+    assert measure_texts(encoder_of("ulmfit"), documents(), most=30).documents == 10
+    assert len(read) < 1000
+
+
 def test_no_number_is_too_large() -> None:
     assert math.isfinite(Measured(1, 1, 1, 1, 0, nats=1e6).per_word)
 
@@ -116,3 +129,5 @@ def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:
     assert "bits/character" in result.output
     found = measure_file(directory, tmp_path / "b.txt")
     assert f"{found.per_word:.2f}" in result.output and f"{found.bits_per_character:.4f}" in result.output
+    result = CliRunner().invoke(app, ["perplexity", str(directory), str(tmp_path / "b.txt"), "--pieces", "-3"])
+    assert result.exit_code == 2 and "Invalid value for '--pieces'" in result.output

@@ -224,8 +224,8 @@ class _Read:
                         kept[number, place] = layer[row]
         # A model with few positions has not read the ends of long sentences.
         read = vectors[0].keys()
-        kept = {word: [place for place in places if place in read] for word, places in words.items()}
-        words = {word: places for word, places in kept.items() if len(places) >= LEAST}
+        read_of = {word: [place for place in places if place in read] for word, places in words.items()}
+        words = {word: places for word, places in read_of.items() if len(places) >= LEAST}
         if not words:
             raise DataError(
                 f"{encoder.family}: reads the first pieces of a sentence only, and no word stands there in {LEAST} of "
