@@ -190,12 +190,12 @@ def statements(
         elif joint := [start for start in starts if WITH in start]:
             kind = "together"
             hoped = starts[joint[0]]
-        elif SCRATCH in starts:
-            kind = "transfer"
-            hoped = next(name for start, name in starts.items() if start != SCRATCH)
         elif any(start.endswith(FROZEN) for start in starts):
             kind = "tuning"
             hoped = next(name for start, name in starts.items() if not start.endswith(FROZEN))
+        elif SCRATCH in starts:
+            kind = "transfer"
+            hoped = next(name for start, name in starts.items() if start != SCRATCH)
         else:
             kind = "adaptation"
             hoped = starts[TASK_ADAPTED] if TASK_ADAPTED in starts else starts["adapted"]
