@@ -159,10 +159,10 @@ def run(
 
 
 def self_similarity(vectors_ND: Floats) -> float:
-    """Mean cosine over all pairs of different rows, N at least 2."""
-    count = len(vectors_ND)
-    total = float(np.square(_directions(vectors_ND).sum(0, dtype=np.float64)).sum())
-    return (total - count) / (count * (count - 1))
+    """Mean cosine over all pairs of different rows, N at least 2; a zero vector's is 0."""
+    directions_ND, count = _directions(vectors_ND).astype(np.float64), len(vectors_ND)
+    total = float(np.square(directions_ND.sum(0)).sum() - np.square(directions_ND).sum())
+    return total / (count * (count - 1))
 
 
 def intra_sentence_similarity(vectors_ND: Floats) -> float:
@@ -172,9 +172,10 @@ def intra_sentence_similarity(vectors_ND: Floats) -> float:
 
 
 def explainable_variance(vectors_ND: Floats) -> float:
-    """Share of the sum of squares along the first principal axis of the rows (not centred, as in the paper)."""
+    """Share of the sum of squares along the first principal axis of the rows (not centred, as in the paper); 1 of zero
+    vectors, which any one vector explains."""
     squares = np.square(np.linalg.svd(vectors_ND, compute_uv=False).astype(np.float64))
-    return float(squares[0] / squares.sum())
+    return float(squares[0] / squares.sum()) if squares.any() else 1.0
 
 
 def _directions(vectors_ND: Floats) -> Floats:

@@ -47,6 +47,15 @@ def test_measures_at_their_ends() -> None:
     assert intra_sentence_similarity(across) == pytest.approx(1 / np.sqrt(3))
 
 
+@pytest.mark.filterwarnings("error")
+def test_vectors_of_zero_give_numbers() -> None:
+    # Tables of word vectors may have none for what they do not know.
+    nothing = np.zeros((4, 3), dtype=np.float32)
+    assert (self_similarity(nothing), intra_sentence_similarity(nothing), explainable_variance(nothing)) == (0, 0, 1)
+    half = np.array([[1, 0], [1, 0], [0, 0]], dtype=np.float32)
+    assert self_similarity(half) == pytest.approx(1 / 3)
+
+
 def test_two_clouds_are_two_senses() -> None:
     rng = np.random.default_rng(1)
     centres = np.array([[5, 0, 0]] * 6 + [[0, 5, 0]] * 14)
