@@ -78,11 +78,12 @@ def run(
     costs: dict[str, dict[str, float]] = {}
     groups: dict[Any, dict[str, Encoder]] = {}
     for block, start in outputs.chosen(encoder):
-        if not _causal(outputs, block):
+        loaded = outputs.encoder(block, start)
+        if not _causal(loaded):
             continue
         corpus = "domain" if start == "adapted" else "general"
         key = (corpus, outputs.params.pretrain[block].tokenizer)
-        groups.setdefault(key, {})[f"{block}-{start}"] = outputs.encoder(block, start)
+        groups.setdefault(key, {})[f"{block}-{start}"] = loaded
     if not groups:
         raise ConfigError(
             f"{encoder or ', '.join(outputs.params.run.families)}: predicts no next piece; this study needs a causal "
@@ -228,10 +229,9 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, 
     return found
 
 
-def _causal(outputs: Outputs, block: str) -> bool:
-    settings = outputs.params.pretrain[block]
-    family = family_named(settings.family or block)
-    return family.objective == "causal" and settings.model.get("direction") != "backward"
+def _causal(encoder: Encoder) -> bool:
+    """Whether it says what comes next; a backward model, imported or trained here, says what comes before."""
+    return family_named(encoder.family).objective == "causal" and encoder.model.special_tokens([-1])[0] != -1
 
 
 def _store(path: Any, encoders: Mapping[str, Encoder]) -> TokenStore:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from components.artifacts import writing
 from components.errors import ConfigError, DataError
+from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
 from components.studies.effective_context import context_losses, cost, effective
 from components.studies.outputs import Outputs
+from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 
 TEXTS = [
@@ -93,6 +97,25 @@ def test_the_study_compares_those_that_share_a_vocabulary(
     assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "8 positions"
     assert "cannot" in found.chapter.tables[1].rows[2]
     assert len(found.chapter.figures) == 2
+
+
+def test_a_backward_model_does_not_look_back_even_where_the_settings_do_not_say_so(
+    outputs: Outputs, add_encoder: Any, add_tokens: Any, tokenizer_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_tokens("domain-word", TEXTS)
+    add_encoder("gpt")
+    vocabulary = load_tokenizer(tokenizer_directory).vocab_size
+    sizes = {"embedding": 8, "hidden": 8, "layers": 2, "direction": "backward"}
+    model = build_model("ulmfit", vocabulary=vocabulary, settings=sizes)
+    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
+        save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory)
+        draft.facts["trained"] = True
+    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "gpt"]})
+    monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
+    (group,) = effective_context.run(outputs, longest=8, step=4, positions=16).numbers["groups"]
+    assert set(group["recl"]) == {"gpt-adapted"}
+    with pytest.raises(ConfigError, match="ulmfit-adapted: predicts no next piece"):
+        effective_context.run(outputs, encoder="ulmfit-adapted")
 
 
 def test_what_is_wrong_is_said(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
