@@ -258,6 +258,7 @@ class ScratchSettings(Section):
     method: Literal["features", "finetune"] = "finetune"
     rate: Annotated[float, Field(gt=0)] | None = None
     epochs: Annotated[float, Field(gt=0)] | None = None
+    head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
     discriminative: Annotated[float, Field(ge=1)] = 1.0
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
 
@@ -293,6 +294,10 @@ class FinetuneSettings(Section):
     #: Learning rate of a head that learns on features by gradient steps (linear heads of one vector a text are solved
     #: for); null: `training.rate`.
     head_rate: Annotated[float, Field(gt=0)] | None = None
+    #: Factor on the head's rate while the encoder learns with it. Adam moves every weight alike, so what a linear head
+    #: says moves with the number of its inputs: one of thousands loses in a few steps what was solved for. A rate in
+    #: inverse proportion to the width keeps it (Yang et al. 2022, Tensor Programs V, table 3).
+    head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
     #: Strengths of the L2 penalty tried in that phase (inverse of C in logistic regression); dev decides.
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).

@@ -164,6 +164,7 @@ class _JointRun:
         groups = discriminative(
             self.runs[0].model.encoder.layer_groups(),
             head=[parameter for run in self.runs for parameter in run.model.own_parameters()],
+            head_scale=settings.head_scale,
             factor=settings.discriminative,
             unfreezing=settings.unfreezing,
             unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),

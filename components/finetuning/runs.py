@@ -166,6 +166,7 @@ class Run:
             groups = discriminative(
                 self.model.encoder.layer_groups(),
                 head=self.model.own_parameters(),
+                head_scale=settings.head_scale,
                 factor=settings.discriminative,
                 unfreezing=settings.unfreezing,
                 unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),

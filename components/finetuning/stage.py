@@ -156,6 +156,7 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
             "method": scratch.method,
             "training": training,
             "epochs": scratch.epochs or settings.epochs,
+            "head_scale": scratch.head_scale,
             "discriminative": scratch.discriminative,
             "unfreeze_epochs": scratch.unfreeze_epochs,
             "frozen": False,

@@ -58,14 +58,16 @@ def discriminative(
     layers: Sequence[Sequence[nn.Parameter]],
     *,
     head: Sequence[nn.Parameter] = (),
+    head_scale: float = 1.0,
     factor: float = DISCRIMINATIVE,
     unfreezing: Unfreezing = "gradual",
     unfreeze_every: int = 0,
 ) -> list[ParameterGroup]:
     """Discriminative rates, and the order in which layer groups learn.
 
-    The head and the topmost layer group learn at the full rate, every group below at the rate of the one above
-    divided by `factor` (Howard and Ruder 2018, section 3.2). The head learns alone for `unfreeze_every` steps; then
+    The topmost layer group learns at the full rate, every group below at the rate of the one above divided by `factor`
+    (Howard and Ruder 2018, section 3.2), the head at the full rate times `head_scale`. The head learns alone for
+    `unfreeze_every` steps; then
 
         gradual     one more group joins from the top every `unfreeze_every` steps (Howard and Ruder 2018, section 3.3)
         chain_thaw  each group learns alone for `unfreeze_every` steps, the lowest first, all else frozen; then
@@ -76,11 +78,12 @@ def discriminative(
     Args:
         layers: groups of parameters, lowest (the embeddings) first, as `LanguageModel.layer_groups` gives them.
         head: parameters above the encoder.
+        head_scale: below 1 for a head of many inputs that is near its best already.
     """
     every = 0 if unfreezing == "none" else unfreeze_every
     whole = (len(layers) + bool(head)) * every
     alone = unfreezing == "chain_thaw" and every > 0
-    groups = list(decayed(head, spans=((0, every), (whole, None)) if alone else ALWAYS))
+    groups = list(decayed(head, scale=head_scale, spans=((0, every), (whole, None)) if alone else ALWAYS))
     for depth, parameters in enumerate(reversed(layers)):
         place = bool(head) + (len(layers) - 1 - depth if alone else depth)
         begins = place * every

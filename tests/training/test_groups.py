@@ -36,6 +36,8 @@ def test_discriminative_rates_and_gradual_unfreezing() -> None:
         (1, 0.5, ((20, None),)),
         (0, 0.25, ((30, None),)),
     ]
+    slow = discriminative([low, top], head=head, head_scale=0.01, factor=2.0)
+    assert [scale for _, scale, _ in table(slow, members)] == [0.01, 1.0, 0.5]
     # Without a head the top layer learns from the start; without unfreezing everything does.
     assert [group.spans for group in discriminative([low, top], unfreeze_every=10)] == [((0, None),), ((10, None),)]
     for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):
