@@ -143,6 +143,21 @@ def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(mak
     assert {record["steps"] for record in records if record["budget"] == 4} == {3}
 
 
+@pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 0.5)])
+def test_the_head_has_a_rate_of_its_own(make_job, in_process, monkeypatch, trained: bool, expected: float) -> None:
+    scales = []
+    real = runs.train
+
+    def looking(state, *arguments, **named):
+        head = {id(parameter) for parameter in state.model.head.parameters()}
+        scales.extend(g.scale for g in state.groups if head & {id(parameter) for parameter in g.parameters})
+        return real(state, *arguments, **named)
+
+    monkeypatch.setattr(runs, "train", looking)
+    finetune(make_job(trained=trained, head_scale=0.01, scratch=ScratchSettings(head_scale=0.5)))
+    assert set(scales) == {expected}
+
+
 def test_finetuning_goes_on_with_the_penalty_of_the_head_alone(make_job, in_process, monkeypatch) -> None:
     losses = []
     real = runs.train
