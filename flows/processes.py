@@ -132,6 +132,17 @@ def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.P
             _signal(living.values(), signal.SIGKILL)
 
 
+def forget(found: Iterable[psutil.Process]) -> None:
+    """Come back when none of these ended processes is in the system's table any more, or after some seconds.
+
+    Whoever takes over a dead process's children reads how they ended in its own time; until then DVC, which asks for
+    the number alone, takes the locks of the dead for held.
+    """
+    deadline = time.monotonic() + GRACE_S
+    while any(psutil.pid_exists(process.pid) for process in found) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def _is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

@@ -41,6 +41,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         if left := processes.orphans(root):
             terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
             processes.end(left)
+            processes.forget(left)
         pipeline = pipeline_of(file, root=root)
         plan = ask_dvc(pipeline, root=root)
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):

@@ -25,6 +25,7 @@ LEARNING = {
     "head_steps",
     "head_penalties",
     "head_rate",
+    "head_scale",
     "tagger",
     "tagger_hidden",
     "discriminative",

@@ -236,7 +236,7 @@ def test_killed_runs_leave_nothing_and_the_next_goes_on(
 
     (project / "trouble").write_text("pretrain hang")
     killed = start()
-    child = wait_for_child(project)
+    child = wait_for_child(project, killed)
     left = processes_of(project)
     killed.kill()
     killed.wait()
@@ -244,7 +244,7 @@ def test_killed_runs_leave_nothing_and_the_next_goes_on(
     assert any("uvicorn" in process.cmdline() for process in left)
 
     ended = start()
-    second = wait_for_child(project, other=child)
+    second = wait_for_child(project, ended, other=child)
     assert not is_running(child)
     assert not any(is_running(process.pid) for process in left)
     ended.terminate()
@@ -264,9 +264,10 @@ def test_killed_runs_leave_nothing_and_the_next_goes_on(
     assert processes_of(project) == []
 
 
-def wait_for_child(project: Path, *, other: int = 0) -> int:
+def wait_for_child(project: Path, run: subprocess.Popen[str], *, other: int = 0) -> int:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
+        assert run.poll() is None, run.communicate()[0]
         text = (project / "child").read_text() if (project / "child").exists() else ""
         if text and int(text) != other:
             return int(text)
