@@ -133,10 +133,10 @@ def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.P
 
 
 def forget(found: Iterable[psutil.Process]) -> None:
-    """Come back when none of these ended processes is in the system's table any more, or after some seconds.
+    """Come back when none of these ended processes is in the system's table any more, or after `GRACE_S`.
 
-    Whoever takes over a dead process's children reads how they ended in its own time; until then DVC, which asks for
-    the number alone, takes the locks of the dead for held.
+    An ended process stays there until its parent, or who took it over, has asked how it ended; and DVC, which looks for
+    the number alone, takes its locks for held until then.
     """
     deadline = time.monotonic() + GRACE_S
     while any(psutil.pid_exists(process.pid) for process in found) and time.monotonic() < deadline:

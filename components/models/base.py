@@ -183,6 +183,11 @@ class LanguageModel(nn.Module, ABC):
         return None
 
     @property
+    def backward(self) -> bool:
+        """Whether it says what stands before a text, not what follows."""
+        return False
+
+    @property
     def max_tokens(self) -> int | None:
         """Most tokens that `hidden_states` takes, special pieces included; None where there is no limit."""
         return None

@@ -131,8 +131,8 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
     """
     if vocabulary.suffix != ".json":
         raise ArtifactError(
-            f"{vocabulary}: a vocabulary is read from .json only, for a pickle may run anything; in the Python that "
-            "made it: json.dump(list(pickle.load(open('itos.pkl', 'rb'))), open('itos.json', 'w'))"
+            f"{vocabulary}: a vocabulary is read from .json only, for a pickle may run anything; write the list of its "
+            "words with json.dump where it was made"
         )
     try:
         words = json.loads(vocabulary.read_text(encoding="utf-8"))

@@ -231,7 +231,7 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, 
 
 def _causal(encoder: Encoder) -> bool:
     """Whether it says what comes next; a backward model, imported or trained here, says what comes before."""
-    return family_named(encoder.family).objective == "causal" and encoder.model.special_tokens([-1])[0] != -1
+    return family_named(encoder.family).objective == "causal" and not encoder.model.backward
 
 
 def _store(path: Any, encoders: Mapping[str, Encoder]) -> TokenStore:

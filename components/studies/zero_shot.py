@@ -220,7 +220,7 @@ def require_answers(encoder: Encoder) -> None:
         raise ConfigError(f"the family {encoder.family!r} predicts no pieces: it cannot answer without learning to")
     if objective != "causal":
         require_output_layer(encoder)
-    elif encoder.model.special_tokens([-1])[0] == -1:
+    elif encoder.model.backward:
         raise ConfigError(
             f"{encoder.family}: a backward model says what stands before a text, not what follows; use the forward one"
         )
