@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,7 +104,7 @@ def map_parallel(
     others and alone.
 
     Raises:
-        HeadstartError: as `function` raised it; the items that have not begun are dropped.
+        HeadstartError: as `function` raised it; items that have not been handed out by then are dropped.
         TrainingError: processes died more than `RETRIES` times.
     """
     pending = dict(enumerate(items))
@@ -385,19 +386,24 @@ def _map_on_ray(
 
         environment = {"env_vars": threads.environment(1)}
         task = ray.remote(num_cpus=1, max_retries=RETRIES, runtime_env=environment)(_alone)
-        waiting = {task.remote(function, item): index for index, item in pending.items()}
+        items = iter(pending.items())
+        running: dict[Any, int] = {}
         try:
-            while waiting:
-                (done,), _ = ray.wait(list(waiting), num_returns=1)
-                result = ray.get(done)
-                yield waiting.pop(done), result
+            # Handed over a few at a time, not all at once and cancelled after an error: Ray ends the driver, by a
+            # failed check of its own, when a task is cancelled in the moment in which it ends. Twice what the cluster
+            # can run, so that nobody waits for this loop and a cluster that can grow sees that it should.
+            while True:
+                room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
+                running |= {task.remote(function, item): index for index, item in islice(items, max(0, room))}
+                if not running:
+                    return
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                yield index, ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise error.cause or error from error
         except ray.exceptions.WorkerCrashedError as error:
             raise TrainingError(_gave_up("a process was killed")) from error
-        finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
 
 
 def _last_line(error: BaseException) -> str:

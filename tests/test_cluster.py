@@ -277,8 +277,22 @@ def test_map_on_ray(tmp_path: Path) -> None:
     results = dict(cluster.map_parallel(square, range(3), settings=away))
     assert {index: value for index, (value, _, _) in results.items()} == {0: 0, 1: 1, 2: 4}
     assert {count for _, count, _ in results.values()} == {1}
+
+
+def begin(item: tuple[Path, int]) -> None:
+    folder, number = item
+    (folder / str(number)).touch()
+    refuse_three(number)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_error_on_ray_drops_what_has_not_begun(tmp_path: Path) -> None:
+    items = [(tmp_path, number) for number in range(1000)]
     with pytest.raises(DataError, match="no threes"):
-        list(cluster.map_parallel(refuse_three, [3], settings=away))
+        list(cluster.map_parallel(begin, items, settings=ClusterSettings(launcher="ray", address="auto")))
+    assert (tmp_path / "3").exists()
+    assert not (tmp_path / "999").exists()
 
 
 #: The raylet is gone before the driver takes its leave of it.
