@@ -6,8 +6,13 @@ on it, is done again. Two runs in one repository wait for each other.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import flow
@@ -24,6 +29,34 @@ GOALS = ("evaluate",)
 AFTERWARDS = ("report", "register", "promote")
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run that holds its repository; `plan` is what DVC says, who is being asked."""
+
+    root: Path
+    plan: Future[Plan]
+
+
+#: By params file: runs that were begun before their flow.
+_begun: dict[Path, Begun] = {}
+
+
+@contextmanager
+def begin(file: Path) -> Iterator[Begun]:
+    """Hold the repository of a params file, end what a killed run has left in it, and have DVC asked meanwhile.
+
+    Raises:
+        ConfigError: the params file or dvc.yaml is wrong.
+    """
+    root = find_root(file.parent)
+    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as aside:
+        if left := processes.orphans(root):
+            terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
+            processes.end(left)
+            processes.forget(left)
+        yield Begun(root, aside.submit(ask_dvc, pipeline_of(file, root=root), root=root))
+
+
 @flow(name="retrain", flow_run_name="retrain {params}")
 def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
     """Run every stage that is not up to date, in the order of the graph.
@@ -36,23 +69,18 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         StageError: a stage failed; those before it are done, the next run goes on from there.
     """
     file = Path(params).resolve()
-    root = find_root(file.parent)
-    with locked(root, what=f"retrain {params}", say=terminal.say):
-        if left := processes.orphans(root):
-            terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
-            processes.end(left)
-            processes.forget(left)
-        pipeline = pipeline_of(file, root=root)
-        plan = ask_dvc(pipeline, root=root)
+    begun = _begun.pop(file, None)
+    with nullcontext(begun) if begun else begin(file) as run:
+        plan = run.plan.result()
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
             # Settings with which everything is done already were right; looking again would take seconds.
-            run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+            run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
         if plan.data == "changed":
-            add_data(root)
-        done = run_stages(plan, root=root)
+            add_data(run.root)
+        done = run_stages(plan, root=run.root)
         terminal.say("")
-        for line in summary.lines(root=root, params=file):
+        for line in summary.lines(root=run.root, params=file):
             terminal.say(line)
         return done
 
@@ -111,7 +139,11 @@ def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
 
 def command(*, params: ParamsFile = PARAMS) -> None:
     """Bring everything up to date, from raw data to the promoted classifier."""
-    retrain(str(params))
+    file = params.resolve()
+    with begin(file) as begun:
+        # Prefect takes seconds to start its server; DVC is asked in that time.
+        _begun[file] = begun
+        retrain(str(params))
 
 
 if __name__ == "__main__":
