@@ -49,5 +49,6 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
 
 
 def interval(found: Mapping[str, float]) -> str:
-    """`0.512 [0.480, 0.544]`."""
-    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    """`0.512 [0.480, 0.544]`; of a single value, whose spread nobody knows, `0.512`."""
+    bounds = f" [{found['low']:.3f}, {found['high']:.3f}]" if found["low"] < found["high"] else ""
+    return f"{found['mean']:.3f}{bounds}"
