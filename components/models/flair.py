@@ -12,6 +12,7 @@ Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -30,6 +31,7 @@ from components.models.base import (
     at_columns,
     counted,
 )
+from components.models.layers.beside import losses_beside
 from components.models.layers.chunks import Chunks
 from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
@@ -85,9 +87,11 @@ class Direction(nn.Module):
             outputs.append(self.drop(x_TBD))
         return outputs, tuple(states)
 
-    def loss_sum(self, outputs_TBH: Tensor, targets_BT: Tensor) -> Tensor:
-        """Negative log-likelihood of the next characters, in nats, summed."""
-        return linear_cross_entropy(outputs_TBH.flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1))
+    def loss_sum(self, tokens_BT: Tensor, targets_BT: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        """Negative log-likelihood of the next characters, in nats, summed, and the state after the window."""
+        outputs, carry = self(tokens_BT.t(), carry)
+        x_ND = outputs[-1].flatten(0, 1)
+        return linear_cross_entropy(x_ND, self.output, self.bias, targets_BT.t().reshape(-1)), carry
 
 
 class FLAIR(LanguageModel):
@@ -108,10 +112,13 @@ class FLAIR(LanguageModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         half = len(carry) // 2
-        forward, carry_forward = self.forwards(batch["tokens"].t(), carry[:half])
-        backward, carry_backward = self.backwards(batch["backward_tokens"].t(), carry[half:])
-        loss_forward = self.forwards.loss_sum(forward[-1], batch["targets"])
-        loss_backward = self.backwards.loss_sum(backward[-1], batch["backward_targets"])
+        (loss_forward, carry_forward), (loss_backward, carry_backward) = losses_beside(
+            (
+                partial(self.forwards.loss_sum, batch["tokens"], batch["targets"], carry[:half]),
+                partial(self.backwards.loss_sum, batch["backward_tokens"], batch["backward_targets"], carry[half:]),
+            ),
+            (self.forwards, self.backwards),
+        )
         count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
         return Losses(
             loss=(loss_forward + loss_backward) / count,

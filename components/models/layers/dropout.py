@@ -6,10 +6,26 @@ Shape suffixes: T time, B batch rows, D width, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+#: `generator` of this thread, where it has one of its own.
+_drawing = threading.local()
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator) -> Iterator[None]:
+    """Draw this thread's masks on a processor from a generator of its own, for threads have the global one together."""
+    before = getattr(_drawing, "generator", None)
+    _drawing.generator = generator
+    try:
+        yield
+    finally:
+        _drawing.generator = before
 
 
 class Noise(nn.Module):
@@ -61,15 +77,17 @@ class RowDropout(Noise):
 
 
 def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-    """A mask of 0 and 1/(1 - rate) in the type and on the device of `like`, drawn from the global generator.
+    """A mask of 0 and 1/(1 - rate) in the type and on the device of `like`.
 
-    On a processor one 64-bit draw serves four values (16 bits each, so the rate is right to 2^-16): drawing is
-    what dropout costs there.
+    It is drawn from the global generator, or from that of `drawing_from`. On a processor one 64-bit draw serves four
+    values (16 bits each, so the rate is right to 2^-16): drawing is what dropout costs there.
     """
     if like.is_cuda:
         return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(1 - rate).div_(1 - rate)
     count = math.prod(shape)
-    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    words = torch.empty((count + 3) // 4, dtype=torch.int64)
+    words.random_(-(2**63), None, generator=getattr(_drawing, "generator", None))
+    draws = words.view(torch.int16)[:count]
     dropped = round(rate * 2**16)
     kept = draws.ge_(dropped - 2**15)
     scale = torch.tensor(2**16 / (2**16 - dropped), dtype=like.dtype)
