@@ -22,12 +22,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from components.config import ClusterSettings, LanguageModelTraining
-from components.pretraining.stage import PretrainJob, pretrain
-from components.training import encoders, threads
-from components.training.language_model import LanguageModelRun, work
-from components.training.world import Worker
-from flows import processes
+from components.training import threads
+
+# Before torch is loaded, as the command line does for every stage, and for both sides.
+threads.prepare()
+
+from components.config import ClusterSettings, LanguageModelTraining  # noqa: E402 (after the thread settings)
+from components.pretraining.stage import PretrainJob, pretrain  # noqa: E402
+from components.training import encoders  # noqa: E402
+from components.training.language_model import LanguageModelRun, work  # noqa: E402
+from components.training.world import Worker  # noqa: E402
+from flows import processes  # noqa: E402
 
 LAUNCHERS = ("local", "ray")
 #: Steps before a run counts as started: first touches of memory, the choice of precision.
@@ -57,7 +62,6 @@ def train(arguments: argparse.Namespace) -> None:
     """What a run does, in processes of its own, until it is ended."""
     folder = Path(arguments.folder)
     encoders.work = timed_work
-    threads.prepare()
     pretrain(
         PretrainJob(
             family=arguments.family,

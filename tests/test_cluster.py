@@ -112,10 +112,12 @@ def test_map_parallel_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     assert threads.environment(2)["OMP_NUM_THREADS"] == "2"
     # The user's word counts.
     assert threads.environment(8)["OMP_NUM_THREADS"] == "3"
     assert threads.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert "GOMP_SPINCOUNT" not in threads.environment(2)
     threads.own(8)
     assert torch.get_num_threads() == 3
     threads.own(1)
@@ -123,6 +125,7 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY")
     threads.prepare()
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert threads.environment(2)["GOMP_SPINCOUNT"] == os.environ["GOMP_SPINCOUNT"] == "1000"
     assert 1 <= threads.cores() <= (os.cpu_count() or 1)
 
 

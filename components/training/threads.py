@@ -2,7 +2,7 @@
 
 OpenMP threads that wait for each other spin. With more threads than free cores, a spinning thread holds the core that
 the one it waits for needs, and a step takes many times longer. So a process is told how many threads it owns, and
-waiting threads are told to sleep. The latter is read once, when the OpenMP library is loaded: `environment` is for the
+waiting threads are told to sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is for the
 processes one starts, and `prepare` for the own process before torch is imported.
 """
 
@@ -16,6 +16,9 @@ from pathlib import Path
 QUIET = {
     # Two threads beside busy neighbours: 9.2 s a step with waiting threads that spin, 0.7 s with ones that sleep.
     "OMP_WAIT_POLICY": "PASSIVE",
+    # But not at once: falling asleep and being woken between two operators costs a virtual machine some 6 percent of a
+    # step. So many turns are some 50 microseconds, too short to hurt a neighbour, with whom 10,000 took twice the time.
+    "GOMP_SPINCOUNT": "1000",
     # Memory is kept by the process instead of being given back and zeroed anew for every large temporary: page faults
     # were a third to a half of an LSTM's training step. One arena, for that of a second thread holds no large blocks.
     "MALLOC_MMAP_THRESHOLD_": str(2**32 - 1),
@@ -45,13 +48,19 @@ def cores() -> int:
 def environment(threads: int) -> dict[str, str]:
     """Variables for a child process that owns `threads` cores. What the user has set stays."""
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(_allowed(threads)))
-    return counts | {name: os.environ.get(name, value) for name, value in QUIET.items()}
+    return counts | {name: os.environ.get(name, value) for name, value in _quiet().items()}
 
 
 def prepare() -> None:
     """Set the variables in this process; of use only before torch is imported."""
-    for name, value in QUIET.items():
+    for name, value in _quiet().items():
         os.environ.setdefault(name, value)
+
+
+def _quiet() -> dict[str, str]:
+    """`QUIET`; without the turns, which would overrule it, where the user wants threads to wait in another way."""
+    own_way = os.environ.get("OMP_WAIT_POLICY", QUIET["OMP_WAIT_POLICY"]) != QUIET["OMP_WAIT_POLICY"]
+    return {name: value for name, value in QUIET.items() if not (own_way and name == "GOMP_SPINCOUNT")}
 
 
 def _allowed(threads: int) -> int:
