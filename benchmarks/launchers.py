@@ -5,7 +5,9 @@
 
 A machine that others use too is faster now and slower then by more than Ray costs. So both runs are started once and
 then take turns of a few seconds: all processes of one are stopped (SIGSTOP) while those of the other go on, Ray's
-own among them. What counts is steps a second within a turn, and the ratio of the two turns that lie side by side.
+own among them. What counts is steps a second within a turn, and the ratio of the two turns that lie side by side;
+and the processor time that all processes of a run take for a step, which says more where others take turns of their
+own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,19 +103,26 @@ class Run:
             time.sleep(0.2)
         return times[0] - self.began
 
-    def turn(self, seconds: float) -> float:
-        """Go on for so many seconds; returns the steps a second within them."""
+    def turn(self, seconds: float) -> tuple[float, float]:
+        """Go on for so many seconds; returns the steps a second within them, and processor seconds a step."""
         self.tell(signal.SIGCONT)
         # Timers that came due meanwhile all go off now, and caches are cold.
         time.sleep(SETTLE)
-        began = time.monotonic()
+        began, used = time.monotonic(), self.used()
         time.sleep(seconds)
+        ended, used = time.monotonic(), self.used() - used
         self.tell(signal.SIGSTOP)
         # The first step was begun in the turn before.
         inside = [moment for moment in self.times() if moment >= began][1:]
         if len(inside) < 2:
             raise SystemExit("a turn has no two steps; give it more --seconds")
-        return (len(inside) - 1) / (inside[-1] - inside[0])
+        rate = (len(inside) - 1) / (inside[-1] - inside[0])
+        return rate, used / (ended - began) / rate
+
+    def used(self) -> float:
+        """Processor seconds of all processes of the run so far."""
+        times = [process.cpu_times() for process in processes.members(self.process.pid)]
+        return sum(time.user + time.system for time in times)
 
     def tell(self, number: int) -> None:
         for process in processes.members(self.process.pid):
@@ -149,29 +158,40 @@ def main() -> None:
                 runs[launcher] = Run(launcher, Path(folder) / launcher)
                 starts[launcher] = runs[launcher].wait()
                 runs[launcher].tell(signal.SIGSTOP)
-            rates: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+            turns: dict[str, list[tuple[float, float]]] = {launcher: [] for launcher in LAUNCHERS}
             for number in range(arguments.turns):
                 # There and back, so that a machine that becomes slower favours neither.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
-                    rates[launcher].append(runs[launcher].turn(arguments.seconds))
+                    turns[launcher].append(runs[launcher].turn(arguments.seconds))
         finally:
             for run in runs.values():
                 run.end()
-    costs = sorted(1 - ray / local for local, ray in zip(rates["local"], rates["ray"], strict=True))
+    rates, effort = ({launcher: [turn[place] for turn in of] for launcher, of in turns.items()} for place in (0, 1))
     print(
         json.dumps(
             {
                 "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
                 "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in rates.items()},
-                "ray_costs": {
-                    "median": round(statistics.median(costs), 4),
-                    "quartiles": [round(cost, 4) for cost in statistics.quantiles(costs, n=4)],
-                    "turns": arguments.turns,
+                "processor_seconds_per_step": {
+                    launcher: round(statistics.median(of), 4) for launcher, of in effort.items()
                 },
+                "turns": arguments.turns,
+                "ray_costs": spread(1 - ray / local for local, ray in zip(rates["local"], rates["ray"], strict=True)),
+                "ray_costs_of_processor_time": spread(
+                    ray / local - 1 for local, ray in zip(effort["local"], effort["ray"], strict=True)
+                ),
             },
             indent=1,
         )
     )
+
+
+def spread(costs: Iterable[float]) -> dict[str, object]:
+    of = list(costs)
+    return {
+        "median": round(statistics.median(of), 4),
+        "quartiles": [round(cost, 4) for cost in statistics.quantiles(of, n=4)],
+    }
 
 
 if __name__ == "__main__":
