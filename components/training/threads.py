@@ -2,8 +2,8 @@
 
 OpenMP threads that wait for each other spin. With more threads than free cores, a spinning thread holds the core that
 the one it waits for needs, and a step takes many times longer. So a process is told how many threads it owns, and
-waiting threads are told to sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is for the
-processes one starts, and `prepare` for the own process before torch is imported.
+waiting threads are told to sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is
+for the processes one starts, and `prepare` for the own process before torch is imported.
 """
 
 from __future__ import annotations
