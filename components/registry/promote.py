@@ -35,7 +35,7 @@ from components.registry.ledger import (
     roll_back,
 )
 from components.registry.promotion import Scored, TestRows, decide
-from components.registry.runs import transfer_warnings
+from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
 from components.scoring import scoring_for
 from components.scoring.files import Rows, TaskFacts, read_rows, read_task
@@ -130,7 +130,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
         decision = earlier
     else:
         decision = _judge(job, registry, candidate, champion, job.examples[task])
-        decision["warnings"] = transfer_warnings(job.out / "evaluation" / task, challenger["system"])
+        decision["warnings"] = evaluation_warnings(job.out / "evaluation" / task, challenger["system"])
         if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
             ledger.append(
                 "decision", id=uuid.uuid4().hex, uri=registry.address, model=candidate.name, key=key, decision=decision

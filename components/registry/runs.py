@@ -1,4 +1,4 @@
-"""What the registry reads of a fine-tuned system: its scores on dev, and what the evaluation says of transfer."""
+"""What the registry reads of a fine-tuned system: its scores on dev, and what the evaluation says against it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from components.config import FROZEN
 from components.errors import ArtifactError, ConfigError, nearest
+from components.evaluation.compare import BASELINE
 
 ALL = -1
 
@@ -47,17 +48,18 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
     return DevScore(int(largest), name, sum(float(point[name]) for point in best) / len(best))
 
 
-def transfer_warnings(evaluation: Path, system: str) -> list[str]:
-    """Where the transferred system does worse on test than the same family from scratch: negative transfer, which a
-    better mean can hide.
+def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
+    """What the evaluation on test says against a system, however it compares with the champion: that a baseline, which
+    costs next to nothing, does better; and negative transfer, which a better mean can hide.
 
     Args:
         evaluation: output directory of the stage `evaluate`.
         system: `<family>-<start>`.
 
     Returns:
-        A sentence for all rows, and for every class and slice, that lose beyond chance at the largest label budget
-        (`components.evaluation.transfer`); none if there is no scratch system beside it, or no evaluation yet.
+        At the largest label budget: a sentence where the best baseline has a better mean; and one for all rows, and
+        for every class and slice, that lose beyond chance against the same family from scratch
+        (`components.evaluation.transfer`). None if there is nothing of the kind beside it, or no evaluation yet.
 
     Raises:
         ArtifactError: the evaluation is damaged.
@@ -67,19 +69,38 @@ def transfer_warnings(evaluation: Path, system: str) -> list[str]:
         return []
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        family, start = next(
-            (found["family"], found["start"]) for found in content["systems"] if found["system"] == system
-        )
+        known = {found["system"]: found for found in content["systems"]}
+        if system not in known:
+            return []
+        family, start = known[system]["family"], known[system]["start"]
         parts = content["transfer"][family][-1]["parts"] if family in content["transfer"] else []
-        return [
+        return _beaten_by_baseline(content, known[system]) + [
             _sentence(part, part["starts"][start])
             for part in parts
             if start in part["starts"] and part["starts"][start]["hurts"]
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); run the stage evaluate again") from error
-    except StopIteration:
+
+
+def _beaten_by_baseline(content: dict[str, Any], system: dict[str, Any]) -> list[str]:
+    main, (last, own) = content["main"], _last_score(system, content["main"])
+    rivals = {found["system"]: _last_score(found, main) for found in content["systems"] if found["family"] == BASELINE}
+    scores = {name: score for name, (budget, score) in rivals.items() if budget == last}
+    best = max(scores, key=lambda name: scores[name]["mean"], default=None)
+    if best is None or scores[best]["mean"] <= own["mean"]:
         return []
+    return [f"a baseline does better: {best} {_interval(scores[best])} against {_interval(own)} with the most labels"]
+
+
+def _last_score(system: dict[str, Any], main: str) -> tuple[int, dict[str, float]]:
+    """The largest label budget, and the score there."""
+    cell = system["budgets"][-1]
+    return cell["budget"], cell["scores"][main]
+
+
+def _interval(score: dict[str, float]) -> str:
+    return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]"
 
 
 def _sentence(part: dict[str, Any], found: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from components.prediction import told
 from components.registry.champion import load_champion
 from components.registry.ledger import Ledger, champions, locked
 from components.registry.promote import measure_latency, promote, rollback, scored_rows
-from components.registry.runs import transfer_warnings
+from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.scoring.files import Rows, TaskFacts
 from components.tracking import Registry, connect
@@ -199,7 +199,14 @@ def test_files_that_are_gone_are_named(pipeline: Pipeline) -> None:
         load_champion(pipeline.settings, "letters")
 
 
-def test_negative_transfer_is_told(pipeline: Pipeline) -> None:
+def test_what_the_evaluation_says_against_it_is_told(pipeline: Pipeline) -> None:
+    def system(name: str, family: str, start: str, *means: float) -> dict[str, object]:
+        cells = [
+            {"budget": budget, "scores": {"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}}}
+            for budget, mean in zip((5, 20), means, strict=True)
+        ]
+        return {"system": name, "family": family, "start": start, "budgets": cells}
+
     def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
         found = {
             "score": {"mean": 0.538, "low": 0.5, "high": 0.58},
@@ -212,7 +219,12 @@ def test_negative_transfer_is_told(pipeline: Pipeline) -> None:
     parts = [part("all", "", hurts=False), part("class", "x", hurts=False), part("slice", "late", hurts=True)]
     smaller = [part("class", "y", hurts=True)]
     content = {
-        "systems": [{"system": "ulmfit-adapted", "family": "ulmfit", "start": "adapted"}],
+        "main": "macro_f1",
+        "systems": [
+            system("tfidf-words", "baseline", "none", 0.4, 0.6),
+            system("most-frequent", "baseline", "none", 0.1, 0.1),
+            system("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.58),
+        ],
         "transfer": {"ulmfit": [{"budget": 5, "parts": smaller}, {"budget": 20, "parts": parts}]},
     }
     evaluation = pipeline.out / "evaluation" / "letters" / "evaluation.json"
@@ -220,16 +232,21 @@ def test_negative_transfer_is_told(pipeline: Pipeline) -> None:
     decision = run(pipeline, knows=20)
 
     assert decision["warnings"] == [
+        "a baseline does better: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] with the most labels",
         "transfer hurts on slice 'late' (130 rows): 0.538 against 1.000 from scratch, difference -0.462 "
-        "[-0.520, -0.400]"
+        "[-0.520, -0.400]",
     ]
-    evaluation.write_text(json.dumps({"systems": content["systems"], "transfer": {}}))
-    assert transfer_warnings(evaluation.parent, "ulmfit-adapted") == []
-    assert transfer_warnings(evaluation.parent, "bert-adapted") == []
-    assert transfer_warnings(evaluation.parent / "nowhere", "ulmfit-adapted") == []
+    better = [
+        system("tfidf-words", "baseline", "none", 0.6, 0.4),
+        system("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.58),
+    ]
+    evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better, "transfer": {}}))
+    assert evaluation_warnings(evaluation.parent, "ulmfit-adapted") == []
+    assert evaluation_warnings(evaluation.parent, "bert-adapted") == []
+    assert evaluation_warnings(evaluation.parent / "nowhere", "ulmfit-adapted") == []
     evaluation.write_text("{")
     with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
-        transfer_warnings(evaluation.parent, "ulmfit-adapted")
+        evaluation_warnings(evaluation.parent, "ulmfit-adapted")
 
 
 @pytest.mark.parametrize("after_step", ["intent", "alias", "history"])
