@@ -149,6 +149,8 @@ def main() -> None:
     if arguments.run:
         train(arguments)
         return
+    # Whoever ends this ends the stopped runs too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         runs: dict[str, Run] = {}
         starts: dict[str, float] = {}
