@@ -19,6 +19,8 @@ TASK_ADAPTED = "task-adapted"
 WITH = "-with-"
 #: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
 FROZEN = "-frozen"
+#: Family of the systems that learn from the labels alone, without a language model.
+BASELINE = "baseline"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
 #: Of a block in `pretrain`: it becomes part of the names of folders and stages.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FROZEN, TASK_ADAPTED, WITH
+from components.config import BASELINE, FROZEN, TASK_ADAPTED, WITH
 from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
 from components.evaluation.cells import Cell, budgets_of, in_words, mean_of
 from components.evaluation.intervals import Interval, interval
@@ -17,7 +17,6 @@ from components.evaluation.results import Run
 from components.scoring import title
 
 Floats = NDArray[np.float64]
-BASELINE = "baseline"
 SCRATCH = "scratch"
 Systems = Mapping[str, tuple[str, str]]
 

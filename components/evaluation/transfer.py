@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FROZEN, EvaluateSettings
+from components.config import BASELINE, FROZEN, EvaluateSettings
 from components.evaluation.cells import Cell, budgets_of, slice_members
-from components.evaluation.compare import BASELINE, SCRATCH, Systems
+from components.evaluation.compare import SCRATCH, Systems
 from components.evaluation.intervals import interval
 from components.evaluation.results import TestSplit
 from components.scoring import resampled

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FROZEN
+from components.config import BASELINE, FROZEN
 from components.evaluation.benefits import labels_needed
 from components.evaluation.cells import Cell, budgets_of, unit
-from components.evaluation.compare import BASELINE, SCRATCH, Systems
+from components.evaluation.compare import SCRATCH, Systems
 from components.scoring import title
 
 Floats = NDArray[np.float64]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from components.config import FROZEN
+from components.config import BASELINE, FROZEN
 from components.reporting.figures import Line
-
-BASELINE = "baseline"
 
 
 def main_score(evaluation: Mapping[str, Any]) -> str:
