@@ -7,7 +7,9 @@ A machine that others use too is faster now and slower then by more than Ray cos
 then take turns of a few seconds: all processes of one are stopped (SIGSTOP) while those of the other go on, Ray's
 own among them. What counts is steps a second within a turn, and the ratio of the two turns that lie side by side;
 and the processor time that all processes of a run take for a step, which says more where others take turns of their
-own.
+own. On Linux it also prints the share of the processors that a virtual machine was refused meanwhile (steal), and the
+ratio of those pairs alone in which it was refused no more than `QUIET`: whether a pair is one of them does not depend
+on what came out of it.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import psutil
 
 from components.training import threads
 
@@ -39,6 +43,8 @@ from flows import processes  # noqa: E402
 LAUNCHERS = ("local", "ray")
 #: Steps before a run counts as started: first touches of memory, the choice of precision.
 WARM_UP = 20
+#: Share of the processors that others may take in a turn that counts as quiet.
+QUIET = 0.02
 #: Seconds after a turn's beginning that do not count.
 SETTLE = 2.0
 #: Seconds after which a run that has not started is given up.
@@ -82,6 +88,15 @@ def train(arguments: argparse.Namespace) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Steps a second, processor seconds a step, and the share of all processors that others took (0 if unknown)."""
+
+    rate: float
+    effort: float
+    stolen: float
+
+
 class Run:
     """A training run in a session of processes of its own."""
 
@@ -103,21 +118,21 @@ class Run:
             time.sleep(0.2)
         return times[0] - self.began
 
-    def turn(self, seconds: float) -> tuple[float, float]:
-        """Go on for so many seconds; returns the steps a second within them, and processor seconds a step."""
+    def turn(self, seconds: float) -> Turn:
+        """Go on for so many seconds."""
         self.tell(signal.SIGCONT)
         # Timers that came due meanwhile all go off now, and caches are cold.
         time.sleep(SETTLE)
-        began, used = time.monotonic(), self.used()
+        began, used, stolen = time.monotonic(), self.used(), stolen_seconds()
         time.sleep(seconds)
-        ended, used = time.monotonic(), self.used() - used
+        ended, used, stolen = time.monotonic(), self.used() - used, stolen_seconds() - stolen
         self.tell(signal.SIGSTOP)
         # The first step was begun in the turn before.
         inside = [moment for moment in self.times() if moment >= began][1:]
         if len(inside) < 2:
             raise SystemExit("a turn has no two steps; give it more --seconds")
         rate = (len(inside) - 1) / (inside[-1] - inside[0])
-        return rate, used / (ended - began) / rate
+        return Turn(rate, used / (ended - began) / rate, stolen / (ended - began) / threads.cores())
 
     def used(self) -> float:
         """Processor seconds of all processes of the run so far."""
@@ -160,7 +175,7 @@ def main() -> None:
                 runs[launcher] = Run(launcher, Path(folder) / launcher)
                 starts[launcher] = runs[launcher].wait()
                 runs[launcher].tell(signal.SIGSTOP)
-            turns: dict[str, list[tuple[float, float]]] = {launcher: [] for launcher in LAUNCHERS}
+            turns: dict[str, list[Turn]] = {launcher: [] for launcher in LAUNCHERS}
             for number in range(arguments.turns):
                 # There and back, so that a machine that becomes slower favours neither.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
@@ -168,32 +183,40 @@ def main() -> None:
         finally:
             for run in runs.values():
                 run.end()
-    rates, effort = ({launcher: [turn[place] for turn in of] for launcher, of in turns.items()} for place in (0, 1))
-    print(
-        json.dumps(
-            {
-                "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
-                "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in rates.items()},
-                "processor_seconds_per_step": {
-                    launcher: round(statistics.median(of), 4) for launcher, of in effort.items()
-                },
-                "turns": arguments.turns,
-                "ray_costs": spread(1 - ray / local for local, ray in zip(rates["local"], rates["ray"], strict=True)),
-                "ray_costs_of_processor_time": spread(
-                    ray / local - 1 for local, ray in zip(effort["local"], effort["ray"], strict=True)
-                ),
-            },
-            indent=1,
-        )
-    )
-
-
-def spread(costs: Iterable[float]) -> dict[str, object]:
-    of = list(costs)
-    return {
-        "median": round(statistics.median(of), 4),
-        "quartiles": [round(cost, 4) for cost in statistics.quantiles(of, n=4)],
+    pairs = list(zip(*(turns[launcher] for launcher in LAUNCHERS), strict=True))
+    quiet = [pair for pair in pairs if max(turn.stolen for turn in pair) <= QUIET]
+    report: dict[str, object] = {
+        "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
+        "steps_per_second": {
+            launcher: round(statistics.median(turn.rate for turn in of), 2) for launcher, of in turns.items()
+        },
+        "others_took": round(statistics.mean(turn.stolen for pair in pairs for turn in pair), 3),
+        "all": compared(pairs),
     }
+    if len(quiet) > 1:
+        report["quiet"] = compared(quiet)
+    print(json.dumps(report, indent=1))
+
+
+def compared(pairs: Sequence[tuple[Turn, ...]]) -> dict[str, object]:
+    """Ray's costs over pairs of turns (local, ray), as shares of what the local launcher does and takes."""
+    return {
+        "pairs": len(pairs),
+        "ray_costs": spread([1 - ray.rate / local.rate for local, ray in pairs]),
+        "ray_costs_of_processor_time": spread([ray.effort / local.effort - 1 for local, ray in pairs]),
+    }
+
+
+def spread(costs: Sequence[float]) -> dict[str, object]:
+    return {
+        "median": round(statistics.median(costs), 4),
+        "quartiles": [round(cost, 4) for cost in statistics.quantiles(costs, n=4)],
+    }
+
+
+def stolen_seconds() -> float:
+    """Processor seconds that this virtual machine wanted and was refused so far; 0 where that is not told."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 if __name__ == "__main__":

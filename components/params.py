@@ -13,7 +13,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from components.config import Params, Section
+from components.config import BASELINE, Params, Section
 from components.errors import ConfigError, nearest
 
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -74,7 +74,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     taken = [
         f"evaluate.ensembles: {ensemble!r} is the name of another system; choose one of its own"
         for ensemble in at("evaluate", "ensembles")
-        if ensemble in [*at("run", "families"), "baseline"]
+        if ensemble in [*at("run", "families"), BASELINE]
     ]
     shared = [
         (f"together.{group}.tasks", name, at("run", "tasks"))

@@ -8,7 +8,7 @@ training  dev score against epochs, at the largest label budget. Start: before t
           with nine tenths of the way to the asymptote.
 labels    test score against labels a class. Start: the smallest budget. Asymptote: the largest. Slope: gain for each
           doubling of the labels (least squares). A start near the ceiling leaves less to gain, so a higher start and
-          asymptote often go with a lower slope here; the numbers say so.
+          asymptote often go with a lower slope here; the numbers say so. One number of labels makes no curve.
 
 Each is given for both systems and as a difference, with intervals over seeds (paired by seed: the same labels).
 """
@@ -60,9 +60,9 @@ def of_training(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, f
 
 
 def of_labels(labels: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
-    """Start, slope (score for each doubling of the labels) and asymptote of one seed's scores, budgets ascending; where
-    all budgets give the same labels the slope is 0."""
-    slope = float(np.polyfit(np.log2(labels), scores, 1)[0]) if len(set(labels)) > 1 else 0.0
+    """Start, slope (score for each doubling of the labels) and asymptote of one seed's scores, budgets ascending, of
+    which at least two give different numbers of labels."""
+    slope = float(np.polyfit(np.log2(labels), scores, 1)[0])
     return {"start": scores[0], "slope": slope, "asymptote": scores[-1]}
 
 

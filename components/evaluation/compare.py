@@ -90,7 +90,8 @@ def best_by_budget(cells: Mapping[tuple[str, int], Cell]) -> dict[int, str]:
 def family_benefits(
     runs: Sequence[Run], cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float
 ) -> dict[str, dict[str, dict[str, dict[str, Benefit]]]]:
-    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start beside scratch."""
+    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start beside scratch; without
+    "labels" where there is one number of labels only."""
     largest, main = budgets_of(cells)[-1], _main(cells)
 
     def by_training(system: str) -> dict[int, dict[str, float]]:
@@ -99,6 +100,9 @@ def family_benefits(
             seed: of_training([point["epoch"] for point in curve], [point[main] for point in curve])
             for seed, curve in chosen.items()
         }
+
+    def labels_of(system: str) -> set[float]:
+        return {cell.labels for (name, _), cell in cells.items() if name == system}
 
     def by_labels(system: str) -> dict[int, dict[str, float]]:
         own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
@@ -114,9 +118,11 @@ def family_benefits(
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
         if family != BASELINE and not start.startswith(SCRATCH) and not start.endswith(FROZEN) and scratch in systems:
+            axes = {"training": by_training}
+            if min(len(labels_of(system)), len(labels_of(scratch))) > 1:
+                axes["labels"] = by_labels
             found.setdefault(family, {})[start] = {
-                "training": compare(by_training(system), by_training(scratch), confidence=confidence),
-                "labels": compare(by_labels(system), by_labels(scratch), confidence=confidence),
+                axis: compare(of(system), of(scratch), confidence=confidence) for axis, of in axes.items()
             }
     return found
 

@@ -67,8 +67,10 @@ def headline(
         f"{entry['score']:.3f}; from scratch that takes"
     )
     if needed["labels"] is None:
-        least_ratio = number(entry["most"] / entry["labels"])
-        return f"{reached} more than {number(entry['most'])}: transfer was worth over {least_ratio} times the labels."
+        beyond = f"{reached} more than {number(entry['most'])}"
+        if entry["most"] == entry["labels"]:
+            return f"{beyond}; how many more, other budgets would show."
+        return f"{beyond}: transfer was worth over {number(entry['most'] / entry['labels'])} times the labels."
     scratch = f"{family}-{SCRATCH}"
     first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
     # Where the curve of scratch begins above the score, how few labels would do is not known.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import writing
-from components.config import Section
+from components.config import BASELINE, Section
 from components.finetuning.baselines import Baseline, Data, baselines_of
 from components.finetuning.examples import read_facts, read_split, strata_of
 from components.finetuning.results import KIND, RunResult, summary, write_results
@@ -81,4 +81,4 @@ def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> Run
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return RunResult(name, "baseline", "none", record, said.answers)
+    return RunResult(name, BASELINE, "none", record, said.answers)

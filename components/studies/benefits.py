@@ -80,14 +80,15 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
-    """Which of the three hold; curves against labels decide, for they say what a user gets."""
-    found = axes["labels"]
+    """Which of the three hold; curves against labels decide, where there are any, for they say what a user gets."""
+    axis = "labels" if "labels" in axes else "training"
+    found, against = axes[axis], AXES[axis]
     held = [f"{name} {found[name]['difference']['mean']:+.3f}" for name in found if found[name]["holds"]]
     missing = [name for name in found if not found[name]["holds"]]
     if not held:
-        return f"{task}: {system} has none of the three benefits over scratch, against labels."
+        return f"{task}: {system} has none of the three benefits over scratch, against {against}."
     rest = f"; no higher {' and '.join(missing)}" if missing else ""
-    return f"{task}: over scratch, {system} has a higher {', '.join(held)} against labels{rest}."
+    return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {against}{rest}."
 
 
 STUDY = Study("benefits", "Does transfer start higher, climb faster, end higher?", run)

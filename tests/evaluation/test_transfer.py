@@ -34,19 +34,22 @@ def answers(correct: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """run({system: {budget: (N,) correct by seed}}, {system: score on dev}) -> evaluation.json."""
+    """run({system: f(budget, seed) -> (N,) correct}, dev={system: score on dev}, labels={budget: labels a class that
+    train has for it}) -> evaluation.json."""
     rows = [((f"text {row}",), [LABELS[row]], SLICES[row]) for row in range(ROWS)]
     task = Task("classification", ["no", "yes"], {"train": rows[:100], "dev": rows[:20], "test": rows})
     examples = write_examples(tmp_path / "examples", task)
 
-    def evaluated(systems: dict[str, Any], dev: dict[str, float] | None = None) -> dict[str, Any]:
+    def evaluated(
+        systems: dict[str, Any], dev: dict[str, float] | None = None, labels: dict[int, int] | None = None
+    ) -> dict[str, Any]:
         for system, correct in systems.items():
             family, start = system.split("-")
             results = []
-            for budget in BUDGETS:
+            for budget, count in (labels or {budget: budget for budget in BUDGETS}).items():
                 for seed in (0, 1, 2):
                     record = {
-                        "budget": budget, "seed": seed, "rows": 2 * budget, "best_epoch": 0.0, "tokens": 0,
+                        "budget": budget, "seed": seed, "rows": 2 * count, "best_epoch": 0.0, "tokens": 0,
                         "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": (dev or {}).get(system, 0.5)}],
                     }  # fmt: skip
                     told = answers(correct(budget, seed))
@@ -104,6 +107,18 @@ def test_beyond_the_labels_of_scratch(run: Any) -> None:
     few = content["worth"]["ulmfit"]["adapted"][0]
     assert few["needed"] == {"labels": None, "low": None, "high": None}
     assert content["headline"].endswith("takes more than 64: transfer was worth over 16 times the labels.")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("labels", [{4: 4}, {4: 4, 16: 4, 64: 4}], ids=["one budget", "no more rows in train"])
+def test_one_number_of_labels_is_no_curve(run: Any, labels: dict[int, int]) -> None:
+    systems = {
+        "ulmfit-scratch": lambda budget, seed: right(0.6, seed),
+        "ulmfit-adapted": lambda budget, seed: right(0.9, seed),
+    }
+    content = run(systems, labels=labels)
+    assert set(content["benefits"]["ulmfit"]["adapted"]) == {"training"}
+    assert content["headline"].endswith("takes more than 4; how many more, other budgets would show.")
 
 
 def test_the_headline_is_of_the_system_that_dev_prefers(run: Any) -> None:

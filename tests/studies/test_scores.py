@@ -78,6 +78,19 @@ def test_the_benefits_that_hold_stand_in_front(
     assert list(outputs.read) == ["evaluation/aws-type"]
 
 
+def test_benefits_of_one_number_of_labels_are_those_of_training(
+    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
+) -> None:
+    del evaluation["benefits"]["ulmfit"]["adapted"]["labels"]
+    write_evaluation("aws-type", evaluation)
+    found = benefits.run(outputs)
+    assert found.chapter.lead == [
+        "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against epochs; "
+        "no higher slope."
+    ]
+    assert {row[1] for row in found.chapter.tables[0].rows} == {"epochs"}
+
+
 def test_labels_that_the_others_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     found = label_efficiency.run(outputs)
