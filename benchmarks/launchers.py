@@ -46,7 +46,7 @@ WARM_UP = 20
 #: Share of the processors that others may take in a turn that counts as quiet.
 QUIET = 0.02
 #: Seconds after a turn's beginning that do not count.
-SETTLE = 2.0
+SETTLE = 6.0
 #: Seconds after which a run that has not started is given up.
 PATIENCE = 300.0
 #: More than any comparison takes; the runs are ended when it is over.
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--window", type=int, default=64)
     parser.add_argument("--turns", type=int, default=12, help="of each side")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
     parser.add_argument("--run", choices=LAUNCHERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
