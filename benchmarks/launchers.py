@@ -45,7 +45,7 @@ LAUNCHERS = ("local", "ray")
 WARM_UP = 20
 #: Share of the processors that others may take in a turn that counts as quiet.
 QUIET = 0.02
-#: Seconds after a turn's beginning that do not count.
+#: Seconds after a turn's beginning that do not count: Ray makes up for the timers that came due while it was stopped.
 SETTLE = 6.0
 #: Seconds after which a run that has not started is given up.
 PATIENCE = 300.0
