@@ -115,7 +115,8 @@ def map_parallel(
     spawning = multiprocessing.get_context("spawn")
     while pending:
         with _environment(threads.environment(1)):
-            pool = ProcessPoolExecutor(min(len(pending), threads.cores()), mp_context=spawning)
+            processes = min(len(pending), threads.cores())
+            pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_parent)
             try:
                 futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
                 for future in as_completed(futures):
@@ -128,6 +129,19 @@ def map_parallel(
                     raise TrainingError(_gave_up("a process was killed")) from error
             finally:
                 pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Let a process of the pool end as soon as the one that started it is gone, killed say: it would go on learning
+    beside the run that takes over, or keep its memory and wait for ever."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _alone(function: Callable[[Job], Result], item: Job) -> Result:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -107,6 +108,39 @@ def test_map_parallel_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
         TrainingError, match=r"gave up after 0 restarts: a process was killed; if memory is short, lower"
     ):
         list(cluster.map_parallel(die, [1], settings=LOCAL))
+
+
+def stay(folder: Path) -> None:
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    driver = (
+        "from pathlib import Path; from components import cluster; from components.config import ClusterSettings; "
+        "from tests.test_cluster import stay; import sys; "
+        "list(cluster.map_parallel(stay, [Path(sys.argv[1])], settings=ClusterSettings(launcher='local')))"
+    )
+    with subprocess.Popen([sys.executable, "-c", driver, str(tmp_path)]) as process:
+        while not list(tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.kill()
+    pid = int(next(tmp_path.iterdir()).name)
+    last = time.monotonic() + 30
+    while lives(pid) and time.monotonic() < last:
+        time.sleep(0.1)
+    if lives(pid):
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("it goes on")
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and it is more than an entry in the process table."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
