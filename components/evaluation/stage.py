@@ -24,7 +24,7 @@ evaluation.json
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty where the kind has none
     best: {budget: system}, by the mean of the deciding score
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] for the pairs that matter
-    benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}
+    benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels where there are several
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: labels that scratch needs for the same score, with intervals (`components.evaluation.worth`)
     headline: the same in a sentence, of the system that does best on dev with the fewest labels
