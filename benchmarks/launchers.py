@@ -45,7 +45,7 @@ LAUNCHERS = ("local", "ray")
 WARM_UP = 20
 #: Share of the processors that others may take in a turn that counts as quiet.
 QUIET = 0.02
-#: Seconds after a turn's beginning that do not count: Ray makes up for the timers that came due while it was stopped.
+#: Seconds after a turn's beginning that do not count: timers that came due meanwhile all go off, and caches are cold.
 SETTLE = 6.0
 #: Seconds after which a run that has not started is given up.
 PATIENCE = 300.0
@@ -121,7 +121,6 @@ class Run:
     def turn(self, seconds: float) -> Turn:
         """Go on for so many seconds."""
         self.tell(signal.SIGCONT)
-        # Timers that came due meanwhile all go off now, and caches are cold.
         time.sleep(SETTLE)
         began, used, stolen = time.monotonic(), self.used(), stolen_seconds()
         time.sleep(seconds)
