@@ -37,7 +37,7 @@ from torch import Tensor
 from components.config import FinetuneSettings, Training, WordPieceSettings
 from components.finetuning.classifier import TextClassifier
 from components.finetuning.features import FeatureTable
-from components.finetuning.model import TaskModel
+from components.finetuning.model import TaskModel, states_in_groups
 from components.finetuning.probe import FeatureSampler
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks import find_task
@@ -153,13 +153,7 @@ def _time_in_groups(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arg
         return time.perf_counter() - began
 
     def in_groups(tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        groups, found = _groups(tuple(lengths.tolist())), []
-        for group in groups:
-            end = int(lengths[group].max())
-            states = read(tokens[group, :end], lengths[group], None if segments is None else segments[group, :end])
-            found.append([torch.nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
-        places = torch.cat(groups).argsort()
-        return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]
+        return states_in_groups(read, _groups(tuple(lengths.tolist())), tokens, lengths, segments)
 
     for seed, drawn in _draws(encoded, min(arguments.train_rows), arguments):
         sampler = ExampleSampler(drawn, [np.zeros(1)] * len(drawn), batch_size=arguments.batch_size, seed=seed)

@@ -183,12 +183,21 @@ def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
+    return states_in_groups(encoder.hidden_states, groups, tokens, lengths, segments)
+
+
+def states_in_groups(
+    read: Callable[[Tensor, Tensor, Tensor | None], list[Tensor]],
+    groups: list[Tensor],
+    tokens: Tensor,
+    lengths: Tensor,
+    segments: Tensor | None,
+) -> list[Tensor]:
+    """What `read`, an encoder's `hidden_states`, says of a batch whose groups of row numbers are read one by one."""
     found = []
     for group in groups:
         end = int(lengths[group].max())
-        states = encoder.hidden_states(
-            tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
-        )
+        states = read(tokens[group, :end], lengths[group], None if segments is None else segments[group, :end])
         found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
     places = torch.cat(groups).argsort()
     return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]
