@@ -8,12 +8,11 @@ learned from all files, and read up to `--max-length` pieces, questions in windo
 that the stages make: nothing is estimated. A place is a piece, or a unit's vector where a head reads units on frozen
 features; heads that read one vector a text know no padding there (-).
 
-From 1,000 rows on, and in prediction, texts, tagged words and questions stay below 5%. A training set of 100 rows in
-batches of 16 does not: 10 to 14% (sentences of TREC, SST-2, SNIPS), 6% (reviews, windows of SQuAD). Seven batches have
-to hold lengths from a few pieces to forty. `--timed` measures what less would cost: the time of steps whose batches are
-read in groups of like length, the fewest that keep padding within 5%, over that of the same batches read whole, of a
-Transformer with 6 layers of 384. Questions on frozen features keep some 10%, since the windows of a row stay
-together; their head reads only what is no padding.
+`learn` is what the batches hold (long texts in groups of like length), `packed` what BERT and GPT and their relatives
+compute of them, which put several texts into a row where padding is more than 5% (components.models.layers.packing);
+recurrent models, XLNet and Transformer-XL read the batches as they are. `--timed` measures the time of steps with
+packing over that without, of a Transformer with 6 layers of 384 on the smallest training sets. Questions on frozen
+features keep some 10%, since the windows of a row stay together; their head reads only what is no padding.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ import csv
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from itertools import combinations, pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +35,15 @@ from torch import Tensor
 from components.config import FinetuneSettings, Training, WordPieceSettings
 from components.finetuning.classifier import TextClassifier
 from components.finetuning.features import FeatureTable
-from components.finetuning.model import TaskModel, states_in_groups
+from components.finetuning.model import TaskModel
 from components.finetuning.probe import FeatureSampler
 from components.finetuning.sampler import ExampleSampler
 from components.finetuning.tasks import find_task
 from components.finetuning.tasks.base import Encoded, Fields
 from components.formats.lines import Reading
 from components.formats.squad import read_squad
+from components.models.base import Batch
+from components.models.bert import BERT
 from components.models.encoder import build_model
 from components.tokenization import Tokenizer
 from components.tokenization.segmenters import Segmentation
@@ -56,8 +56,7 @@ LEARNED_FROM = 2000
 EPOCHS = 3
 #: Of the Transformer whose steps are timed: MiniLM's.
 TIMED = {"width": 384, "heads": 12, "layers": 6}
-#: Share of padding that groups of like length stay below.
-LIMIT = 0.05
+TURNS = 3
 
 
 def main() -> None:
@@ -70,27 +69,27 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=192, help="pieces of a window of questions")
     parser.add_argument("--rows", type=int, default=5000, help="predicted of each file, drawn at random")
     parser.add_argument("--seeds", type=int, default=5, help="training sets drawn of each size")
-    parser.add_argument("--timed", action="store_true", help="what groups of like length cost, on the smallest sets")
+    parser.add_argument("--timed", action="store_true", help="what packing costs, on the smallest sets")
     arguments = parser.parse_args()
     sets = {path: _read(path) for path in arguments.files}
     tokenizer = _vocabulary([rows for _, rows in sets.values()])
-    stages = [f"{kind} {count:,}" for kind in ("learn", "frozen") for count in arguments.train_rows]
-    header = [*stages, "predict", *(["time in groups"] if arguments.timed else [])]
+    stages = [f"{kind} {count:,}" for kind in ("learn", "packed", "frozen") for count in arguments.train_rows]
+    header = [*stages, "predict", *(["time packed"] if arguments.timed else [])]
     print(f"share of padding, %{'':<17}" + "".join(f"{name:>16}" for name in header))
     for path, (kind, rows) in sets.items():
         drawn = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
         found = _measure(kind, [rows[row] for row in drawn], tokenizer, arguments)
         shown = "".join(f"{'-' if share is None else f'{100 * share:.1f}':>16}" for share in found)
         if arguments.timed:
-            shown += f"{_time_in_groups(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
+            shown += f"{_time_packed(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
         print(f"{path.parent.name + '/' + path.name:<35}{shown}", flush=True)
 
 
 class Places:
-    """Counts places, and those of them that are no padding."""
+    """Counts places of batches, those that are computed, and those that are no padding."""
 
     def __init__(self) -> None:
-        self.all = self.real = 0
+        self.all = self.computed = self.real = 0
 
     def add(self, table: Tensor, lengths: Tensor) -> None:
         """A batch (S, T, ...) of sequences of these lengths (S,)."""
@@ -99,8 +98,13 @@ class Places:
 
     @property
     def waste(self) -> float:
-        """Share of padding."""
+        """Share of padding in the batches."""
         return 1 - self.real / self.all
+
+    @property
+    def packed(self) -> float:
+        """Share of padding in what is computed."""
+        return 1 - self.real / self.computed
 
 
 def _measure(
@@ -112,10 +116,11 @@ def _measure(
     task, labels = find_task(kind), _labels(kind)
     encoded = task.encode(rows, tokenizer, model.encoder, settings)
     learned = [_learned(model, encoded, count, arguments) for count in arguments.train_rows]
+    padded, packed = [places.waste for places in learned], [places.packed for places in learned]
     frozen = [_frozen(encoded, count, arguments) if model.of_units else None for count in arguments.train_rows]
     with _counting(model) as places:
         TextClassifier(labels, model, tokenizer, task, settings).answer(rows)
-    return [*learned, *frozen, places.waste]
+    return [*padded, *packed, *frozen, places.packed]
 
 
 def _model(
@@ -134,16 +139,14 @@ def _labels(kind: str) -> list[str]:
     return ["O"] if kind == "tagging" else ["a", "b"]
 
 
-def _time_in_groups(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Median over training sets: an epoch's gradients with every batch in groups of like length, over whole batches."""
+def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
+    """Median over training sets: an epoch's gradients with batches packed, over the same as they are."""
     model, settings = _model(kind, tokenizer, TIMED, arguments)
     model.train()
-    read, ratios = model.encoder.hidden_states, []
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
     precision: Precision = "bf16" if has_bf16(torch.device("cpu")) else "float32"
 
-    def seconds(hidden_states: Callable[..., list[Tensor]]) -> float:
-        model.encoder.hidden_states = hidden_states  # type: ignore[method-assign]
+    def seconds(batches: Sequence[Batch]) -> float:
         began = time.perf_counter()
         for batch in batches:
             with computing(precision, torch.device("cpu")):
@@ -152,33 +155,17 @@ def _time_in_groups(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arg
             model.zero_grad()
         return time.perf_counter() - began
 
-    def in_groups(tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        return states_in_groups(read, _groups(tuple(lengths.tolist())), tokens, lengths, segments)
-
+    ratios = []
     for seed, drawn in _draws(encoded, min(arguments.train_rows), arguments):
         sampler = ExampleSampler(drawn, [np.zeros(1)] * len(drawn), batch_size=arguments.batch_size, seed=seed)
         batches = [sampler.batch(step) for step in range(sampler.epoch_steps)]
-        for untimed in (read, in_groups):  # first touches of memory; the groups
-            seconds(untimed)
-        ratios.append(seconds(in_groups) / seconds(read))
+        for turn in range(1 + TURNS):
+            packed = seconds(batches)
+            with patch("components.models.layers.masked.packing", return_value=None):
+                whole = seconds(batches)
+            if turn:  # the first touches memory
+                ratios.append(packed / whole)
     return statistics.median(ratios)
-
-
-@cache
-def _groups(lengths: tuple[int, ...]) -> list[Tensor]:
-    """Row numbers in the fewest groups of like length whose padding together is within `LIMIT`."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-
-    def groups(cuts: tuple[int, ...]) -> list[list[int]]:
-        return [order[start:end] for start, end in pairwise((0, *cuts, len(order)))]
-
-    def places(cuts: tuple[int, ...]) -> int:
-        return sum(len(group) * lengths[group[-1]] for group in groups(cuts))
-
-    best: tuple[int, ...] = ()
-    while sum(lengths) < (1 - LIMIT) * places(best):
-        best = min(combinations(range(1, len(order)), len(best) + 1), key=places)
-    return [torch.tensor(group) for group in groups(best)]
 
 
 def _draws(
@@ -188,13 +175,13 @@ def _draws(
         yield seed, [encoded[row] for row in np.random.default_rng(seed).permutation(len(encoded))[:count]]
 
 
-def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:
+def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Places:
     with _counting(model) as places, torch.inference_mode():
         for seed, rows in _draws(encoded, count, arguments):
             sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
             for batch in _epochs(sampler, sampler.epoch_steps):
                 model(batch)
-    return places.waste
+    return places
 
 
 def _frozen(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:
@@ -216,17 +203,22 @@ def _epochs(sampler: Sampler, steps: int) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def _counting(model: TaskModel) -> Iterator[Places]:
-    """The places of what the encoder is given in the meantime."""
+    """The places of what the encoder is given, and computes, in the meantime."""
     places, encoder = Places(), model.encoder
-    read = encoder.hidden_states
+    assert isinstance(encoder, BERT)
+    read, run = encoder.hidden_states, encoder.run
 
     def counted(tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         places.add(tokens, lengths)
         return read(tokens, lengths, segments)
 
-    encoder.hidden_states = counted  # type: ignore[method-assign]
+    def computed(tokens: Tensor, *others: Tensor | None) -> list[Tensor]:
+        places.computed += tokens.numel()
+        return run(tokens, *others)
+
+    encoder.hidden_states, encoder.run = counted, computed  # type: ignore[method-assign]
     yield places
-    encoder.hidden_states = read  # type: ignore[method-assign]
+    encoder.hidden_states, encoder.run = read, run  # type: ignore[method-assign]
 
 
 def _vocabulary(sets: Sequence[Sequence[Fields]]) -> Tokenizer:

@@ -21,7 +21,7 @@ from components.tokenization.special import UNK
 
 #: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
 PREDICT_PIECES = 4096
-#: Of a group of sequences that are read together, of a batch whose rows have several.
+#: Of a group of sequences of a batch that are read together.
 GROUP_PIECES = 3072
 #: Share of a batch's places that may be padding.
 PADDING = 0.04
@@ -175,29 +175,19 @@ def batches_by_length(
 
 
 def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
-    """`hidden_states` of a batch. Where rows have several sequences (windows, choices), whose lengths differ however
-    like the rows are, a Transformer on a processor reads them in groups of like length; the batch stays one."""
+    """`hidden_states` of a batch. A Transformer on a processor reads long texts, and the windows or choices of rows, in
+    groups of like length, which its caches hold; the batch stays one."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
-    one_each = bool((batch["rows"].diff() > 0).all())
-    if one_each or tokens.is_cuda or encoder.attention == "none":
+    if tokens.is_cuda or encoder.attention == "none":
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
-    return states_in_groups(encoder.hidden_states, groups, tokens, lengths, segments)
-
-
-def states_in_groups(
-    read: Callable[[Tensor, Tensor, Tensor | None], list[Tensor]],
-    groups: list[Tensor],
-    tokens: Tensor,
-    lengths: Tensor,
-    segments: Tensor | None,
-) -> list[Tensor]:
-    """What `read`, an encoder's `hidden_states`, says of a batch whose groups of row numbers are read one by one."""
     found = []
     for group in groups:
         end = int(lengths[group].max())
-        states = read(tokens[group, :end], lengths[group], None if segments is None else segments[group, :end])
+        states = encoder.hidden_states(
+            tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
+        )
         found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
     places = torch.cat(groups).argsort()
     return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
 from components.models.layers.dropout import Dropout
+from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following
@@ -90,8 +91,13 @@ class GPT(LanguageModel):
         return Losses(total / count, {"tokens": (total.detach(), count)})
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands at the end and the model reads from left to right: `lengths` need not be looked at.
-        return self._run(tokens)
+        # Padding stands at the end and the model reads from left to right: it need not be masked.
+        packed = None if self.config.band else packing(lengths, tokens.shape[1])
+        if packed is None:
+            return self._run(tokens)
+        places_RTD = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self._run(packed.pack(tokens), packed.mask, places_RTD)
+        return [packed.unpack(state_RTD) for state_RTD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]))
@@ -115,7 +121,8 @@ class GPT(LanguageModel):
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         # The first block sees every position, so its keys tell how many were read.
-        x_BTD = self._embed(tokens, start=carry[0].shape[2] if carry else 0)
+        read = carry[0].shape[2] if carry else 0
+        x_BTD = self._embed(tokens, position_rows(self.position, tokens.shape[1], start=read))
         past: list[Tensor] = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
@@ -143,17 +150,20 @@ class GPT(LanguageModel):
         bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
         return counted(linear_cross_entropy(top_ND, self.token, bias_V, targets_N), targets_N)
 
-    def _embed(self, tokens_BT: Tensor, *, start: int = 0) -> Tensor:
-        x_BTD = self.token[tokens_BT] + position_rows(self.position, tokens_BT.shape[1], start=start)
+    def _embed(self, tokens_BT: Tensor, places: Tensor) -> Tensor:
+        x_BTD = self.token[tokens_BT] + places
         # Sums that no norm bounds stay as exact as the weights; post-norm blocks bound theirs.
         dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
         return dropped_BTD
 
-    def _run(self, tokens_BT: Tensor) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block, the last one behind the final norm."""
-        outputs = [self._embed(tokens_BT)]
+    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, places_BTD: Tensor | None = None) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block, the last one behind the final norm; positions are in
+        order where their embeddings are not given."""
+        if places_BTD is None:
+            places_BTD = position_rows(self.position, tokens_BT.shape[1])
+        outputs = [self._embed(tokens_BT, places_BTD)]
         for block in self.blocks:
-            outputs.append(block(outputs[-1]))
+            outputs.append(block(outputs[-1], mask))
         outputs[-1] = self.final_norm(outputs[-1])
         return outputs
 

@@ -65,15 +65,6 @@ def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, 
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
 
 
-def test_rows_of_one_sequence_each_are_read_at_once(make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 4)
-    encoder = load_encoder(make_encoder("bert")).model.eval()
-    batch = collate([text(2, 5, 6, 7, 8, 3), text(2, 3)])
-    expected = encoder.hidden_states(batch["tokens"], batch["lengths"])
-    for layer, right in zip(states_by_length(encoder, batch), expected, strict=True):
-        assert torch.equal(layer, right)
-
-
 def test_results_come_in_the_order_of_the_rows() -> None:
     model = nn.Linear(1, 1)
     found = run_over(

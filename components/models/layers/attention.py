@@ -43,10 +43,10 @@ class SelfAttention(nn.Module):
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None = None) -> Tensor:
-        """`mask_B11T` is True at real positions; None where every position is real, and for causal attention: what
-        stands behind a text is never seen there."""
-        return self._join(self._attend(*self._project(x_BTD), mask_B11T))
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`mask`, (B, 1, 1, T) or (B, 1, T, T), is True where a position may be seen; None where every one may. Causal
+        attention never sees what stands behind, with and without a mask; only where a band cuts is there to be none."""
+        return self._join(self._attend(*self._project(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Causal attention of positions that go on where `past` ended; and the keys and values to go on from."""
@@ -71,10 +71,14 @@ class SelfAttention(nn.Module):
         output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
         return output
 
-    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask_B11T: Tensor | None) -> Tensor:
-        if self.band and q_BNTK.shape[2] > self.band:
+    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Tensor | None) -> Tensor:
+        length = q_BNTK.shape[2]
+        if self.band and length > self.band:
+            assert mask is None
             return self._attend_within_band(q_BNTK, k_BNTK, v_BNTK)
-        return self._mix(q_BNTK, k_BNTK, v_BNTK, mask_B11T, causal=self.causal)
+        if self.causal and mask is not None:
+            return self._mix(q_BNTK, k_BNTK, v_BNTK, mask & visible(length, length, device=mask.device))
+        return self._mix(q_BNTK, k_BNTK, v_BNTK, mask, causal=self.causal)
 
     def _attend_within_band(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor) -> Tensor:
         """T * 2w products instead of T * T: each chunk of w queries sees its own chunk of keys and the one before."""

@@ -5,8 +5,8 @@
 
 The output layer is computed only where a piece is masked: 15% of the positions.
 
-Shape suffixes: B batch rows, T positions, D width, E width of the embeddings, M masked positions a row, N = B M,
-V vocabulary.
+Shape suffixes: B batch rows, R of them when packed, T positions, D width, E width of the embeddings, M masked positions
+a row, N = B M, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, counted
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
+from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import DEVIATION, Block, TransformerConfig, gelu, position_rows
@@ -89,15 +90,19 @@ class MaskedModel(LanguageModel):
         return total, torch.tensor(len(targets_N), device=total.device)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-        return self.run(tokens, segments, mask_BT[:, None, None, :])
+        packed = packing(lengths, tokens.shape[1])
+        if packed is None:
+            mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
+            return self.run(tokens, segments, mask_BT[:, None, None, :])
+        segments_RT = None if segments is None else packed.pack(segments)
+        places_RTE = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self.run(packed.pack(tokens), segments_RT, packed.mask, places_RTE)
+        return [packed.unpack(state_RTD) for state_RTD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second pass: what the task reads is not disguised.
-        tokens, targets_BM = batch["masked_tokens"], batch["masked_targets"]
-        mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < batch["lengths"].unsqueeze(1)
-        segments_BT = None if self.segment is None else batch.get("segments")
-        top_BTD = self.run(tokens, segments_BT, mask_BT[:, None, None, :])[-1]
+        targets_BM = batch["masked_targets"]
+        top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
         places_BM1 = batch["masked_positions"].unsqueeze(-1)
         masked_BMD = top_BTD.gather(1, places_BM1.expand(-1, -1, top_BTD.shape[-1]))
         real_BM = targets_BM >= 0
@@ -139,15 +144,20 @@ class MaskedModel(LanguageModel):
     def max_tokens(self) -> int:
         return self.config.positions
 
-    def run(self, tokens_BT: Tensor, segments_BT: Tensor | None, mask_B11T: Tensor | None) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block; segment 0 throughout where `segments_BT` is None."""
-        x_BTE = self.token[tokens_BT] + position_rows(self.position, tokens_BT.shape[1])
+    def run(
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, places_BTE: Tensor | None = None
+    ) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block; segment 0 throughout where `segments_BT` is None, and
+        positions in order where their embeddings are. The mask is that of `SelfAttention`."""
+        if places_BTE is None:
+            places_BTE = position_rows(self.position, tokens_BT.shape[1])
+        x_BTE = self.token[tokens_BT] + places_BTE
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
         # From here on everything is in the type of the products: every block ends in a norm, which bounds the rounding.
         outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
         for block in self.body():
-            outputs.append(block(outputs[-1], mask_B11T))
+            outputs.append(block(outputs[-1], mask))
         return outputs
 
     def _transformed(self, x: Tensor) -> Tensor:

@@ -84,8 +84,8 @@ class Block(nn.Module):
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(self, x_BTD: Tensor, mask_B11T: Tensor | None = None) -> Tensor:
-        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask_B11T))
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """`forward` at positions that go on where `past` ended."""

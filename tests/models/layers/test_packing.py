@@ -1,0 +1,113 @@
+"""Texts side by side in a row say what each says by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.models.base import LanguageModel
+from components.models.encoder import build_model
+from components.models.layers.packing import packing
+
+FAMILIES = ["bert", "roberta", "albert", "gpt"]
+LENGTHS = torch.tensor([2, 8, 3, 5, 1])
+
+
+def model_of(family: str, **settings: int) -> LanguageModel:
+    torch.manual_seed(0)
+    model = build_model(
+        family, vocabulary=30, settings={"width": 16, "layers": 2, "heads": 2, "positions": 8, **settings}
+    )
+    # As first weights are, layers hardly change what they read: nothing could be told from them.
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def tokens() -> Tensor:
+    return torch.randint(1, 30, (5, 8), generator=torch.Generator().manual_seed(1))
+
+
+def test_the_longest_first_each_into_the_first_row_with_room() -> None:
+    packed = packing(torch.tensor([1, 4, 2, 3]), 4)
+    assert packed is not None
+    tokens = torch.tensor([[10, 0, 0, 0], [20, 21, 22, 23], [30, 31, 0, 0], [40, 41, 42, 0]])
+    # Three rows of 4 would be a sixth empty; two of 5 are full.
+    assert packed.pack(tokens).tolist() == [[20, 21, 22, 23, 10], [40, 41, 42, 30, 31]]
+    assert packed.positions.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 1]]
+    assert packed.mask[0, 0].int().tolist() == [*[[1, 1, 1, 1, 0]] * 4, [0, 0, 0, 0, 1]]
+    assert packed.mask[1, 0].int().tolist() == [*[[1, 1, 1, 0, 0]] * 3, *[[0, 0, 0, 1, 1]] * 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_piece_is_found_again_and_few_places_are_empty(seed: int) -> None:
+    lengths = torch.randint(1, 30, (12,), generator=torch.Generator().manual_seed(seed))
+    columns = int(lengths.max())
+    inside = torch.arange(columns) < lengths[:, None]
+    tokens = torch.arange(1, inside.numel() + 1).view(inside.shape)
+    packed = packing(lengths, columns)
+    assert packed is not None
+    rows = packed.pack(tokens)
+    assert torch.equal(packed.unpack(rows.unsqueeze(-1)).squeeze(-1)[inside], tokens[inside])
+    assert int(lengths.sum()) >= 0.95 * rows.numel()
+    owners = (rows - 1) // columns
+    together = owners[:, :, None] == owners[:, None, :]
+    # A place where nothing stands shows the first piece; it sees only others like it, and none of a text's sees it.
+    real = torch.zeros(rows.numel(), dtype=torch.bool)
+    real[packed.places[inside]] = True
+    real = real.view(rows.shape)
+    both = real[:, :, None] & real[:, None, :]
+    assert torch.equal(packed.mask[:, 0] & both, together & both)
+    assert not bool((packed.mask[:, 0] & (real[:, :, None] != real[:, None, :])).any())
+    assert bool(packed.mask[:, 0].any(-1).all())
+    places = torch.arange(columns).expand(len(lengths), -1)
+    assert torch.equal(packed.pack(places)[real], packed.positions[real])
+
+
+def test_nothing_is_packed_where_little_is_gained() -> None:
+    assert packing(torch.tensor([5, 5, 5]), 5) is None
+    # 4 of 80 places are 5%.
+    assert packing(torch.tensor([20, 20, 20, 16]), 20) is None
+    assert packing(torch.tensor([20, 20, 20, 15]), 20) is not None
+    # Attention over one row of 440 would cost more than is empty.
+    assert packing(torch.tensor([200, 120, 120]), 200) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_and_gradients_are_those_of_padded_rows(family: str, tokens: Tensor, monkeypatch) -> None:
+    model = model_of(family)
+    segments = (torch.arange(8) > torch.arange(5)[:, None]).long() if family in ("bert", "albert") else None
+    inside = torch.arange(8) < LENGTHS[:, None]
+    weights = torch.randn(int(inside.sum()), 16)
+
+    def read() -> tuple[list[Tensor], list[Tensor | None]]:
+        model.zero_grad()
+        layers = [layer[inside] for layer in model.hidden_states(tokens, LENGTHS, segments)]
+        (layers[-1] * weights).sum().backward()
+        return layers, [parameter.grad for parameter in model.parameters()]
+
+    rows: list[int] = []
+    first = model.blocks[0] if hasattr(model, "blocks") else model.block
+    first.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))  # type: ignore[union-attr]
+    packed = read()
+    module = "components.models.gpt" if family == "gpt" else "components.models.layers.masked"
+    monkeypatch.setattr(f"{module}.packing", lambda *_: None)
+    padded = read()
+    # 19 pieces in two rows of 10, not in five of 8.
+    assert set(rows) == {2, 5}
+    for left, right in zip(packed[0], padded[0], strict=True):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+    for left, right in zip(packed[1], padded[1], strict=True):
+        assert (left is None) == (right is None)
+        if left is not None and right is not None:
+            torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+
+
+def test_a_band_is_not_packed(tokens: Tensor) -> None:
+    model = model_of("gpt", band=3)
+    found = model.hidden_states(tokens, LENGTHS)[-1]
+    for row, length in enumerate(LENGTHS):
+        alone = model.hidden_states(tokens[row : row + 1, :length], LENGTHS[row : row + 1])[-1]
+        torch.testing.assert_close(found[row, :length], alone[0], atol=1e-5, rtol=1e-4)
