@@ -175,10 +175,12 @@ def batches_by_length(
 
 
 def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
-    """`hidden_states` of a batch. A Transformer on a processor reads long texts, and the windows or choices of rows, in
-    groups of like length, which its caches hold; the batch stays one."""
+    """`hidden_states` of a batch. A Transformer on a processor reads the windows or choices of rows, and long texts to
+    learn from, in groups of like length, which its caches hold; the batch stays one."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
-    if tokens.is_cuda or encoder.attention == "none":
+    # When nothing is learned, batches of one sequence a row are such groups already.
+    grouped = not torch.is_grad_enabled() and bool((batch["rows"].diff() > 0).all())
+    if grouped or tokens.is_cuda or encoder.attention == "none":
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]

@@ -65,6 +65,19 @@ def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, 
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
 
 
+def test_batches_of_prediction_are_groups_already(make_encoder, monkeypatch) -> None:
+    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 4)
+    encoder = load_encoder(make_encoder("bert")).model.eval()
+    read: list[int] = []
+    states = encoder.hidden_states
+    monkeypatch.setattr(encoder, "hidden_states", lambda *batch: (read.append(len(batch[0])), states(*batch))[1])
+    batch = collate([text(2, 5, 6, 7, 8, 3), text(2, 3)])
+    states_by_length(encoder, batch)
+    with torch.inference_mode():
+        states_by_length(encoder, batch)
+    assert read == [1, 1, 2]
+
+
 def test_results_come_in_the_order_of_the_rows() -> None:
     model = nn.Linear(1, 1)
     found = run_over(
