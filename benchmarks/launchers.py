@@ -3,29 +3,30 @@
     python benchmarks/launchers.py --tokens artifacts/tokens/general-wordpiece \\
         --tokenizer artifacts/tokenizer/general-wordpiece --family ulmfit
 
-A machine that others use too is faster now and slower then by more than Ray costs. So both runs are started once and
-then take turns of a few seconds: all processes of one are stopped (SIGSTOP) while those of the other go on, Ray's
-own among them. What counts is steps a second within a turn, and the ratio of the two turns that lie side by side;
-and the processor time that all processes of a run take for a step, which says more where others take turns of their
-own. On Linux it also prints the share of the processors that a virtual machine was refused meanwhile (steal), and the
-ratio of those pairs alone in which it was refused no more than `QUIET`: whether a pair is one of them does not depend
-on what came out of it.
+A machine that others use too is faster now and slower then by more than Ray costs. So both runs are started once, and
+their training processes then take turns of a few seconds, one stopped (SIGSTOP) while the other goes on: `in_step` is
+what the median pair of neighbouring turns says of the steps a second, with a 95% interval (bootstrap over pairs). Ray's
+other processes are never stopped, so they burden both sides alike: what they take is counted apart, in processor time,
+as the share of all cores (`beside`). Where no core is idle, Ray costs both together (`together`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from components.training import threads
@@ -43,21 +44,22 @@ from flows import processes  # noqa: E402
 LAUNCHERS = ("local", "ray")
 #: Steps before a run counts as started: first touches of memory, the choice of precision.
 WARM_UP = 20
-#: Share of the processors that others may take in a turn that counts as quiet.
-QUIET = 0.02
-#: Seconds after a turn's beginning that do not count: timers that came due meanwhile all go off, and caches are cold.
-SETTLE = 6.0
+#: Seconds after a turn's beginning that do not count: caches are cold, and timers that came due meanwhile go off.
+SETTLE = 0.5
 #: Seconds after which a run that has not started is given up.
 PATIENCE = 300.0
 #: More than any comparison takes; the runs are ended when it is over.
 BUDGET = 10**9
-#: Where a run leaves the time of every step, below its folder.
-STEPS = "steps"
+#: Where a run leaves the time of every step, and the number of the process that trains, below its folder.
+STEPS, TRAINER = "steps", "trainer"
+RESAMPLES = 2000
 
 
 def timed_work(run: LanguageModelRun, worker: Worker) -> None:
     """`work`, leaving a line with the clock after every step."""
-    with (Path(run.storage).parent / STEPS).open("w", buffering=1) as file:
+    folder = Path(run.storage).parent
+    (folder / TRAINER).write_text(str(os.getpid()))
+    with (folder / STEPS).open("w", buffering=1) as file:
 
         def publish(numbers: Mapping[str, float]) -> None:
             file.write(f"{time.monotonic()}\n")
@@ -88,15 +90,6 @@ def train(arguments: argparse.Namespace) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Turn:
-    """Steps a second, processor seconds a step, and the share of all processors that others took (0 if unknown)."""
-
-    rate: float
-    effort: float
-    stolen: float
-
-
 class Run:
     """A training run in a session of processes of its own."""
 
@@ -118,32 +111,35 @@ class Run:
             time.sleep(0.2)
         return times[0] - self.began
 
-    def turn(self, seconds: float) -> Turn:
-        """Go on for so many seconds."""
+    def turn(self, seconds: float) -> float:
+        """Train for so many seconds; returns steps a second."""
         self.tell(signal.SIGCONT)
         time.sleep(SETTLE)
-        began, used, stolen = time.monotonic(), self.used(), stolen_seconds()
+        began = time.monotonic()
         time.sleep(seconds)
-        ended, used, stolen = time.monotonic(), self.used() - used, stolen_seconds() - stolen
         self.tell(signal.SIGSTOP)
         # The first step was begun in the turn before.
         inside = [moment for moment in self.times() if moment >= began][1:]
         if len(inside) < 2:
             raise SystemExit("a turn has no two steps; give it more --seconds")
-        rate = (len(inside) - 1) / (inside[-1] - inside[0])
-        return Turn(rate, used / (ended - began) / rate, stolen / (ended - began) / threads.cores())
+        return (len(inside) - 1) / (inside[-1] - inside[0])
 
-    def used(self) -> float:
-        """Processor seconds of all processes of the run so far."""
-        times = [process.cpu_times() for process in processes.members(self.process.pid)]
+    def trainer(self) -> int:
+        """Number of the process that trains."""
+        return int((self.steps.parent / TRAINER).read_text())
+
+    def beside(self) -> float:
+        """Processor seconds so far of all processes of the run but the one that trains."""
+        members = [process for process in processes.members(self.process.pid) if process.pid != self.trainer()]
+        times = [process.cpu_times() for process in members]
         return sum(time.user + time.system for time in times)
 
     def tell(self, number: int) -> None:
-        for process in processes.members(self.process.pid):
-            process.send_signal(number)
+        os.kill(self.trainer(), number)
 
     def end(self) -> None:
-        self.tell(signal.SIGCONT)
+        with suppress(OSError):  # it has not begun to train, or is gone
+            self.tell(signal.SIGCONT)
         processes.end_session(self.process.pid)
         self.process.wait()
 
@@ -155,8 +151,8 @@ def main() -> None:
     parser.add_argument("--family", default="ulmfit")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=12, help="of each side")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
+    parser.add_argument("--turns", type=int, default=80, help="of each side")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn")
     parser.add_argument("--run", choices=LAUNCHERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -174,43 +170,32 @@ def main() -> None:
                 runs[launcher] = Run(launcher, Path(folder) / launcher)
                 starts[launcher] = runs[launcher].wait()
                 runs[launcher].tell(signal.SIGSTOP)
-            turns: dict[str, list[Turn]] = {launcher: [] for launcher in LAUNCHERS}
+            turns: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+            began, beside, stolen = time.monotonic(), runs["ray"].beside(), stolen_seconds()
             for number in range(arguments.turns):
                 # There and back, so that a machine that becomes slower favours neither.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
                     turns[launcher].append(runs[launcher].turn(arguments.seconds))
+            available = (time.monotonic() - began) * threads.cores()
+            beside, stolen = runs["ray"].beside() - beside, stolen_seconds() - stolen
         finally:
             for run in runs.values():
                 run.end()
-    pairs = list(zip(*(turns[launcher] for launcher in LAUNCHERS), strict=True))
-    quiet = [pair for pair in pairs if max(turn.stolen for turn in pair) <= QUIET]
-    report: dict[str, object] = {
+    costs = np.asarray([local / ray - 1 for local, ray in zip(turns["local"], turns["ray"], strict=True)])
+    drawn = np.random.default_rng(0).choice(costs, (RESAMPLES, len(costs)))
+    in_step, share = float(np.median(costs)), beside / available
+    report = {
         "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
-        "steps_per_second": {
-            launcher: round(statistics.median(turn.rate for turn in of), 2) for launcher, of in turns.items()
-        },
-        "others_took": round(statistics.mean(turn.stolen for pair in pairs for turn in pair), 3),
-        "all": compared(pairs),
+        "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in turns.items()},
+        "pairs": len(costs),
+        "in_step": round(in_step, 4),
+        "in_step_interval": np.quantile(np.median(drawn, axis=1), [0.025, 0.975]).round(4).tolist(),
+        "in_step_quartiles": np.quantile(costs, [0.25, 0.75]).round(4).tolist(),
+        "beside": round(share, 4),
+        "together": round((1 + in_step) / (1 - share) - 1, 4),
+        "others_took": round(stolen / available, 4),
     }
-    if len(quiet) > 1:
-        report["quiet"] = compared(quiet)
     print(json.dumps(report, indent=1))
-
-
-def compared(pairs: Sequence[tuple[Turn, ...]]) -> dict[str, object]:
-    """Ray's costs over pairs of turns (local, ray), as shares of what the local launcher does and takes."""
-    return {
-        "pairs": len(pairs),
-        "ray_costs": spread([1 - ray.rate / local.rate for local, ray in pairs]),
-        "ray_costs_of_processor_time": spread([ray.effort / local.effort - 1 for local, ray in pairs]),
-    }
-
-
-def spread(costs: Sequence[float]) -> dict[str, object]:
-    return {
-        "median": round(statistics.median(costs), 4),
-        "quartiles": [round(cost, 4) for cost in statistics.quantiles(costs, n=4)],
-    }
 
 
 def stolen_seconds() -> float:

@@ -25,6 +25,7 @@ from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFam
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.chunks import for_learners
 from components.models.layers.dropout import Dropout
+from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.models.layers.targets import following
@@ -121,10 +122,13 @@ class TransformerXL(LanguageModel):
         return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands at the end and nothing looks ahead: only chunks ask how long a text is.
+        # Padding stands at the end and nothing looks ahead: it need not be masked.
         chunks = self.chunks(lengths)
         if chunks is None:
-            return self._run(tokens, ())
+            packed = packing(lengths, tokens.shape[1])
+            if packed is None:
+                return self._run(tokens, ())
+            return [packed.unpack(state_RTD) for state_RTD in self._run(packed.pack(tokens), (), mask=packed.mask)]
         carry: Carry = ()
         parts: list[list[Tensor]] = []
         for columns, learns_B in chunks:
@@ -173,12 +177,15 @@ class TransformerXL(LanguageModel):
         # In the stream every document follows the END of another.
         return [END, *pieces]
 
-    def _run(self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None) -> list[Tensor]:
+    def _run(
+        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
+    ) -> list[Tensor]:
         """Outputs (B, T, D) of the embedding and of every block.
 
         Args:
             carry: inputs of the blocks; or, with `keys`, their keys and values.
             keys: takes up the keys and values of every block, those in `carry` included.
+            mask: (B, 1, T, T), True where a piece may be seen, if it does not stand behind; only without a carry.
         """
         segment = tokens_BT.shape[1]
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5
@@ -186,7 +193,7 @@ class TransformerXL(LanguageModel):
             # Every block ends in a norm, which bounds the rounding; a sum over all blocks stays in float32.
             x_BTD = x_BTD.to(compute_dtype(x_BTD))
         outputs = [self.drop(x_BTD)]
-        scope = self._scope(segment, segment + (carry[0].shape[1] if carry else 0), tokens_BT.device)
+        scope = self._scope(segment, segment + (carry[0].shape[1] if carry else 0), tokens_BT.device).within(mask)
         biases = None
         if self.content_bias is not None and self.position_bias is not None:
             biases = self.content_bias, self.position_bias

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, counted
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
+from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.tokenization.special import END, MASK, START
@@ -87,9 +88,14 @@ class XLNet(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # The segments are those of pretraining, which the pieces themselves tell: the class piece is one of its own.
-        padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-        states, top_BTD = self._run(tokens, _segments(tokens), padding_BT.long(), ())
-        return [*states, top_BTD]
+        segments_BT, packed = _segments(tokens), packing(lengths, tokens.shape[1])
+        if packed is None:
+            padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
+            states, top_BTD = self._run(tokens, segments_BT, padding_BT.long(), ())
+            return [*states, top_BTD]
+        tokens_RT, segments_RT = packed.pack(tokens), packed.pack(segments_BT)
+        states, top_RTD = self._run(tokens_RT, segments_RT, torch.zeros_like(tokens_RT), (), mask=packed.mask)
+        return [packed.unpack(state_RTD) for state_RTD in (*states, top_RTD)]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second pass, in an order of its own: what is not predicted comes first, padding after everything.
@@ -141,8 +147,9 @@ class XLNet(LanguageModel):
         *,
         places_BM: Tensor | None = None,
         backward: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """Both streams.
+        """Both streams; a `mask` (B, 1, T, T) is True where a piece may be seen, if the order lets it.
 
         Returns:
             The content stream's input to every block, each (B, T, D); and what comes out on top: (B, M, D) of the query
@@ -155,7 +162,7 @@ class XLNet(LanguageModel):
         if places_BM is not None:
             unknown_BMD = self.unknown.to(x_BTD.dtype).expand(rows, places_BM.shape[1], -1)
             x_BQD = torch.cat([x_BTD, self.drop(unknown_BMD)], dim=1)
-        scope = self._scope(segments_BT, order_BT, carry[0].shape[1] if carry else 0, places_BM, backward)
+        scope = self._scope(segments_BT, order_BT, carry[0].shape[1] if carry else 0, places_BM, backward).within(mask)
         states = []
         for index, block in enumerate(cast(Iterable[RelativeBlock], self.blocks)):
             state_BTD = x_BQD[:, :length]

@@ -127,6 +127,13 @@ class Scope:
         hidden, differs = (None if mask is None else mask[:, self.length :] for mask in (self.hidden, self.differs))
         return replace(self, hidden=hidden, differs=differs)
 
+    def within(self, mask: Tensor | None) -> Scope:
+        """The same, and hidden is also what the mask (B, 1, Q, S) is not True for."""
+        if mask is None:
+            return self
+        hidden = ~mask[:, 0]
+        return replace(self, hidden=hidden if self.hidden is None else hidden | self.hidden)
+
 
 class RelativeAttention(nn.Module):
     """Multi-head attention with relative places.

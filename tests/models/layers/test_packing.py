@@ -10,15 +10,24 @@ from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.models.layers.packing import packing
 
-FAMILIES = ["bert", "roberta", "albert", "gpt"]
+#: And the module that asks for packing.
+FAMILIES = {
+    "bert": "layers.masked",
+    "roberta": "layers.masked",
+    "albert": "layers.masked",
+    "gpt": "gpt",
+    "transformer-xl": "transformer_xl",
+    "xlnet": "xlnet",
+}
 LENGTHS = torch.tensor([2, 8, 3, 5, 1])
 
 
 def model_of(family: str, **settings: int) -> LanguageModel:
     torch.manual_seed(0)
-    model = build_model(
-        family, vocabulary=30, settings={"width": 16, "layers": 2, "heads": 2, "positions": 8, **settings}
-    )
+    sizes = {"width": 16, "layers": 2, "heads": 2, **settings}
+    if family not in ("transformer-xl", "xlnet"):
+        sizes["positions"] = 8
+    model = build_model(family, vocabulary=30, settings=sizes)
     # As first weights are, layers hardly change what they read: nothing could be told from them.
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -92,8 +101,7 @@ def test_states_and_gradients_are_those_of_padded_rows(family: str, tokens: Tens
     first = model.blocks[0] if hasattr(model, "blocks") else model.block
     first.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))  # type: ignore[union-attr]
     packed = read()
-    module = "components.models.gpt" if family == "gpt" else "components.models.layers.masked"
-    monkeypatch.setattr(f"{module}.packing", lambda *_: None)
+    monkeypatch.setattr(f"components.models.{FAMILIES[family]}.packing", lambda *_: None)
     padded = read()
     # 19 pieces in two rows of 10, not in five of 8.
     assert set(rows) == {2, 5}
