@@ -9,10 +9,10 @@ that the stages make: nothing is estimated. A place is a piece, or a unit's vect
 features; heads that read one vector a text know no padding there (-).
 
 `learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
-where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). Recurrent models read
-the batches as they are: their time goes with the longest text of a batch. `--timed` measures the time of steps with
-packing over that without, of BERT with 6 layers of 384 on the smallest training sets. Questions on frozen features keep
-some 10%, since the windows of a row stay together; their head reads only what is no padding.
+where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). Recurrent models
+read the batches as they are: their time goes with the longest text of a batch. `--timed` measures the time of steps
+with packing over that without, of BERT with 6 layers of 384 on the smallest training sets. Questions on frozen features
+keep some 10%, since the windows of a row stay together; their head reads only what is no padding.
 """
 
 from __future__ import annotations
