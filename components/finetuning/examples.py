@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,12 @@ def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -
     if rows is not None:
         table = table.take(pa.array(rows))
     targets = table.column("target").combine_chunks()
-    ends = np.cumsum(targets.value_lengths().to_numpy(zero_copy_only=False))
+    ends = np.cumsum(targets.value_lengths().to_numpy(zero_copy_only=False)).tolist()
     flat = targets.flatten().to_numpy(zero_copy_only=False)
     return Split(
         [tuple(parts) for parts in table.column("fields").to_pylist()],
-        np.split(flat, ends[:-1]) if len(ends) else [],
+        # Not np.split, which takes a second for 100,000 rows.
+        [flat[start:end] for start, end in pairwise([0, *ends])],
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
     )
