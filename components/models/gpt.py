@@ -8,7 +8,7 @@ Unsupervised Multitask Learners), Brown et al. 2020 (Language Models are Few-Sho
     GPT-2:  per block  x = x + attention(LN(x));  x = x + W_2 gelu(W_1 LN(x));  at the end  x = LN(x)
     GPT-3:  as GPT-2, every other block sees only a band of the positions before it
 
-Shape suffixes: B batch rows, T positions, D width, N = B T, V vocabulary.
+Shape suffixes: B batch rows, T positions, R rows of W places when packed, D width, N = B T, V vocabulary.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class GPT(LanguageModel):
         packed = None if self.config.band else packing(lengths, tokens.shape[1])
         if packed is None:
             return self._run(tokens)
-        places_RTD = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self._run(packed.pack(tokens), packed.mask, places_RTD)
-        return [packed.unpack(state_RTD) for state_RTD in states]
+        places_RWD = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self._run(packed.pack(tokens), packed.mask, places_RWD)
+        return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]))

@@ -8,8 +8,8 @@ Context). Segment tau of layer n reads the segment before it from a memory that 
 with attention by distance (components.models.layers.relative) and, for large vocabularies, the adaptive softmax
 (components.models.layers.adaptive).
 
-Shape suffixes: B batch rows, T positions, S memory and segment, D width, C = 2 D keys and
-values, N heads, K head width.
+Shape suffixes: B batch rows, T positions, R rows of W places when packed, S memory and segment, D width, C = 2 D
+keys and values, N heads, K head width.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TransformerXL(LanguageModel):
             packed = packing(lengths, tokens.shape[1])
             if packed is None:
                 return self._run(tokens, ())
-            return [packed.unpack(state_RTD) for state_RTD in self._run(packed.pack(tokens), (), mask=packed.mask)]
+            return [packed.unpack(state_RWD) for state_RWD in self._run(packed.pack(tokens), (), mask=packed.mask)]
         carry: Carry = ()
         parts: list[list[Tensor]] = []
         for columns, learns_B in chunks:

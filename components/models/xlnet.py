@@ -10,8 +10,8 @@ Understanding), with the body of Transformer-XL (components.models.layers.relati
 Both streams run through the same weights in one pass, the query stream only where a piece is predicted. The order
 belongs to attention alone: what a query sees is decided by comparing two numbers (`order`), never by moving pieces.
 
-Shape suffixes: B batch rows, T positions, M predicted positions a row, Q = T + M queries, S memory and segment, D
-width.
+Shape suffixes: B batch rows, T positions, R rows of W places when packed, M predicted positions a row, Q = T + M
+queries, S memory and segment, D width.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class XLNet(LanguageModel):
             padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
             states, top_BTD = self._run(tokens, segments_BT, padding_BT.long(), ())
             return [*states, top_BTD]
-        tokens_RT, segments_RT = packed.pack(tokens), packed.pack(segments_BT)
-        states, top_RTD = self._run(tokens_RT, segments_RT, torch.zeros_like(tokens_RT), (), mask=packed.mask)
-        return [packed.unpack(state_RTD) for state_RTD in (*states, top_RTD)]
+        tokens_RW, segments_RW = packed.pack(tokens), packed.pack(segments_BT)
+        states, top_RWD = self._run(tokens_RW, segments_RW, torch.zeros_like(tokens_RW), (), mask=packed.mask)
+        return [packed.unpack(state_RWD) for state_RWD in (*states, top_RWD)]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second pass, in an order of its own: what is not predicted comes first, padding after everything.

@@ -5,8 +5,8 @@
 
 The output layer is computed only where a piece is masked: 15% of the positions.
 
-Shape suffixes: B batch rows, R of them when packed, T positions, D width, E width of the embeddings, M masked positions
-a row, N = B M, V vocabulary.
+Shape suffixes: B batch rows, T positions, R rows of W places when packed, D width, E width of the embeddings, M masked
+positions a row, N = B M, V vocabulary.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class MaskedModel(LanguageModel):
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
             return self.run(tokens, segments, mask_BT[:, None, None, :])
-        segments_RT = None if segments is None else packed.pack(segments)
-        places_RTE = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self.run(packed.pack(tokens), segments_RT, packed.mask, places_RTE)
-        return [packed.unpack(state_RTD) for state_RTD in states]
+        segments_RW = None if segments is None else packed.pack(segments)
+        places_RWE = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self.run(packed.pack(tokens), segments_RW, packed.mask, places_RWE)
+        return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second pass: what the task reads is not disguised.

@@ -4,7 +4,7 @@ Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cros
 fill holds another text; every piece has the position that it has in its own text and attends to that text alone, so
 its values are those of the text by itself.
 
-Shape suffixes: B texts, T pieces of the longest, R rows of T places that hold them, D width.
+Shape suffixes: B texts, T pieces of the longest, R rows of W places that hold them, D width.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Packing:
     """Where the pieces of a batch stand.
 
     Attributes:
-        sources: (R, T) numbers of the pieces among all B T; that of the first where nothing stands.
-        places: (B, T) the same the other way round: numbers among all R T; 0 at padding.
-        positions: (R, T) of each piece in its own text.
-        mask: (R, 1, T, T) bool, True where both pieces belong to one text.
+        sources: (R, W) numbers of the pieces among all B T; that of the first where nothing stands.
+        places: (B, T) the same the other way round: numbers among all R W; 0 at padding.
+        positions: (R, W) of each piece in its own text.
+        mask: (R, 1, W, W) bool, True where both pieces belong to one text.
     """
 
     sources: Tensor
@@ -38,21 +38,23 @@ class Packing:
     mask: Tensor
 
     def pack(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T) -> (R, T); anything where nothing stands."""
+        """(B, T) -> (R, W); anything where nothing stands."""
         return tokens_BT.flatten()[self.sources]
 
-    def unpack(self, states_RTD: Tensor) -> Tensor:
-        """(R, T, D) -> (B, T, D); anything at padding."""
-        return states_RTD.flatten(0, 1)[self.places]
+    def unpack(self, states_RWD: Tensor) -> Tensor:
+        """(R, W, D) -> (B, T, D); anything at padding."""
+        return states_RWD.flatten(0, 1)[self.places]
 
 
 def packing(lengths: Tensor, columns: int) -> Packing | None:
-    """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding that nothing
-    would be gained. The rows are as many, and so as short, as leave at most `PADDING` of their places empty.
+    """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding, or rows
+    would be so long, that nothing is gained. The rows are as many, and so as short, as leave at most `PADDING` of
+    their places empty.
 
-    Never on a GPU, which would have to wait until the processor knows the lengths.
+    Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
+    (ONNX), which has to hold for all lengths.
     """
-    if lengths.is_cuda:
+    if lengths.is_cuda or torch.compiler.is_compiling():
         return None
     numbers = lengths.numpy()
     if numbers.sum() >= (1 - PADDING) * len(numbers) * columns:
@@ -65,17 +67,17 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
     texts, positions = inside_BT.nonzero()
     places = np.asarray(rows)[texts] * width + np.asarray(starts)[texts] + positions
     shape = (max(rows) + 1, width)
-    owners_RT, sources_RT, positions_RT = (np.full(shape, fill) for fill in (-1, 0, 0))
-    for table, values in ((owners_RT, texts), (sources_RT, texts * columns + positions), (positions_RT, positions)):
+    owners_RW, sources_RW, positions_RW = (np.full(shape, fill) for fill in (-1, 0, 0))
+    for table, values in ((owners_RW, texts), (sources_RW, texts * columns + positions), (positions_RW, positions)):
         table.put(places, values)
     places_BT = np.zeros(inside_BT.shape, dtype=np.int64)
     places_BT[inside_BT] = places
     return Packing(
-        sources=torch.from_numpy(sources_RT),
+        sources=torch.from_numpy(sources_RW),
         places=torch.from_numpy(places_BT),
-        positions=torch.from_numpy(positions_RT),
+        positions=torch.from_numpy(positions_RW),
         # Places where nothing stands see each other: a softmax over nothing would be NaN.
-        mask=torch.from_numpy(owners_RT[:, :, None] == owners_RT[:, None, :]).unsqueeze(1),
+        mask=torch.from_numpy(owners_RW[:, :, None] == owners_RW[:, None, :]).unsqueeze(1),
     )
 
 
