@@ -124,7 +124,7 @@ class TransformerXL(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands at the end and nothing looks ahead: it need not be masked.
         chunks = self.chunks(lengths)
-        if chunks is None:
+        if chunks is None or tokens.shape[1] <= chunks.chunking.length:
             packed = packing(lengths, tokens.shape[1])
             if packed is None:
                 return self._run(tokens, ())
