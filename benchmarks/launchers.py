@@ -130,8 +130,8 @@ class Run:
 
     def beside(self) -> float:
         """Processor seconds so far of all processes of the run but the one that trains."""
-        members = [process for process in processes.members(self.process.pid) if process.pid != self.trainer()]
-        times = [process.cpu_times() for process in members]
+        trainer = self.trainer()
+        times = [process.cpu_times() for process in processes.members(self.process.pid) if process.pid != trainer]
         return sum(time.user + time.system for time in times)
 
     def tell(self, number: int) -> None:

@@ -56,6 +56,7 @@ LEARNED_FROM = 2000
 EPOCHS = 3
 #: Of the Transformer whose steps are timed: MiniLM's.
 TIMED = {"width": 384, "heads": 12, "layers": 6}
+#: Times that each training set is timed.
 TURNS = 3
 
 
@@ -140,7 +141,7 @@ def _labels(kind: str) -> list[str]:
 
 
 def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Median over training sets: an epoch's gradients with batches packed, over the same as they are."""
+    """Median over training sets and turns: an epoch's gradients with batches packed, over the same as they are."""
     model, settings = _model(kind, tokenizer, TIMED, arguments)
     model.train()
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
