@@ -76,6 +76,9 @@ class Decoder(nn.Module):
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
         width = 2 * config.hidden
+        # A loop over time would be compiled anew for every length of it; the steps are matrix products already. Said
+        # here and not beside the function, because saying it loads the compiler, which takes every stage a second.
+        self._unroll = torch.compiler.disable(_unrolled)
         self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
         # What the first layer is given: the word, whose share all steps compute at once, and [h~; h]; the others
         # [h of the layer below; h]. All biases are in `word` and in the other layers' matrices.
@@ -125,16 +128,18 @@ class Decoder(nn.Module):
         mixed_BH = torch.tanh(self.mix(torch.cat([context_BH, x_BH], dim=-1)))
         return mixed_BH, (*after, mixed_BH)
 
-    # A loop over time is compiled anew for every length of it; the steps are matrix products already.
-    @torch.compiler.disable
     def forward(self, tokens_BU: Tensor, lasts: list[Tensor], memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
         """h~ (B, U, H) under teacher forcing: each step is given the true word before it."""
-        state = self.start(lasts)
-        outputs = []
-        for word_BG in self.gates(tokens_BU).unbind(1):
-            mixed_BH, state = self.step(word_BG, state, memory_BTH, mask_BT)
-            outputs.append(mixed_BH)
-        return torch.stack(outputs, dim=1)
+        mixed_BUH: Tensor = self._unroll(self, tokens_BU, self.start(lasts), memory_BTH, mask_BT)
+        return mixed_BUH
+
+
+def _unrolled(decoder: Decoder, tokens_BU: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+    outputs = []
+    for word_BG in decoder.gates(tokens_BU).unbind(1):
+        mixed_BH, state = decoder.step(word_BG, state, memory_BTH, mask_BT)
+        outputs.append(mixed_BH)
+    return torch.stack(outputs, dim=1)
 
 
 class CoVe(LanguageModel):

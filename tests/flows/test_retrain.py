@@ -218,6 +218,19 @@ def test_the_stages_that_run_every_time_load_little() -> None:
     assert not loaded & {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"}
 
 
+def test_no_stage_loads_the_compiler_by_its_imports() -> None:
+    """It takes a second, and most stages train nothing."""
+    script = (
+        "import sys; from importlib import import_module; from components.stages import STAGES\n"
+        "for stage in STAGES.values(): import_module(stage.module)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "components.models.cove" in loaded
+    assert not loaded & {"torch._dynamo", "ray", "transformers"}
+
+
 @pytest.mark.timeout(900)
 def test_killed_runs_leave_nothing_and_the_next_goes_on(
     project: Path, tmp_path_factory: pytest.TempPathFactory
