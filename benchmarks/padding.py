@@ -10,9 +10,12 @@ features; heads that read one vector a text know no padding there (-).
 
 `learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
 where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). Recurrent models
-read the batches as they are: their time goes with the longest text of a batch. `--timed` measures the time of steps
-with packing over that without, of BERT with 6 layers of 384 on the smallest training sets. Questions on frozen features
-keep some 10%, since the windows of a row stay together; their head reads only what is no padding.
+read the batches as they are: their time goes with the longest text of a batch. Questions on frozen features keep some
+10%, since the windows of a row stay together; their head reads only what is no padding.
+
+`--timed` measures two ratios of the time of steps on the smallest training sets. `packed`: BERT with 6 layers of 384,
+with packing over without. `padded`: an AWD-LSTM of 320 and 640, a piece of the batches as they are over a piece of
+batches with the same longest text and no padding, whose rows are as many fewer: what padding costs there.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import csv
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -30,7 +33,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from components.config import FinetuneSettings, Training, WordPieceSettings
 from components.finetuning.classifier import TextClassifier
@@ -42,11 +45,12 @@ from components.finetuning.tasks import find_task
 from components.finetuning.tasks.base import Encoded, Fields
 from components.formats.lines import Reading
 from components.formats.squad import read_squad
-from components.models.base import Batch
+from components.models.base import Batch, LanguageModel
 from components.models.bert import BERT
 from components.models.encoder import build_model
 from components.tokenization import Tokenizer
 from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.wordpiece import train_wordpiece
 from components.training.precision import Precision, computing, has_bf16
 from components.training.windows import Sampler
@@ -54,8 +58,9 @@ from components.training.windows import Sampler
 #: Texts of each file that the vocabulary is learned from.
 LEARNED_FROM = 2000
 EPOCHS = 3
-#: Of the Transformer whose steps are timed: MiniLM's.
-TIMED = {"width": 384, "heads": 12, "layers": 6}
+#: Of the models whose steps are timed: MiniLM's, and ULMFiT's of params.yaml.
+TIMED_BERT = {"width": 384, "heads": 12, "layers": 6}
+TIMED_LSTM = {"embedding": 320, "hidden": 640, "layers": 2}
 #: Times that each training set is timed.
 TURNS = 3
 
@@ -70,19 +75,20 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=192, help="pieces of a window of questions")
     parser.add_argument("--rows", type=int, default=5000, help="predicted of each file, drawn at random")
     parser.add_argument("--seeds", type=int, default=5, help="training sets drawn of each size")
-    parser.add_argument("--timed", action="store_true", help="what packing costs, on the smallest sets")
+    parser.add_argument("--timed", action="store_true", help="what packing and padding cost, on the smallest sets")
     arguments = parser.parse_args()
     sets = {path: _read(path) for path in arguments.files}
     tokenizer = _vocabulary([rows for _, rows in sets.values()])
     stages = [f"{kind} {count:,}" for kind in ("learn", "packed", "frozen") for count in arguments.train_rows]
-    header = [*stages, "predict", *(["time packed"] if arguments.timed else [])]
+    header = [*stages, "predict", *(["time packed", "time padded"] if arguments.timed else [])]
     print(f"share of padding, %{'':<17}" + "".join(f"{name:>16}" for name in header))
     for path, (kind, rows) in sets.items():
         drawn = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
         found = _measure(kind, [rows[row] for row in drawn], tokenizer, arguments)
         shown = "".join(f"{'-' if share is None else f'{100 * share:.1f}':>16}" for share in found)
         if arguments.timed:
-            shown += f"{_time_packed(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
+            for timed in (_time_packed, _time_padded):
+                shown += f"{timed(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
         print(f"{path.parent.name + '/' + path.name:<35}{shown}", flush=True)
 
 
@@ -142,31 +148,75 @@ def _labels(kind: str) -> list[str]:
 
 def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
     """Median over training sets and turns: an epoch's gradients with batches packed, over the same as they are."""
-    model, settings = _model(kind, tokenizer, TIMED, arguments)
+    model, settings = _model(kind, tokenizer, TIMED_BERT, arguments)
     model.train()
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
-    precision: Precision = "bf16" if has_bf16(torch.device("cpu")) else "float32"
 
-    def seconds(batches: Sequence[Batch]) -> float:
-        began = time.perf_counter()
-        for batch in batches:
-            with computing(precision, torch.device("cpu")):
-                loss = model(batch).float().square().mean()
-            loss.backward()
-            model.zero_grad()
-        return time.perf_counter() - began
+    def whole(batches: Sequence[Batch]) -> float:
+        with patch("components.models.layers.masked.packing", return_value=None):
+            return _seconds(model, batches)
 
+    return _ratio(encoded, lambda batches: _seconds(model, batches), whole, arguments)
+
+
+def _time_padded(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
+    """Median over training sets and turns: a piece of the batches as they are, over one of batches without padding."""
+    _, settings = _model(kind, tokenizer, {"width": 8, "heads": 1, "layers": 1}, arguments)
+    model = _Reader(build_model("ulmfit", vocabulary=tokenizer.vocab_size, settings=TIMED_LSTM)).train()
+    encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
+
+    def each(batches: Sequence[Batch]) -> float:
+        return _seconds(model, batches) / sum(int(batch["lengths"].sum()) for batch in batches)
+
+    return _ratio(encoded, each, lambda batches: each([_without_padding(batch) for batch in batches]), arguments)
+
+
+class _Reader(nn.Module):
+    """A model without a head."""
+
+    def __init__(self, encoder: LanguageModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.encoder.hidden_states(batch["tokens"], batch["lengths"])[-1]
+
+
+def _without_padding(batch: Batch) -> Batch:
+    """As many rows of the longest length as have the batch's pieces, to the nearest row."""
+    columns = batch["tokens"].shape[1]
+    count = max(1, round(int(batch["lengths"].sum()) / columns))
+    return {"tokens": batch["tokens"][:count].clamp_min(FIRST_ORDINARY), "lengths": torch.full((count,), columns)}
+
+
+def _ratio(
+    encoded: Sequence[Encoded],
+    numerator: Callable[[Sequence[Batch]], float],
+    denominator: Callable[[Sequence[Batch]], float],
+    arguments: argparse.Namespace,
+) -> float:
+    """Median over the smallest training sets and turns, both on the batches of an epoch."""
     ratios = []
     for seed, drawn in _draws(encoded, min(arguments.train_rows), arguments):
         sampler = ExampleSampler(drawn, [np.zeros(1)] * len(drawn), batch_size=arguments.batch_size, seed=seed)
         batches = [sampler.batch(step) for step in range(sampler.epoch_steps)]
         for turn in range(1 + TURNS):
-            packed = seconds(batches)
-            with patch("components.models.layers.masked.packing", return_value=None):
-                whole = seconds(batches)
+            ratio = numerator(batches) / denominator(batches)
             if turn:  # the first touches memory
-                ratios.append(packed / whole)
+                ratios.append(ratio)
     return statistics.median(ratios)
+
+
+def _seconds(model: nn.Module, batches: Sequence[Batch]) -> float:
+    """Of computing the gradients of a loss on all batches."""
+    precision: Precision = "bf16" if has_bf16(torch.device("cpu")) else "float32"
+    began = time.perf_counter()
+    for batch in batches:
+        with computing(precision, torch.device("cpu")):
+            loss = model(batch).float().square().mean()
+        loss.backward()
+        model.zero_grad()
+    return time.perf_counter() - began
 
 
 def _draws(
