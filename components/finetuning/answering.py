@@ -81,8 +81,8 @@ class Answering(TextHead):
         order = np.lexsort((-spans[:, 2], rows))
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         best = spans[order[first]]
-        lowest = np.minimum.reduceat(none, first) + float(self.threshold)
-        found = np.column_stack([best, lowest]).astype(np.float32)
+        found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
+        found[:, 3] += float(self.threshold)
         return decided(found) if self._decides else list(found)
 
     def calibrate(

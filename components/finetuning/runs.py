@@ -142,6 +142,8 @@ class Run:
         self.steps = max(settings.min_steps, math.ceil(settings.epochs * self.epoch))
         self.state = self._fresh_state()
         self.best: dict[str, Tensor] = {}
+        #: What they answered for dev, where the whole model was asked and not only the head.
+        self.said: list[Answer] | None = None
         self._encodings: dict[str, list[Encoded]] = {}
         self.frozen: dict[str, Tensor] = {}
         self.record: dict[str, Any] = {
@@ -278,7 +280,8 @@ class Run:
         """Answers for dev and test by the best weights, which the model then holds."""
         self.learning.load_state_dict(self.best)
         self.model.eval()
-        return packed("dev", self._answers("dev")) | packed("test", self._answers("test"))
+        dev = self._answers("dev") if self.said is None else self.said
+        return packed("dev", dev) | packed("test", self._answers("test"))
 
     def sampler(self) -> ExampleSampler | FeatureSampler:
         """The batches of all steps."""
@@ -324,6 +327,7 @@ class Run:
             self._swap()
             self.best = cloned_state(self.learning)
             self._swap()
+            self.said = list(found) if step else None
         curve.append({"step": step, "epoch": round(step / self.epoch, 3), "train_loss": loss, **scores})
 
     def score_now(self, *, loss: float | None) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from torch import Tensor
 
+from components.models.layers import lstm
 from components.models.layers.lstm import LSTM
 
 STEPS, ROWS, INPUTS, HIDDEN = 6, 3, 5, 4
@@ -26,10 +29,23 @@ def layer() -> LSTM:
     return LSTM(INPUTS, HIDDEN)
 
 
-def test_values_and_gradients(layer: LSTM) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True)
-    state = (torch.randn(ROWS, HIDDEN), torch.randn(ROWS, HIDDEN))
-    weight = torch.randn(STEPS, ROWS, HIDDEN)
+@pytest.fixture
+def summing_once(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """As if the layer's sums were too large for the cache; returns what is asked for a window."""
+    monkeypatch.setattr(lstm, "SUMS_BYTES", 0)
+    apply = Mock(wraps=lstm._FewRows.apply)
+    monkeypatch.setattr(lstm._FewRows, "apply", apply)
+    return apply
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_values_and_gradients(layer: LSTM, once: bool, steps: int, request: pytest.FixtureRequest) -> None:
+    asked = request.getfixturevalue("summing_once") if once else Mock()
+    layer.double()
+    x = torch.randn(steps, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
+    state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())
+    weight = torch.randn(steps, ROWS, HIDDEN)
     inputs = [x, *layer.parameters()]
 
     output, (h, c) = layer(x, state)
@@ -37,9 +53,43 @@ def test_values_and_gradients(layer: LSTM) -> None:
     expected, *expected_state = by_hand(layer, x, *state)
     expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
 
-    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close([h, c], expected_state, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-5)
+    assert asked.called == once
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close([h, c], expected_state)
+    torch.testing.assert_close(gradients, expected_gradients)
+
+
+def test_gradients_summed_once_go_where_they_are_wanted(layer: LSTM, summing_once: Mock) -> None:
+    layer.weight_hh.requires_grad_(False)
+    x = torch.randn(STEPS, ROWS, INPUTS)
+    output, _ = layer(x)
+    wanted = [layer.weight_ih, layer.bias]
+    found = torch.autograd.grad(output.square().sum(), wanted)
+    expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
+    torch.testing.assert_close(found, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
+    assert summing_once.called
+
+
+def test_many_rows_and_small_layers_are_left_to_the_kernel(layer: LSTM, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = Mock(side_effect=AssertionError)
+    monkeypatch.setattr(lstm._FewRows, "apply", apply)
+    layer(torch.randn(STEPS, ROWS, INPUTS))[0].sum().backward()
+    monkeypatch.setattr(lstm, "SUMS_BYTES", 0)
+    layer(torch.randn(STEPS, lstm.FEW_ROWS + 1, INPUTS))[0].sum().backward()
+    with torch.no_grad():
+        layer(torch.randn(STEPS, ROWS, INPUTS))
+
+
+def test_bfloat16_gradients_summed_once_are_close(layer: LSTM, summing_once: Mock) -> None:
+    x = torch.randn(STEPS, ROWS, INPUTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)[0].float().square().sum().backward()
+    found = [parameter.grad for parameter in layer.parameters()]
+    expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
+    wanted = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
+    for gradient, exact in zip(found, wanted, strict=True):
+        assert gradient is not None and gradient.dtype == torch.float32
+        assert float((gradient - exact).norm() / exact.norm()) < 0.02
 
 
 def test_no_state_is_zero_state(layer: LSTM) -> None:
