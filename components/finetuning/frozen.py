@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import FinetuneSettings
+from components.cluster import map_parallel
+from components.config import ClusterSettings, FinetuneSettings
 from components.finetuning.examples import read_facts, read_split
 from components.finetuning.features import FeatureTable, cached, extract
 from components.finetuning.specs import RunSpec, build, drawn_by_any, encode
+from components.training import threads
 from components.training.checkpoint import fingerprint
 
+#: So many pieces at most are read here, sooner than processes of their own would have started.
+FEW_PIECES = 250_000
 #: Settings that say how a head learns, or the encoder with it; a frozen encoder's features depend on all others.
 LEARNING = {
     "method",
@@ -78,9 +82,26 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
                 yield spec, split
 
 
-def compute(asked: tuple[RunSpec, str]) -> None:
-    """Compute one of `needed`, if it is not there."""
+def compute_all(specs: Iterable[RunSpec], *, cluster: ClusterSettings) -> None:
+    """Compute the tables that the runs will ask for, as far as they are not there, by one thread each."""
+    asked = list(needed(specs))
+    if sum(_most_pieces(*table) for table in asked) > FEW_PIECES:
+        for _ in map_parallel(_compute, asked, settings=cluster):
+            pass
+    else:
+        with threads.limited(1):
+            for table in asked:
+                _compute(table)
+
+
+def _compute(asked: tuple[RunSpec, str]) -> None:
     features(*asked)
+
+
+def _most_pieces(spec: RunSpec, split: str) -> int:
+    whole = read_split(spec.examples, split)
+    rows = len(drawn_by_any(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
+    return rows * spec.settings.max_length
 
 
 def _digest(rows: NDArray[np.int64]) -> str:

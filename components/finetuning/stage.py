@@ -21,7 +21,7 @@ from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section
 from components.finetuning.classifier import save_classifier
 from components.finetuning.examples import TaskFacts, read_facts, read_split
 from components.finetuning.features import trim
-from components.finetuning.frozen import compute, needed, reading
+from components.finetuning.frozen import compute_all, reading
 from components.finetuning.results import KIND, RunResult, best_score, summary, unpacked, write_results
 from components.finetuning.runs import ALONE, execute, finished
 from components.finetuning.sampler import ExampleSampler
@@ -78,8 +78,7 @@ def finetune(job: FinetuneJob) -> Path:
     precision = precision_of(job, facts, settings, inputs)
     specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
-    for _ in map_parallel(compute, needed(left), settings=job.cluster):
-        pass
+    compute_all(left, cluster=job.cluster)
     with Progress(
         f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:

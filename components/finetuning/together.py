@@ -25,7 +25,7 @@ from components.config import WITH, ClusterSettings, FinetuneSettings, Section, 
 from components.errors import ConfigError
 from components.finetuning.examples import TaskFacts, read_facts, read_split
 from components.finetuning.features import trim
-from components.finetuning.frozen import compute, needed
+from components.finetuning.frozen import compute_all
 from components.finetuning.joint import JointSpec, execute_joint
 from components.finetuning.results import KIND as FINETUNED
 from components.finetuning.results import RunResult, best_score, summary, unpacked, write_results
@@ -122,8 +122,7 @@ def together(job: TogetherJob) -> Path:
     precision = precision_of(members[0].job, members[0].facts, settings, members[0].inputs)
     specs = list(_specs(job, members, settings, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
-    for _ in map_parallel(compute, needed(member for spec in left for member in spec.members), settings=job.cluster):
-        pass
+    compute_all((member for spec in left for member in spec.members), cluster=job.cluster)
     with Progress(
         f"together {job.group} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
     ) as bar:

@@ -34,7 +34,7 @@ from components.training.world import Worker, World
 
 #: Rows of the training curve, each with a held-out loss over this many pieces.
 CURVE_POINTS = 20
-CURVE_PIECES = 4096
+CURVE_PIECES = 2048
 #: Pieces over which perplexity is measured before and after.
 FINAL_PIECES = 32_768
 #: A budget in seconds: steps are timed for at most this share of it and this many, after some that warm up.

@@ -14,6 +14,8 @@ Precision = Literal["float32", "bf16"]
 
 #: bf16 is taken on a CPU if it is at least this much faster; below, its coarser numbers are not worth it.
 WORTHWHILE = 1.1
+#: Steps are timed until one precision is clearly ahead, and at most so many.
+CLEAR = 2.0
 TIMED_STEPS = 3
 
 
@@ -50,11 +52,14 @@ def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"],
     choices: tuple[Precision, Precision] = ("float32", "bf16")
     # In turns, so that a busy moment of the machine does not decide; the least time is the undisturbed one.
     times = {precision: [_seconds(model, batch, precision, device)] for precision in choices}
+    gain = 1.0
     for _ in range(TIMED_STEPS):
         for precision in choices:
             times[precision].append(_seconds(model, batch, precision, device))
-    faster = min(times["float32"][1:]) > WORTHWHILE * min(times["bf16"][1:])
-    return choices[faster]
+        gain = min(times["float32"][1:]) / min(times["bf16"][1:])
+        if not WORTHWHILE / CLEAR < gain < WORTHWHILE * CLEAR:
+            break
+    return choices[gain > WORTHWHILE]
 
 
 def _seconds(model: Timed, batch: Batch, precision: Precision, device: torch.device) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 QUIET = {
@@ -67,6 +68,19 @@ def _allowed(threads: int) -> int:
     """No more than the user allows by OMP_NUM_THREADS."""
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     return min(threads, int(allowed)) if allowed.isdigit() and int(allowed) else threads
+
+
+@contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def own(threads: int) -> None:
