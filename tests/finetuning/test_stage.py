@@ -19,7 +19,7 @@ import pytest
 from components.artifacts import read_manifest
 from components.config import ClusterSettings, FinetuneSettings, ScratchSettings, TaskSource
 from components.errors import ArtifactError, ConfigError
-from components.finetuning import runs
+from components.finetuning import frozen, runs
 from components.finetuning.classifier import load_classifier
 from components.finetuning.examples import ExamplesJob, examples, read_split
 from components.finetuning.stage import FinetuneJob, finetune
@@ -226,6 +226,42 @@ def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
             assert not broken.output.exists(), "nothing half-written"
     assert starts > 4
     assert contents(broken.output) == contents(unbroken)
+
+
+def test_many_features_are_computed_by_processes_of_their_own(make_job, in_process, monkeypatch) -> None:
+    few = make_job(name="few")
+    finetune(few)
+    asked = []
+
+    def one_by_one(function, items, *, settings):
+        for index, item in enumerate(items):
+            asked.append(item[1])
+            yield index, function(item)
+
+    monkeypatch.setattr(frozen, "map_parallel", one_by_one)
+    monkeypatch.setattr(frozen, "FEW_PIECES", 0)
+    many = make_job(name="many")
+    elsewhere = {"storage": f"{many.cluster.storage}-many", "features": f"{many.cluster.features}-many"}
+    many = many.model_copy(update={"cluster": many.cluster.model_copy(update=elsewhere)})
+    finetune(many)
+    assert asked == ["dev", "train"]
+    assert contents(many.output) == contents(few.output)
+
+
+def test_dev_is_not_answered_again_by_the_best_weights(make_job, in_process, monkeypatch) -> None:
+    real, answered = runs.answers, []
+
+    def counted(model, encoded, *, precision):
+        answered.append(len(encoded))
+        return real(model, encoded, precision=precision)
+
+    monkeypatch.setattr(runs, "answers", counted)
+    job = make_job(epochs=6)
+    records = json.loads((finetune(job) / "runs.json").read_text())
+    learned = [record for record in records if record["best_step"]]
+    assert learned
+    dev = job.settings.evaluations * len(records) + len(records) - len(learned)
+    assert sorted(answered) == [18] * dev + [24] * len(records)
 
 
 def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:
