@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows import processes, summary
+from flows import processes, registry, summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, stage_task
 from flows.plan import Plan, Stage
@@ -78,15 +78,19 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         plan.refuse_problem()
         if plan.data == "changed":
             add_data(run.root)
-        done = run_stages(plan, root=run.root)
+        done = run_stages(plan, root=run.root, settled=registry.is_as_left(file, root=run.root))
+        registry.leave(file, root=run.root)
         terminal.say("")
         for line in summary.lines(root=run.root, params=file):
             terminal.say(line)
         return done
 
 
-def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
+def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, list[str]]:
     """Run the stages of a plan that are wanted and not up to date.
+
+    Args:
+        settled: what the stages that always run act on, outside, is as the last run left it; they need not look.
 
     Returns:
         The names of all that are wanted by what was done: Completed, Cached, Skipped.
@@ -95,7 +99,7 @@ def run_stages(plan: Plan, *, root: Path) -> dict[str, list[str]]:
     touched: set[str] = set()
     for stage in wanted(plan):
         # Below a stage that ran, DVC looks again: the same output as before changes nothing further down.
-        if stage.reasons or stage.always or touched.intersection(stage.needs):
+        if stage.reasons or (stage.always and not settled) or touched.intersection(stage.needs):
             started = time.monotonic()
             outcome = str(stage_task(stage)(stage, root, return_state=True).result())
             if outcome != "Skipped":

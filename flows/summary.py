@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from components.config import Params
 from components.params import load_params
+from flows import registry
 
 
 def lines(*, root: Path, params: Path) -> list[str]:
@@ -25,7 +24,7 @@ def lines(*, root: Path, params: Path) -> list[str]:
     found += decisions(root=root, params=params)
     if report.is_file():
         found.append(f"report:  {report}")
-    found.append(f"MLflow:  {registry(settings)}")
+    found.append(f"MLflow:  {page(registry.address(params))}")
     return found
 
 
@@ -65,9 +64,8 @@ def decisions(*, root: Path, params: Path) -> list[str]:
     ]
 
 
-def registry(settings: Params) -> str:
+def page(uri: str) -> str:
     """The address of the registry's page, or the command that serves it."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or settings.registry.tracking
     if uri.startswith(("http://", "https://")):
         return uri
     return f".venv/bin/mlflow ui --backend-store-uri {uri}, then open http://127.0.0.1:5000"
