@@ -200,7 +200,8 @@ def test_the_order_of_the_graph(clone: Path) -> None:
 
 def test_both_pipelines_in_one_repository_do_not_meet(clone: Path) -> None:
     """Outputs of two rows that overlap would be an error of DVC."""
-    assert "pretrain@flair" in dvc(clone, "stage", "list", "--all")
+    # A pipeline that cannot be read would be left out without a word.
+    assert "pretrain@flair" in dvc(clone, "stage", "list", "--all", "--fail")
 
 
 def test_every_requirement_is_pinned_and_nothing_else_is_said() -> None:
