@@ -5,6 +5,7 @@ One model per section; unknown keys and wrong types are errors. `components.para
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -376,6 +377,11 @@ class RegistrySettings(Section):
     artifacts: str | None = None
     experiment: str = "headstart"
     prefix: str = "headstart"
+
+    @property
+    def address(self) -> str:
+        """The one in use."""
+        return os.environ.get("MLFLOW_TRACKING_URI") or self.tracking
 
 
 class Params(Section):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from components.forms import Form
 
-__all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model", "tracking_uri"]
+__all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
 
 PREFIX = "headstart."
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
@@ -116,18 +116,13 @@ class Version:
         return self.tags.get("digest", "")
 
 
-def tracking_uri(settings: RegistrySettings) -> str:
-    """The address in use: `MLFLOW_TRACKING_URI` if set, else `registry.tracking`."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or settings.tracking
-
-
 def connect(settings: RegistrySettings) -> Registry:
     """Open the registry, having made sure within seconds that something answers.
 
     Raises:
         RegistryError: no server at the address, something else answers there, or the database file cannot be used.
     """
-    uri = tracking_uri(settings)
+    uri = settings.address
     _probe(uri)
     with _translated(_without_password(uri)):
         return Registry(MlflowClient(tracking_uri=uri, registry_uri=uri), uri=uri, settings=settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from components.artifacts import write_atomic
@@ -11,11 +10,6 @@ from components.params import load_params
 from flows.repository import STATE
 
 SQLITE = "sqlite:///"
-
-
-def address(params: Path) -> str:
-    """Of the registry that a params file works with; `MLFLOW_TRACKING_URI` wins."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or load_params(params).registry.tracking
 
 
 def is_as_left(params: Path, *, root: Path) -> bool:
@@ -33,7 +27,7 @@ def leave(params: Path, *, root: Path) -> None:
 
 def _state(params: Path, root: Path) -> str | None:
     """What is another after every change of a local database."""
-    uri = address(params)
+    uri = load_params(params).registry.address
     database = root / uri.removeprefix(SQLITE)
     if not uri.startswith(SQLITE) or not database.is_file():
         return None

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from components.params import load_params
-from flows import registry
 
 
 def lines(*, root: Path, params: Path) -> list[str]:
@@ -24,7 +23,7 @@ def lines(*, root: Path, params: Path) -> list[str]:
     found += decisions(root=root, params=params)
     if report.is_file():
         found.append(f"report:  {report}")
-    found.append(f"MLflow:  {page(registry.address(params))}")
+    found.append(f"MLflow:  {page(settings.registry.address)}")
     return found
 
 

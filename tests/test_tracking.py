@@ -13,7 +13,7 @@ import pytest
 
 from components.config import RegistrySettings
 from components.errors import RegistryError
-from components.tracking import _key, connect, tracking_uri
+from components.tracking import _key, connect
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_no_server_at_the_address(free_port: int) -> None:
 
 def test_the_environment_wins_and_is_named(free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
-    assert tracking_uri(settings) == settings.tracking
+    assert settings.address == settings.tracking
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port}")
     with pytest.raises(RegistryError, match=rf"^MLFLOW_TRACKING_URI is http://127.0.0.1:{free_port}: no MLflow server"):
