@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from components.artifacts import writing
 from components.config import BASELINE, Section
 from components.finetuning.baselines import Baseline, Data, baselines_of
@@ -68,7 +70,9 @@ def baseline(job: BaselineJob) -> Path:
 
 def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> RunResult:
     began = time.perf_counter()
-    said = system(data)
+    # Products of this size are quicker than waking a second thread for them.
+    with threadpool_limits(1):
+        said = system(data)
     curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(said.answers["dev"])}]
     record = {
         **record,
