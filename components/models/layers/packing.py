@@ -48,8 +48,7 @@ class Packing:
 
 def packing(lengths: Tensor, columns: int) -> Packing | None:
     """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding, or rows
-    would be so long, that nothing is gained. The rows are as many, and so as short, as leave at most `PADDING` of
-    their places empty.
+    would be so long, that nothing is gained.
 
     Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
     (ONNX), which has to hold for all lengths.
@@ -82,24 +81,22 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
 
 
 def _placed(lengths: list[int]) -> tuple[list[int], list[int], int] | None:
-    """The row and the first place of each text, and the width of the rows. The longest text comes first, and each into
-    the first row with room for it (first fit decreasing)."""
+    """The row and the first place of each text, and the width of the rows: the longest text comes first, and each into
+    the row that is emptiest (Graham 1969, Bounds on Multiprocessing Timing Anomalies). As many rows as leave at most
+    `PADDING` empty; where none do, those that leave least; None where the texts are too long to share rows."""
     order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
-    total = sum(lengths)
-    for count in range(len(lengths), 0, -1):
-        # One row of all texts is full.
-        width = max(lengths[order[0]], int(total / count / (1 - PADDING)) if count > 1 else total)
-        if width > SHORT:
-            break
-        if total < (1 - PADDING) * count * width:
-            continue
+    total, best, least = sum(lengths), None, len(lengths) * max(lengths)
+    for count in range(len(lengths) - 1, 0, -1):
         filled, rows, starts = [0] * count, [0] * len(lengths), [0] * len(lengths)
         for text in order:
-            row = next((row for row in range(count) if filled[row] + lengths[text] <= width), None)
-            if row is None:
-                break
+            row = filled.index(min(filled))
             rows[text], starts[text] = row, filled[row]
             filled[row] += lengths[text]
-        else:
-            return rows, starts, max(filled)
-    return None
+        width = max(filled)
+        if width > SHORT:
+            break
+        if count * width < least:
+            best, least = (rows, starts, width), count * width
+        if total >= (1 - PADDING) * least:
+            break
+    return best
