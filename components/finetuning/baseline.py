@@ -71,7 +71,7 @@ def baseline(job: BaselineJob) -> Path:
 def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> RunResult:
     began = time.perf_counter()
     # Products of this size are quicker than waking a second thread for them.
-    with threadpool_limits(1):
+    with threadpool_limits(1, user_api="blas"):
         said = system(data)
     curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(said.answers["dev"])}]
     record = {

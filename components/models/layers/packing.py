@@ -85,8 +85,11 @@ def _placed(lengths: list[int]) -> tuple[list[int], list[int], int] | None:
     the row that is emptiest (Graham 1969, Bounds on Multiprocessing Timing Anomalies). As many rows as leave at most
     `PADDING` empty; where none do, those that leave least; None where the texts are too long to share rows."""
     order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
-    total, best, least = sum(lengths), None, len(lengths) * max(lengths)
-    for count in range(len(lengths) - 1, 0, -1):
+    total, longest, best = sum(lengths), max(lengths), None
+    least = len(lengths) * longest
+    # More rows, as long as the longest text, would be emptier than that: a large batch is not placed over and over.
+    most = int(total / longest / (1 - PADDING))
+    for count in range(min(most, len(lengths) - 1), 0, -1):
         filled, rows, starts = [0] * count, [0] * len(lengths), [0] * len(lengths)
         for text in order:
             row = filled.index(min(filled))
