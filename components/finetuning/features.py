@@ -173,9 +173,7 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         ArtifactError: no space, or no access.
     """
     directory = Path(folder) / key
-    try:
-        read_manifest(directory, kind=KIND)
-    except (ArtifactError, OSError):
+    if not _complete(directory):
         aside = directory.with_name(f"{key}.{os.getpid()}")
         with writing(aside, kind=KIND) as draft:
             table = compute(draft.path / VECTORS)
@@ -183,15 +181,30 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
             if table.lengths is not None:
                 layout["lengths"] = table.lengths
             np.savez(draft.path / LAYOUT, **layout)
-        # A damaged one, or one that somebody else has just finished: both may go.
-        shutil.rmtree(directory, ignore_errors=True)
-        aside.rename(directory)
+        if not _complete(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+        try:
+            aside.rename(directory)
+        except OSError:
+            # Somebody else has just finished it, and may be reading it.
+            if not _complete(directory):
+                raise
+            shutil.rmtree(aside)
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
         arrays = dict(stored)
     # Mapped: processes on one machine share the pages, and a table may be larger than memory.
     vectors = torch.from_numpy(np.load(directory / VECTORS, mmap_mode="c"))
     return FeatureTable(vectors, arrays["starts"], arrays.get("lengths"), arrays["counts"], arrays["offsets"])
+
+
+def _complete(directory: Path) -> bool:
+    """Whether a table is there as a whole."""
+    try:
+        read_manifest(directory, kind=KIND)
+    except (ArtifactError, OSError):
+        return False
+    return True
 
 
 def trim(folder: Path, *, gigabytes: float) -> None:

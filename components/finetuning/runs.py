@@ -280,8 +280,10 @@ class Run:
         """Answers for dev and test by the best weights, which the model then holds."""
         self.learning.load_state_dict(self.best)
         self.model.eval()
-        dev = self._answers("dev") if self.said is None else self.said
-        return packed("dev", dev) | packed("test", self._answers("test"))
+        # Of the weights from before anything was learned the features are kept, or serve all runs that end so.
+        answer = self._answers if self.record["best_step"] else self._answers_of_head
+        dev = answer("dev") if self.said is None else self.said
+        return packed("dev", dev) | packed("test", answer("test"))
 
     def sampler(self) -> ExampleSampler | FeatureSampler:
         """The batches of all steps."""
@@ -301,8 +303,12 @@ class Run:
     def _answers(self, split: str) -> list[Answer]:
         """Of the weights as they are."""
         if self.head_only:
-            return head_answers(self.model.head, self._read(split))
+            return self._answers_of_head(split)
         return answers(self.model, self._encoded(split), precision=self.spec.precision)
+
+    def _answers_of_head(self, split: str) -> list[Answer]:
+        """Of the head as it is, on the encoder from before anything was learned."""
+        return head_answers(self.model.head, self._read(split))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
         """The answers for dev, after the head has chosen on dev what it chooses there."""

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from components.artifacts import MANIFEST
-from components.config import FinetuneSettings
+from components.config import FinetuneSettings, Training
 from components.errors import ArtifactError
 from components.finetuning import features as tables
 from components.finetuning import frozen
@@ -122,6 +122,16 @@ def test_a_damaged_table_is_computed_again(file: str, tmp_path: Path) -> None:
     assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
 
 
+def test_a_table_that_somebody_else_has_just_finished_stays(tmp_path: Path) -> None:
+    def overtaken(file: Path) -> FeatureTable:
+        cached(tmp_path / "elsewhere", "a", table(1.0))
+        (tmp_path / "elsewhere" / "a").rename(tmp_path / "a")
+        return table(2.0)(file)
+
+    assert cached(tmp_path, "a", overtaken).matrix().tolist() == [[1.0]] * 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere"], "nothing else is left behind"
+
+
 def test_what_breaks_while_computing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         cached(tmp_path, "a", refuse)
@@ -166,31 +176,40 @@ def job(task: Path, make_encoder, settings: FinetuneSettings, cluster, tmp_path:
     return make
 
 
-def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(job, in_process, monkeypatch) -> None:
+@pytest.fixture
+def nothing_learned(settings: FinetuneSettings) -> Training:
+    """With it every run ends with the weights that it began with."""
+    return settings.training.model_copy(update={"rate": 1e-12})
+
+
+def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(
+    job, nothing_learned, in_process, monkeypatch
+) -> None:
     read: list[int] = []
     real = frozen.extract
     monkeypatch.setattr(
         frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
     )
-    finetune(job("first"))
+    finetune(job("first", training=nothing_learned))
     # Budgets 2 and 4 with seeds 0 and 1 are drawn from 12 rows a class: the union, not all 36.
-    assert read[0] == 18 and 12 <= read[1] < 24 and len(read) == 2, "dev, and the rows that are learned from"
+    assert read[0] == 18 and 12 <= read[1] < 24, "dev, and the rows that are learned from"
+    assert read[2:] == [24], "test, once for all runs that end as they began"
     finetune(job("second", epochs=1, head_penalties=[3.0], head_dropout=0.5))
-    assert len(read) == 2, "how a head learns changes no feature"
     finetune(job("third", method="features"))
-    assert read[2:] == [24], "only test is new"
+    assert len(read) == 3, "how a head learns changes no feature"
     finetune(job("fourth", method="features", pooling="mean"))
     assert len(read) == 6, "another pooling is another table"
 
 
-def test_random_encoders_share_nothing_between_seeds(job, in_process, monkeypatch) -> None:
+def test_random_encoders_share_nothing_between_seeds(job, nothing_learned, in_process, monkeypatch) -> None:
     read: list[int] = []
     real = frozen.extract
     monkeypatch.setattr(
         frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
     )
-    finetune(job("scratch", trained=False))
-    assert read == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
+    finetune(job("scratch", trained=False, training=nothing_learned))
+    assert read[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
+    assert read[4:] == [24, 24], "test of each seed, for both budgets"
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "tagging"])
