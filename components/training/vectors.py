@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.tokenization.special import FIRST_ORDINARY
+from components.training import threads
 from components.training.cooccurrence import STRETCH, count_pairs
 from components.training.windows import Tokens
 
@@ -34,10 +35,16 @@ RIDGE: Final = 10.0
 
 
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
-    """(V, width) float32 vectors of unit length, centred; the same for the same text.
+    """(V, width) float32 vectors of unit length, centred; the same for the same text, whatever the number of threads.
 
     Pieces that the text does not hold get the vector at the centre. Dimensions beyond the vocabulary are zero.
     """
+    # Products and decompositions round otherwise on two threads, and a library may use fewer than it was given.
+    with threads.limited(1):
+        return _factorised(store, vocabulary=vocabulary, width=width)
+
+
+def _factorised(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     counts = _counts(store, vocabulary)
     totals = counts.sum(1).to_dense()
     context = totals.pow(0.75)
@@ -75,7 +82,7 @@ def start_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.
             table's space by the linear map that fits best on the known ones (Mikolov, Le and Sutskever 2013). None:
             the whole table is fresh.
     """
-    with torch.no_grad():
+    with torch.no_grad(), threads.limited(1):
         if known is None:
             table.copy_(vectors * (table.std() / vectors.std()))
             return

@@ -14,6 +14,7 @@ from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.stage import pretrain
 from components.tokenization.store import TokenStore
+from components.training import threads
 from components.training.vectors import cooccurrence_vectors, start_embeddings
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job
 
@@ -48,9 +49,28 @@ def test_words_in_the_same_places_are_alike() -> None:
     assert alike[6, 11] < 0.5 and alike[8, 10] < 0.5
 
 
-def test_the_same_text_gives_the_same_vectors() -> None:
-    first, second = (cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=6) for _ in range(2))
-    assert torch.equal(first, second)
+class LongText(Text):
+    """As many pieces as make it worth a library's while to use a second thread."""
+
+    vocabulary = 2000
+    tokens = 200_000
+
+    def __init__(self) -> None:
+        self.stream = np.random.default_rng(0).zipf(1.3, self.tokens) % self.vocabulary
+
+
+def test_the_same_text_gives_the_same_start_on_any_number_of_threads() -> None:
+    known = np.arange(LongText.vocabulary) % 2 == 0
+    starts = []
+    for count in (1, 2):
+        table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
+        with threads.limited(count):
+            vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
+            start_embeddings(table, vectors, known=known)
+            assert torch.get_num_threads() == count
+        starts.append((vectors, table))
+    assert torch.equal(starts[0][0], starts[1][0])
+    assert torch.equal(starts[0][1], starts[1][1])
 
 
 def test_absent_pieces_are_at_the_centre_and_spare_dimensions_are_zero() -> None:
