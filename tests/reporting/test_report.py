@@ -155,6 +155,23 @@ def test_the_page_needs_nothing_else_and_says_who_wins(job: ReportJob) -> None:
     assert "<b>" not in page
 
 
+def test_many_comparisons_are_folded(job: ReportJob) -> None:
+    assert "<details>" not in (report(job) / "report.html").read_text()
+    file = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(file.read_text())
+    evaluation["statements"] += [
+        {"kind": "transfer", "budget": 20, "holds": True, "apart": True, "text": f"Comparison {number}."}
+        for number in range(12)
+    ]
+    file.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    folded = re.search(r"<details><summary>13 more comparisons</summary>(.*)</details>", page, re.DOTALL)
+    assert folded is not None
+    assert "Comparison 11." in folded[1] and "With 20, TF-IDF wins." in folded[1]
+    # What the fewest labels give stays in sight.
+    assert "With 5, adapted beats scratch." not in folded[1]
+
+
 def test_the_first_line_says_what_transfer_was_worth(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     first = re.search(r"<h1>Headstart report</h1>\s*<p[^>]*>([^<]*)<", page)
