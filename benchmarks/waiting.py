@@ -62,12 +62,13 @@ class Learner:
         command = [sys.executable, __file__, "--counter", str(self.counter)]
         self.process = subprocess.Popen(command, env=environment)
         while self.steps() < WARM_UP:
-            if self.process.poll() is not None:
-                raise SystemExit("a learner has ended")
             time.sleep(0.1)
         self.process.send_signal(signal.SIGSTOP)
 
     def steps(self) -> int:
+        """How many are done."""
+        if self.process.poll() is not None:
+            raise SystemExit("a learner has ended")
         return self.counter.stat().st_size
 
     def next_step(self) -> tuple[float, int]:

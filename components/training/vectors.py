@@ -34,17 +34,13 @@ ITERATIONS: Final = 4
 RIDGE: Final = 10.0
 
 
+# On one thread: products and decompositions round otherwise on two, and a library may use fewer than it was given.
+@threads.limited(1)
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     """(V, width) float32 vectors of unit length, centred; the same for the same text, whatever the number of threads.
 
     Pieces that the text does not hold get the vector at the centre. Dimensions beyond the vocabulary are zero.
     """
-    # Products and decompositions round otherwise on two threads, and a library may use fewer than it was given.
-    with threads.limited(1):
-        return _factorised(store, vocabulary=vocabulary, width=width)
-
-
-def _factorised(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     counts = _counts(store, vocabulary)
     totals = counts.sum(1).to_dense()
     context = totals.pow(0.75)
@@ -74,6 +70,7 @@ def _factorised(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     return vectors - vectors.mean(0)
 
 
+@threads.limited(1)
 def start_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.bool_] | None = None) -> None:
     """Put vectors (V, D) into an embedding table (V, D), which keeps its scale.
 
@@ -82,7 +79,7 @@ def start_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.
             table's space by the linear map that fits best on the known ones (Mikolov, Le and Sutskever 2013). None:
             the whole table is fresh.
     """
-    with torch.no_grad(), threads.limited(1):
+    with torch.no_grad():
         if known is None:
             table.copy_(vectors * (table.std() / vectors.std()))
             return
