@@ -49,7 +49,7 @@ full: $(INSTALLED) | data
 	@$(BIN)/headstart retrain --params experiments/full/params.yaml $(FLAGS)
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(FORKING) $(FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(FORKING) $(FLAGS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
 
 check: $(INSTALLED)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -31,6 +31,9 @@ from components.config import ClusterSettings
 from components.errors import ConfigError, HeadstartError, TrainingError
 from components.training import threads
 from components.training.world import Worker, World
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchTrainer
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -274,7 +277,7 @@ def _launch_on_ray(
 ) -> None:
     with connected(settings):
         from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchConfig, TorchTrainer
+        from ray.train.torch import TorchConfig
         from ray.train.v2.api.config import LoggingConfig
         from ray.train.v2.api.exceptions import TrainingFailedError
 
@@ -283,7 +286,7 @@ def _launch_on_ray(
         # Ray's own notes on the run. Checkpoints are the function's affair, so nobody else needs this folder.
         notes = tempfile.mkdtemp(prefix="headstart-ray-")
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
-        trainer = TorchTrainer(
+        trainer = _trainer()(
             _in_worker,
             train_loop_config={"function": function, "job": job, "channel": name, "threads": plan.cpus},
             scaling_config=ScalingConfig(
@@ -310,6 +313,22 @@ def _launch_on_ray(
             shutil.rmtree(notes, ignore_errors=True)
     if outcome:
         raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
+
+
+def _trainer() -> type[TorchTrainer]:
+    """Ray's trainer without two helpers that are processes of their own, some three seconds of a start on two cores:
+    one hands out data sets, and there are none; the other frees the workers' places should the controller be lost, and
+    so does the end of the driver."""
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.callbacks import DatasetsCallback
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+
+    class Trainer(TorchTrainer):
+        def _create_default_callbacks(self) -> list[Any]:
+            helpers = (DatasetsCallback, PlacementGroupCleanerCallback)
+            return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, helpers)]
+
+    return Trainer
 
 
 def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
