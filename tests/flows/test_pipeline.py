@@ -26,7 +26,8 @@ KINDS = {"ulmfit": "wordpiece", "bert": "wordpiece", "flair": "char", "cove": "p
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped pipeline and settings, and a row with several families, in a repository without data or code."""
+    """The shipped pipeline and settings with the pipelines of all rows, among them one with several families and one
+    with more ways to transfer, in a repository without data or code."""
     root = tmp_path_factory.mktemp("clone")
     for name in ["dvc.yaml", ".dvc/config", *SHIPPED]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +48,9 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ways["together"] = {"aws": {"tasks": ["aws-type", "aws-service"]}, "again": {"tasks": ["aws-service", "aws-type"]}}
     (root / "experiments/ways").mkdir()
     (root / "experiments/ways/params.yaml").write_text(yaml.safe_dump(ways))
+    pipeline = (ROOT / "dvc.yaml").read_text()
+    for folder in (root / "experiments").iterdir():
+        (folder / "dvc.yaml").write_text(derive(pipeline, folder=folder.relative_to(root)))
     git(root, "init", "-q")
     return root
 
@@ -60,8 +64,6 @@ def pipelines() -> list[str]:
 def resolved(request: pytest.FixtureRequest, clone: Path) -> tuple[Path, dict[str, Any]]:
     """A params file, and the stages that DVC makes of the pipeline beside it: name -> definition."""
     params = Path(request.param)
-    if len(params.parts) > 1:
-        (clone / params).with_name("dvc.yaml").write_text(derive((ROOT / "dvc.yaml").read_text(), folder=params.parent))
     script = """
 import json, sys
 from dvc.parsing import DataResolver
