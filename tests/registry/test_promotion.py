@@ -213,7 +213,7 @@ def test_bootstrap_is_that_of_drawing_rows(metric: str) -> None:
 
     before, after = said(champion, labels, scoring), said(candidate, labels, scoring)
     gains = paired_gains(before, after, scoring=scoring, metric=metric, resamples=4000, seed=0)
-    rows = [generator.integers(0, 120, 120) for _ in range(1500)]
+    rows = [generator.integers(0, 120, 120) for _ in range(500)]
     by_rows = [score(labels[draw], candidate[draw]) - score(labels[draw], champion[draw]) for draw in rows]
 
     assert score_of(after, scoring, metric=metric) == pytest.approx(score(labels, candidate))
