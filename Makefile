@@ -50,8 +50,7 @@ full: $(INSTALLED) | data
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(FORKING) $(FLAGS)
-	@# One process more than processors: flows and servers are waited for.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
