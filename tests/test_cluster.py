@@ -253,31 +253,31 @@ def test_a_worker_killed_in_every_family_changes_nothing(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, families: list[str]
 ) -> None:
     """The stages' runs, one after the other on one worker, which is killed once in each."""
-    launch = cluster.launch
     runs: list[LanguageModelRun] = []
 
     def collect(function: object, run: LanguageModelRun, **_: object) -> None:
         runs.append(run)
         raise TrainingError("collected")
 
-    monkeypatch.setattr(cluster, "launch", collect)
     jobs = [
         pretrain_job(inputs, family, tmp_path / family, training=LONG, cluster=on_ray(tmp_path / family, 1))
         for family in families
     ]
-    for job in jobs:
-        with pytest.raises(TrainingError, match="collected"):
-            pretrain(job)
-    killers = {family: Killer(tmp_path / family, rank=0, after=7) for family in families}
-    for killer in killers.values():
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster, "launch", collect)
+        for job in jobs:
+            with pytest.raises(TrainingError, match="collected"):
+                pretrain(job)
+    killers = [Killer(tmp_path / family, rank=0, after=7) for family in families]
+    for killer in killers:
         killer.start()
-    launch(work_in_turn, runs, settings=jobs[0].cluster, rows=LONG.batch_size)
-    assert all(7 <= killer.at < STEPS for killer in killers.values())
-    # What is left of the stages: each takes the last checkpoint, or refuses where it is not the end.
-    monkeypatch.setattr(cluster, "launch", lambda function, run, **_: None)
-    for job in jobs:
-        pretrain(job)
-    monkeypatch.undo()
+    cluster.launch(work_in_turn, runs, settings=jobs[0].cluster, rows=LONG.batch_size)
+    assert all(7 <= killer.at < STEPS for killer in killers)
+    with monkeypatch.context() as patched:
+        # What is left of the stages: each takes the last checkpoint, or refuses where it is not the end.
+        patched.setattr(cluster, "launch", lambda function, run, **_: None)
+        for job in jobs:
+            pretrain(job)
     for family, job in zip(families, jobs, strict=True):
         unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "local" / family, training=LONG))
         # On Ray as in this process, and in one go as in two.
