@@ -247,6 +247,7 @@ GROUPS = [sorted(FAMILIES)[first : first + 5] for first in range(0, len(FAMILIES
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("families", GROUPS, ids="+".join)
 def test_a_worker_killed_in_every_family_changes_nothing(
