@@ -242,8 +242,8 @@ def work_in_turn(runs: Sequence[LanguageModelRun], worker: Worker) -> None:
         noting_work(run, worker)
 
 
-#: Families in groups, for the start of Ray's processes takes longer than all the rest. No more than `cluster.RETRIES`.
-GROUPS = [sorted(FAMILIES)[first : first + 5] for first in range(0, len(FAMILIES), 5)]
+#: Families in groups, for the start of Ray's processes takes longer than all the rest. As many as may be killed in one.
+GROUPS = [sorted(FAMILIES)[first : first + cluster.RETRIES] for first in range(0, len(FAMILIES), cluster.RETRIES)]
 
 
 @pytest.mark.slow

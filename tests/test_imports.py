@@ -22,7 +22,8 @@ def imported(body: Iterable[ast.AST]) -> Iterator[str]:
                 yield from imported(otherwise)
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert module and not level, "a relative import; name the package"
                 yield module
                 yield from (f"{module}.{alias.name}" for alias in names)
             case _:
