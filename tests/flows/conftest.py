@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from prefect.testing.utilities import prefect_test_harness
 
 import flows  # noqa: F401  - Prefect's defaults, before Prefect is imported
 
@@ -140,10 +142,44 @@ def ran(root: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
+def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database as Prefect makes it, once for all of the tests' processes: that takes twice as long as the rest of a
+    server's start."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    database = folder / "prefect.db"
+    with (folder / "prefect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            making = folder / "making.db"
+            environment = {**os.environ, "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{making}"}
+            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+            making.rename(database)
+    return database
+
+
+@pytest.fixture
+def prefect_home(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Path:
+    """A home for a server of the test's own, in a process that it starts."""
+    home = tmp_path_factory.mktemp("prefect")
+    shutil.copyfile(prefect_database, home / prefect_database.name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Iterator[None]:
     """Prefect with a database of its own, for the whole session: starting it takes seconds."""
-    with prefect_test_harness(server_startup_timeout=300):
-        yield
+    from prefect.testing import utilities
+
+    home = tmp_path_factory.mktemp("prefect")
+    shutil.copyfile(prefect_database, home / "prefect-test.db")
+    with pytest.MonkeyPatch.context() as patched:
+        # The harness makes its database in a new folder; here it finds one in it.
+        patched.setattr(utilities, "mkdtemp", lambda: str(home))
+        with utilities.prefect_test_harness(server_startup_timeout=300):
+            yield
 
 
 def is_running(pid: int) -> bool:

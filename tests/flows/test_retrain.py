@@ -251,11 +251,9 @@ def test_no_stage_loads_the_compiler_by_its_imports() -> None:
 
 
 @pytest.mark.timeout(900)
-def test_killed_runs_leave_nothing_and_the_next_goes_on(
-    project: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_killed_runs_leave_nothing_and_the_next_goes_on(project: Path, prefect_home: Path) -> None:
     """The real program with its own embedded server: killed outright, then ended politely, then left to finish."""
-    environment = {**os.environ, "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     # Neither of the session's own server nor of this process.
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)

@@ -29,9 +29,9 @@ def port() -> int:
 
 
 @pytest.fixture
-def served(project: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+def served(project: Path, port: int, prefect_home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`headstart schedule --every 5` on the project, with a Prefect server of its own."""
-    environment = {**os.environ, "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
     command = [sys.executable, "-m", "flows.schedule", "--every", "5", "--port", str(port)]
