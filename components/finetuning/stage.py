@@ -28,10 +28,10 @@ from components.finetuning.sampler import ExampleSampler
 from components.finetuning.specs import RunSpec, build, device, drawn, encode
 from components.finetuning.tasks.checks import budget_name
 from components.models.encoder import KIND as ENCODER
-from components.models.encoder import family_of
+from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
-from components.training.precision import Precision, choose
+from components.training.precision import Precision, choose, machine
 
 
 class FinetuneJob(Section):
@@ -75,7 +75,7 @@ def finetune(job: FinetuneJob) -> Path:
     trained = bool(encoder.facts.get("trained", True))
     settings = for_start(job.settings, trained=trained)
     inputs = inputs_of(settings, facts, encoder=encoder.digest)
-    precision = precision_of(job, facts, settings, inputs)
+    precision = precision_of(job, facts)
     specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
     compute_all(left, cluster=job.cluster)
@@ -104,7 +104,6 @@ def finetune(job: FinetuneJob) -> Path:
         }
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
-    plan_store(job, inputs).clear()
     trim(Path(job.cluster.features), gigabytes=job.cluster.features_gigabytes)
     return job.output
 
@@ -168,28 +167,31 @@ def _code() -> str:
     return code_digest(*(root / package for package in ("finetuning", "models", "training")))
 
 
-def plan_store(job: FinetuneJob, inputs: dict[str, Any]) -> CheckpointStore:
-    """Where it is kept what a clock has decided."""
-    return CheckpointStore(job.cluster.storage, key=f"finetune-plan-{fingerprint(**inputs)}")
+def precision_of(job: FinetuneJob, facts: TaskFacts) -> Precision:
+    """The precision of all runs of a family on a task, whatever they start from: what is compared is computed alike.
 
-
-def precision_of(job: FinetuneJob, facts: TaskFacts, settings: FinetuneSettings, inputs: dict[str, Any]) -> Precision:
-    """The precision of all runs. `auto` asks a clock, so what it said first is kept for whoever goes on."""
-    if settings.training.precision != "auto":
-        return settings.training.precision
-    store = plan_store(job, inputs)
+    `auto` asks a clock. What it says first is kept under `cluster.storage`, a few hundred bytes, for the other starts
+    and for whoever goes on; it is asked again once the task, the settings, the code or the machine is another.
+    """
+    if job.settings.training.precision != "auto":
+        return job.settings.training.precision
+    # `pretrained`, `adapted` and `scratch` differ in weights, vocabulary and, from scratch, in some settings.
+    inputs = inputs_of(job.settings, facts, encoder=fingerprint(**architecture_of(job.encoder)))
+    store = CheckpointStore(
+        job.cluster.storage, key=f"finetune-precision-{fingerprint(**inputs, machine=machine(device()))}"
+    )
     if (stored := store.latest()) is not None:
         return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
-    spec = spec_of(job, settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
+    spec = spec_of(job, job.settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
     classifier, tokenizer = build(spec)
     train = read_split(job.examples, "train")
-    split = train.take(drawn(spec, train)[0][: 4 * settings.training.batch_size])
+    split = train.take(drawn(spec, train)[0][: 4 * job.settings.training.batch_size])
     classifier.head.prepare(split.targets)
     encoded = encode(spec, classifier, tokenizer, split.fields)
     sampler = ExampleSampler(
         encoded,
         split.targets,
-        batch_size=settings.training.batch_size,
+        batch_size=job.settings.training.batch_size,
         seed=0,
         masks=classifier.masks,
         windows=classifier.windows_learned,

@@ -34,7 +34,6 @@ from components.finetuning.stage import (
     FinetuneJob,
     for_start,
     inputs_of,
-    plan_store,
     precision_of,
     spec_of,
     write_classifier,
@@ -119,7 +118,7 @@ def together(job: TogetherJob) -> Path:
             f"finetune.{job.family}: tasks that learn together share an encoder that learns; set method to finetune"
         )
     members = [_member(job, task, settings, encoder.digest) for task in job.examples]
-    precision = precision_of(members[0].job, members[0].facts, settings, members[0].inputs)
+    precision = precision_of(members[0].job, members[0].facts)
     specs = list(_specs(job, members, settings, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
     compute_all((member for spec in left for member in spec.members), cluster=job.cluster)
@@ -144,7 +143,6 @@ def together(job: TogetherJob) -> Path:
         draft.facts |= {"group": job.group, "tasks": facts}
     for spec in specs:
         CheckpointStore(spec.storage, key=spec.key).clear()
-    plan_store(members[0].job, members[0].inputs).clear()
     trim(Path(job.cluster.features), gigabytes=job.cluster.features_gigabytes)
     return job.output
 
@@ -173,7 +171,7 @@ def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: st
         examples=job.examples[task],
         encoder=job.encoder,
         output=job.output,
-        settings=settings,
+        settings=job.settings,
         cluster=job.cluster,
     )
     facts = read_facts(job.examples[task])

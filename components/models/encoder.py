@@ -164,6 +164,16 @@ def family_of(directory: Path) -> str:
     return _read_config(Path(directory))[0]
 
 
+def architecture_of(directory: Path) -> dict[str, Any]:
+    """Family and sizes of the encoder in `directory`, but for its vocabulary: what all starts of a family share.
+
+    Raises:
+        ArtifactError: there is no encoder, or its config is damaged.
+    """
+    family, sizes, _ = _read_config(Path(directory))
+    return {"family": family, **{name: value for name, value in sizes.items() if name != "vocabulary"}}
+
+
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
     """Family, sizes and the tokenizer's fingerprint."""
     try:

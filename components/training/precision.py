@@ -38,6 +38,13 @@ def has_bf16(device: torch.device) -> bool:
     return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
+def machine(device: torch.device) -> str:
+    """What `choose` depends on besides the model: the name of the card, or what the processor can compute with."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.backends.cpu.get_cpu_capability()}{' bf16' if has_bf16(device) else ''}"
+
+
 def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device) -> Precision:
     """The precision to train in: the wish, or for `auto` what suits the device.
 

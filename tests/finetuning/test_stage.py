@@ -191,6 +191,24 @@ def test_patience_ends_a_run(make_job, in_process) -> None:
     assert [len(record["curve"]) for record in records] == [2] * 4
 
 
+def test_all_starts_are_computed_in_the_precision_that_one_clock_chose(make_job, in_process, monkeypatch) -> None:
+    said = iter(["bf16", "float32"])
+    monkeypatch.setattr("components.finetuning.stage.choose", lambda *arguments: next(said))
+
+    def precision(name: str, *, trained: bool = True, **changes: object) -> str:
+        # From scratch other settings take the place of the family's.
+        job = make_job(name=name, trained=trained, scratch=ScratchSettings(head_scale=0.5), **changes)
+        training = job.settings.training.model_copy(update={"precision": "auto"})
+        job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
+        return load_classifier(finetune(job) / "classifier").precision
+
+    assert precision("adapted") == "bf16"
+    assert precision("scratch", trained=False) == "bf16"
+    # Other settings are another comparison.
+    assert precision("longer", epochs=3) == "float32"
+    assert not list(said)
+
+
 @pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])
 def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
     average: str, hidden: int, make_job, in_process, monkeypatch
