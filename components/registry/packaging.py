@@ -119,13 +119,18 @@ def code_files(scripts: Iterable[Path]) -> list[Path]:
         if file in found:
             continue
         found.add(file)
-        inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
-        waiting += [init for init in inits if init.is_file()]
-        if file.parent.name in ("models", "layers", "tokenization"):
-            waiting += sorted(file.parent.rglob("*.py"))
-        for module in _imports(file):
-            waiting += _module_files(module)
+        waiting += _needed(file)
     return sorted(found)
+
+
+@functools.cache
+def _needed(file: Path) -> list[Path]:
+    """The files that one file cannot do without."""
+    inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
+    needed = [init for init in inits if init.is_file()]
+    if file.parent.name in ("models", "layers", "tokenization"):
+        needed += sorted(file.parent.rglob("*.py"))
+    return [*needed, *(found for module in _imports(file) for found in _module_files(module))]
 
 
 def copy_code(files: Iterable[Path], target: Path) -> Path:

@@ -21,6 +21,7 @@ from components.models.encoder import KIND, Encoder, build_model, load_encoder, 
 from components.models.huggingface import CONVERTERS
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
+from tests.models.conftest import SIZES
 
 #: Kinds of tokenizer that Hugging Face's classes have beside the default one.
 KINDS = {"bert": "wordpiece", "albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram"}
@@ -41,9 +42,7 @@ def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> SaveEncode
 
     def write(family: str) -> Path:
         tokenizer = tokenizer_directory(KINDS.get(family, FAMILIES[family].tokenizers[0]))
-        # As many layers as it takes to confuse two: exporters write out each.
-        fewer = {"layers": 2} if getattr(FAMILIES[family].config(vocabulary=24), "layers", 0) > 2 else {}
-        model = build_model(family, vocabulary=24, settings=fewer)
+        model = build_model(family, vocabulary=24, settings=SIZES[family])
         model.bind(load_tokenizer(tokenizer))
         for parameter in model.parameters():
             # Biases and norms start where a mistake would not be seen.

@@ -30,6 +30,22 @@ WINDOW = 16
 #: The special pieces and a, b, c ...
 PIECES = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY))]
 ROWS = 8
+#: Of the families' models: nothing that is looked at here depends on more.
+SIZES: dict[str, dict[str, Any]] = {
+    "ulmfit": {"embedding": 32, "hidden": 48, "layers": 2},
+    "bert": {"width": 32, "layers": 2, "heads": 2},
+    "flair": {"embedding": 16, "hidden": 48},
+    "elmo": {"characters": 8, "filters": ((1, 16), (2, 16)), "cells": 48, "projection": 32},
+    "gpt": {"width": 32, "layers": 2, "heads": 2},
+    "roberta": {"width": 32, "layers": 2, "heads": 2},
+    "albert": {"width": 32, "embedding": 16, "layers": 2, "heads": 2},
+    "word2vec": {"width": 32},
+    "glove": {"width": 32},
+    "fasttext": {"width": 32, "buckets": 50},
+    "cove": {"embedding": 32, "hidden": 24},
+    "transformer-xl": {"width": 32, "layers": 2, "heads": 2},
+    "xlnet": {"width": 32, "layers": 2, "heads": 2},
+}
 
 BatchOf = Callable[..., Batch]
 
@@ -94,7 +110,7 @@ def build(name: str, tokenizer_directory: Callable[..., Path]) -> Callable[..., 
     """`build(dropout=0.3)`: the family's model with these settings, told its pieces."""
 
     def fresh(**settings: Any) -> LanguageModel:
-        model = build_model(name, vocabulary=VOCABULARY, settings=settings)
+        model = build_model(name, vocabulary=VOCABULARY, settings=SIZES[name] | settings)
         model.bind(load_tokenizer(tokenizer_directory(FAMILIES[name].tokenizers[0])))
         return model
 
