@@ -37,7 +37,7 @@ from tests.training.helpers import (
 
 LOCAL = ClusterSettings(launcher="local")
 #: Long enough to be killed in the middle.
-STEPS = 30
+STEPS = 60
 LONG = lm_settings(tokens=4 * 8 * STEPS)
 
 
@@ -273,7 +273,7 @@ def finish(jobs: Sequence[PretrainJob], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_worker_killed_in_every_family_changes_nothing(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
