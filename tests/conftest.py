@@ -6,6 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+#: Tests that fork training processes come before Prefect has run in their process; then the flows, which take longest:
+#: the last tests, which processes take from each other, are short ones.
+FIRST = ("adaptation", "pretraining", "training", "flows")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {folder: place for place, folder in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.parent.name, len(FIRST)))
+
 
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[str]:
