@@ -49,8 +49,9 @@ def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"],
     """The precision to train in: the wish, or for `auto` what suits the device.
 
     A GPU that has bf16 uses it. A CPU uses it if it has instructions for it (AMX or AVX512-BF16) and a few steps of
-    this model on this batch are faster with it. The choice depends on a clock, so it is made once and kept in the
-    checkpoint: a run that goes on does so in the precision it began with.
+    this model on this batch are faster with it. The choice depends on a clock, so whoever asks keeps it: a language
+    model in its checkpoint, fine-tuning for all starts of a family. A run that goes on does so in the precision it
+    began with.
     """
     if wish != "auto":
         return wish
