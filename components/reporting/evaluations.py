@@ -56,7 +56,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         if len(system["training_curve"]) > 1
     }
     if training:
-        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title} on dev")
+        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title} on dev", among=list(curves))
         caption = f"Learning at {_budget(budgets[-1])} {unit}; at 0 only the head has learned."
         chapter.figures.append(Drawing(svg, caption))
     rows = [
@@ -104,7 +104,9 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
         if found["budgets"][-1]["calibration"]
     }
     if calibrated:
-        chapter.figures.append(Drawing(figures.calibration(calibrated), "Calibration at the largest budget."))
+        systems = [found["system"] for found in evaluation["systems"]]
+        svg = figures.calibration(calibrated, among=systems)
+        chapter.figures.append(Drawing(svg, "Calibration at the largest budget."))
     classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
     if classes:
         columns = [column for column in classes[0][1] if column != "rows"]

@@ -73,14 +73,18 @@ def lines(
     logarithmic: bool = False,
     ticks: bool = False,
     names: Mapping[float, str] | None = None,
+    among: Sequence[str] = (),
 ) -> str:
     """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets), and
-    `names` writes words there instead of the values."""
+    `names` writes words there instead of the values. A curve has its colour by its place `among` all that the figures
+    of a chapter show, so that it keeps it where others are missing."""
     columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=2.9 + 0.2 * -(-len(series) // columns))
-        styles = ((colour, dashes) for dashes in ("-", ":", "-.") for colour in COLOURS)
-        for (name, line), (colour, dashes) in zip(series.items(), itertools.cycle(styles), strict=False):
+        styles = itertools.cycle((colour, dashes) for dashes in ("-", ":", "-.") for colour in COLOURS)
+        style = dict(zip(dict.fromkeys([*among, *series]), styles, strict=False))
+        for name, line in series.items():
+            colour, dashes = style[name]
             axes.plot(
                 line.x,
                 line.y,
@@ -220,10 +224,10 @@ def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
         return _svg(figure)
 
 
-def calibration(series: Mapping[str, Line]) -> str:
-    """Accuracy against confidence; on the diagonal a model is as right as it says."""
+def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str:
+    """Accuracy against confidence; on the diagonal a model is as right as it says. `among` as in `lines`."""
     diagonal = Line(x=[0, 1], y=[0, 1], dashed=True)
-    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="share that is right")
+    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="share that is right", among=among)
 
 
 def lineage(layers: Sequence[Sequence[tuple[str, str, str]]], edges: Sequence[tuple[str, str]]) -> str:

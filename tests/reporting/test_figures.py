@@ -83,3 +83,17 @@ def test_long_names_leave_room_for_the_figure(drawn: Callable[[Callable[[], str]
     assert all(len(label) == figures.LONGEST_NAME for label in labels) and len(set(labels)) == 2
     assert figure.axes[0].get_window_extent().width > 0.4 * figure.bbox.width
     assert "<svg" in figures.bars({}, x_label="pieces a word")
+
+
+def test_a_curve_keeps_its_colour_where_others_are_missing(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    curves = {name: Line(x=[0.0, 1.0], y=[0.0, 1.0]) for name in ("tfidf", "scratch", "adapted")}
+    colours = {
+        line.get_label(): line.get_color()
+        for line in drawn(lambda: figures.lines(curves, x_label="x", y_label="y")).axes[0].lines
+    }
+    some = {"adapted": curves["adapted"]}
+    figure = drawn(lambda: figures.lines(some, x_label="x", y_label="y", among=list(curves)))
+    (found,) = figure.axes[0].lines
+    assert found.get_color() == colours["adapted"] and len(set(colours.values())) == 3
+    legend = figure.axes[0].get_legend()
+    assert legend and [text.get_text() for text in legend.get_texts()] == ["adapted"]
