@@ -10,8 +10,8 @@ features; heads that read one vector a text know no padding there (-).
 
 `learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
 where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). Recurrent models
-read the batches as they are: their time goes with the longest text of a batch. Questions on frozen features keep some
-10%, since the windows of a row stay together; their head reads only what is no padding.
+read the batches as they are: most of their time goes with the longest text of a batch. Questions on frozen features
+keep some 10%, since the windows of a row stay together; their head reads only what is no padding.
 
 `--timed` measures two ratios of the time of steps on the smallest training sets. `packed`: BERT with 6 layers of 384,
 with packing over without. `padded`: an AWD-LSTM of 320 and 640, a piece of the batches as they are over a piece of
