@@ -9,13 +9,14 @@ that the stages make: nothing is estimated. A place is a piece, or a unit's vect
 features; heads that read one vector a text know no padding there (-).
 
 `learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
-where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). Recurrent models
-read the batches as they are: most of their time goes with the longest text of a batch. Questions on frozen features
-keep some 10%, since the windows of a row stay together; their head reads only what is no padding.
+where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). `recurrent` is the
+share of padding in the products of an AWD-LSTM of 320 and 640 on this machine: large layers leave padding out, small
+ones read it, since that is quicker (components.models.layers.lstm). Questions on frozen features keep some 10%, since the
+windows of a row stay together; their head reads only what is no padding.
 
-`--timed` measures two ratios of the time of steps on the smallest training sets. `packed`: BERT with 6 layers of 384,
-with packing over without. `padded`: an AWD-LSTM of 320 and 640, a piece of the batches as they are over a piece of
-batches with the same longest text and no padding, whose rows are as many fewer: what padding costs there.
+`--timed` measures ratios of the time of an epoch's gradients on the smallest training sets, with one thread. `packed`:
+BERT with 6 layers of 384, with packing over without. `steps`: that AWD-LSTM over the same with padding read in all of
+its layers. `small`: both directions of FLAIR with 512, without padding over with it: what keeps small layers to it.
 """
 
 from __future__ import annotations
@@ -48,19 +49,24 @@ from components.formats.squad import read_squad
 from components.models.base import Batch, LanguageModel
 from components.models.bert import BERT
 from components.models.encoder import build_model
+from components.models.layers import lstm
+from components.models.layers.chunks import Texts
+from components.models.layers.lstm import LSTM
+from components.models.layers.ragged import ragged
 from components.tokenization import Tokenizer
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.wordpiece import train_wordpiece
+from components.training import threads
 from components.training.precision import Precision, computing, has_bf16
 from components.training.windows import Sampler
 
 #: Texts of each file that the vocabulary is learned from.
 LEARNED_FROM = 2000
 EPOCHS = 3
-#: Of the models whose steps are timed: MiniLM's, and ULMFiT's of params.yaml.
+#: Of the models whose steps are timed: MiniLM's, ULMFiT's of params.yaml, and FLAIR's defaults.
 TIMED_BERT = {"width": 384, "heads": 12, "layers": 6}
 TIMED_LSTM = {"embedding": 320, "hidden": 640, "layers": 2}
+TIMED_SMALL = {"embedding": 100, "hidden": 512}
 #: Times that each training set is timed.
 TURNS = 3
 
@@ -77,17 +83,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="training sets drawn of each size")
     parser.add_argument("--timed", action="store_true", help="what packing and padding cost, on the smallest sets")
     arguments = parser.parse_args()
+    threads.own(1)
     sets = {path: _read(path) for path in arguments.files}
     tokenizer = _vocabulary([rows for _, rows in sets.values()])
-    stages = [f"{kind} {count:,}" for kind in ("learn", "packed", "frozen") for count in arguments.train_rows]
-    header = [*stages, "predict", *(["time packed", "time padded"] if arguments.timed else [])]
+    kinds = ("learn", "packed", "recurrent", "frozen")
+    header = [f"{kind} {count:,}" for kind in kinds for count in arguments.train_rows] + ["predict"]
+    if arguments.timed:
+        header += ["time packed", "time steps", "time small"]
     print(f"share of padding, %{'':<17}" + "".join(f"{name:>16}" for name in header))
     for path, (kind, rows) in sets.items():
         drawn = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
         found = _measure(kind, [rows[row] for row in drawn], tokenizer, arguments)
         shown = "".join(f"{'-' if share is None else f'{100 * share:.1f}':>16}" for share in found)
         if arguments.timed:
-            for timed in (_time_packed, _time_padded):
+            for timed in (_time_packed, _time_steps, _time_small):
                 shown += f"{timed(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
         print(f"{path.parent.name + '/' + path.name:<35}{shown}", flush=True)
 
@@ -124,10 +133,11 @@ def _measure(
     encoded = task.encode(rows, tokenizer, model.encoder, settings)
     learned = [_learned(model, encoded, count, arguments) for count in arguments.train_rows]
     padded, packed = [places.waste for places in learned], [places.packed for places in learned]
+    recurrent = [_recurrent(encoded, tokenizer, count, arguments) for count in arguments.train_rows]
     frozen = [_frozen(encoded, count, arguments) if model.of_units else None for count in arguments.train_rows]
     with _counting(model) as places:
         TextClassifier(labels, model, tokenizer, task, settings).answer(rows)
-    return [*padded, *packed, *frozen, places.packed]
+    return [*padded, *packed, *recurrent, *frozen, places.packed]
 
 
 def _model(
@@ -159,16 +169,34 @@ def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, argume
     return _ratio(encoded, lambda batches: _seconds(model, batches), whole, arguments)
 
 
-def _time_padded(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Median over training sets and turns: a piece of the batches as they are, over one of batches without padding."""
-    _, settings = _model(kind, tokenizer, {"width": 8, "heads": 1, "layers": 1}, arguments)
-    model = _Reader(build_model("ulmfit", vocabulary=tokenizer.vocab_size, settings=TIMED_LSTM)).train()
+def _time_steps(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
+    """Median over training sets and turns: an epoch's gradients of the AWD-LSTM over the same by the kernel alone."""
+    return _time_recurrent("ulmfit", TIMED_LSTM, kind, rows, tokenizer, arguments)
+
+
+def _time_small(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
+    """The same of layers that are too small for steps, if they went by them: what leaving out padding would cost."""
+    with patch.object(LSTM, "_suits_steps", lambda *_: True):
+        return _time_recurrent("flair", TIMED_SMALL, kind, rows, tokenizer, arguments)
+
+
+def _time_recurrent(
+    family: str,
+    sizes: dict[str, int],
+    kind: str,
+    rows: Sequence[Fields],
+    tokenizer: Tokenizer,
+    arguments: argparse.Namespace,
+) -> float:
+    reader = _Reader(build_model(family, vocabulary=tokenizer.vocab_size, settings=sizes)).train()
+    model, settings = _model(kind, tokenizer, {"width": 8, "heads": 1, "layers": 1}, arguments)
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
 
-    def each(batches: Sequence[Batch]) -> float:
-        return _seconds(model, batches) / sum(int(batch["lengths"].sum()) for batch in batches)
+    def by_kernel(batches: Sequence[Batch]) -> float:
+        with patch.object(LSTM, "_suits_steps", lambda *_: False):
+            return _seconds(reader, batches)
 
-    return _ratio(encoded, each, lambda batches: each([_without_padding(batch) for batch in batches]), arguments)
+    return _ratio(encoded, lambda batches: _seconds(reader, batches), by_kernel, arguments)
 
 
 class _Reader(nn.Module):
@@ -180,13 +208,6 @@ class _Reader(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return self.encoder.hidden_states(batch["tokens"], batch["lengths"])[-1]
-
-
-def _without_padding(batch: Batch) -> Batch:
-    """As many rows of the longest length as have the batch's pieces, to the nearest row."""
-    columns = batch["tokens"].shape[1]
-    count = max(1, round(int(batch["lengths"].sum()) / columns))
-    return {"tokens": batch["tokens"][:count].clamp_min(FIRST_ORDINARY), "lengths": torch.full((count,), columns)}
 
 
 def _ratio(
@@ -209,14 +230,17 @@ def _ratio(
 
 def _seconds(model: nn.Module, batches: Sequence[Batch]) -> float:
     """Of computing the gradients of a loss on all batches."""
-    precision: Precision = "bf16" if has_bf16(torch.device("cpu")) else "float32"
     began = time.perf_counter()
     for batch in batches:
-        with computing(precision, torch.device("cpu")):
+        with computing(_precision(), torch.device("cpu")):
             loss = model(batch).float().square().mean()
         loss.backward()
         model.zero_grad()
     return time.perf_counter() - began
+
+
+def _precision() -> Precision:
+    return "bf16" if has_bf16(torch.device("cpu")) else "float32"
 
 
 def _draws(
@@ -233,6 +257,35 @@ def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments
             for batch in _epochs(sampler, sampler.epoch_steps):
                 model(batch)
     return places
+
+
+def _recurrent(encoded: Sequence[Encoded], tokenizer: Tokenizer, count: int, arguments: argparse.Namespace) -> float:
+    """Of the products of the AWD-LSTM's layers; nothing is computed."""
+    encoder = build_model("ulmfit", vocabulary=tokenizer.vocab_size, settings=TIMED_LSTM)
+    computed = real = 0
+
+    def noting(places: Callable[[Tensor, Texts], int]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        def run(
+            x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Sequence[Tensor], texts: Texts
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            nonlocal computed, real
+            size = weights[0].numel() + weights[1].numel()
+            computed += size * places(x_TBI, texts)
+            real += size * int(texts.lengths.sum())
+            return x_TBI.new_zeros(*x_TBI.shape[:2], h_BH.shape[1]), h_BH, c_BH
+
+        return run
+
+    with (
+        patch.object(lstm, "_by_kernel", noting(lambda x_TBI, _: x_TBI.shape[0] * x_TBI.shape[1])),
+        patch.object(lstm, "_by_steps", noting(lambda x_TBI, texts: len(ragged(x_TBI, texts).places))),
+        computing(_precision(), torch.device("cpu")),
+    ):
+        for seed, rows in _draws(encoded, count, arguments):
+            sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
+            for batch in _epochs(sampler, sampler.epoch_steps):
+                encoder.hidden_states(batch["tokens"], batch["lengths"])
+    return 1 - real / computed
 
 
 def _frozen(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:

@@ -15,6 +15,7 @@ from components.config import FinetuneSettings
 from components.finetuning.heads import TextHead, mask
 from components.finetuning.legal import legal_transitions
 from components.models.base import Batch
+from components.models.layers.chunks import Texts
 from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.lstm import LSTM
@@ -36,8 +37,9 @@ class BiLSTM(nn.Module):
     def forward(self, x_SUF: Tensor, lengths: Tensor) -> Tensor:
         """(S, U, F) and (S,) units of each sequence -> (S, U, 2 * hidden)."""
         turned_SU = turned(lengths, x_SUF.shape[1])
-        ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1))
-        back_USH, _ = self.back(turn(x_SUF, turned_SU).transpose(0, 1))
+        texts = Texts(lengths)
+        ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1), texts=texts)
+        back_USH, _ = self.back(turn(x_SUF, turned_SU).transpose(0, 1), texts=texts)
         return joined(ahead_USH.transpose(0, 1), back_USH.transpose(0, 1), turned_SU)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from components.errors import ConfigError
-from components.models.layers.chunks import Chunking, Chunks
+from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
 from components.tokenization.special import END
 
@@ -198,9 +198,9 @@ class LanguageModel(nn.Module, ABC):
         """
         self._chunking = Chunking(length, learned)
 
-    def chunks(self, lengths: Tensor) -> Chunks | None:
-        """The chunks of texts of these lengths (B,); None where texts are read as a whole."""
-        return None if self._chunking is None else self._chunking.of(lengths)
+    def texts(self, lengths: Tensor) -> Texts:
+        """Texts of these lengths (B,), cut as `set_chunks` has said."""
+        return Texts(lengths, self._chunking)
 
     def set_dropout(self, scale: float) -> None:
         """Multiply every dropout's probability by `scale` (ULMFiT's drop multiplier); 1 is as configured."""

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
-from components.models.layers.chunks import Chunks
+from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
@@ -63,10 +63,10 @@ class EncoderLayer(nn.Module):
         self.ahead = LSTM(inputs, hidden)
         self.back = LSTM(inputs, hidden)
 
-    def forward(self, x_BTI: Tensor, turned_BT: Tensor, chunks: Chunks | None) -> Tensor:
-        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), chunks=chunks)
+    def forward(self, x_BTI: Tensor, turned_BT: Tensor, texts: Texts) -> Tensor:
+        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), texts=texts)
         back_BTI = x_BTI.gather(1, turned_BT.unsqueeze(-1).expand_as(x_BTI))
-        back_TBH, _ = self.back(back_BTI.transpose(0, 1), chunks=chunks)
+        back_TBH, _ = self.back(back_BTI.transpose(0, 1), texts=texts)
         return joined(ahead_TBH.transpose(0, 1), back_TBH.transpose(0, 1), turned_BT)
 
 
@@ -258,7 +258,7 @@ class CoVe(LanguageModel):
         x_BTD = self.embedding[tokens]
         outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         for layer in self.layers:
-            outputs.append(self.drop(layer(outputs[-1], turned_BT, self.chunks(lengths))))
+            outputs.append(self.drop(layer(outputs[-1], turned_BT, self.texts(lengths))))
         return outputs
 
     def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:

@@ -34,7 +34,7 @@ from components.models.base import (
     counted,
 )
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
-from components.models.layers.chunks import Chunks
+from components.models.layers.chunks import Texts
 from components.models.layers.directions import both_ends, joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.projected_lstm import ProjectedLSTM
@@ -83,13 +83,13 @@ class Direction(nn.Module):
         )
         self.drop = Dropout(config.dropout)
 
-    def forward(self, x_TBP: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
+    def forward(self, x_TBP: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, P) of every layer, and the state after the window."""
         outputs: list[Tensor] = []
         states: list[Tensor] = []
         for index, lstm in enumerate(self.lstms):
             x_TBP = self.drop(x_TBP)
-            out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2], chunks=chunks)
+            out_TBP, state = lstm(x_TBP, carry[2 * index : 2 * index + 2], texts=texts)
             x_TBP = out_TBP + x_TBP if index else out_TBP
             outputs.append(x_TBP)
             states += state
@@ -152,8 +152,8 @@ class ELMo(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
         x_BTP = self._vectors(tokens, self._spellings(tokens))
-        forward, _ = self.forwards(x_BTP.transpose(0, 1), (), self.chunks(lengths))
-        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), (), self.chunks(lengths))
+        forward, _ = self.forwards(x_BTP.transpose(0, 1), (), self.texts(lengths))
+        backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), (), self.texts(lengths))
         return [
             torch.cat([x_BTP, x_BTP], dim=-1),
             *(

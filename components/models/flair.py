@@ -32,7 +32,7 @@ from components.models.base import (
     counted,
 )
 from components.models.layers.beside import losses_beside
-from components.models.layers.chunks import Chunks
+from components.models.layers.chunks import Texts
 from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
@@ -77,12 +77,12 @@ class Direction(nn.Module):
         nn.init.normal_(self.embedding, std=0.1)
         nn.init.normal_(self.output, std=0.1 / config.hidden**0.5)
 
-    def forward(self, tokens_TB: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
+    def forward(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every LSTM, and the state after the window."""
         x_TBD = self.drop(self.embedding[tokens_TB])
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], chunks=chunks)
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], texts=texts)
             states += state
             outputs.append(self.drop(x_TBD))
         return outputs, tuple(states)
@@ -132,8 +132,8 @@ class FLAIR(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
-        forward, _ = self.forwards(tokens.t(), (), self.chunks(lengths))
-        backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), (), self.chunks(lengths))
+        forward, _ = self.forwards(tokens.t(), (), self.texts(lengths))
+        backward, _ = self.backwards(tokens.gather(1, turned_BT).t(), (), self.texts(lengths))
         return [
             joined(ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1), turned_BT)
             for ahead_TBD, back_TBD in zip(forward, backward, strict=True)

@@ -123,8 +123,8 @@ class TransformerXL(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding stands at the end and nothing looks ahead: it need not be masked.
-        chunks = self.chunks(lengths)
-        if chunks is None or tokens.shape[1] <= chunks.chunking.length:
+        chunks = self.texts(lengths).chunks(tokens.shape[1])
+        if chunks is None:
             packed = packing(lengths, tokens.shape[1])
             if packed is None:
                 return self._run(tokens, ())
@@ -132,8 +132,6 @@ class TransformerXL(LanguageModel):
         carry: Carry = ()
         parts: list[list[Tensor]] = []
         for columns, learns_B in chunks:
-            if columns.start >= tokens.shape[1]:
-                break
             with torch.set_grad_enabled(torch.is_grad_enabled() and bool(learns_B.any())):
                 outputs = self._run(tokens[:, columns], carry)
             carry = self._remembered(carry, outputs[:-1])

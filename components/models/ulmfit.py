@@ -33,7 +33,7 @@ from components.models.base import (
     at_columns,
     counted,
 )
-from components.models.layers.chunks import Chunks
+from components.models.layers.chunks import Texts
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
@@ -125,7 +125,7 @@ class AWDLSTM(LanguageModel):
         # Padding stands behind the last piece that is read: it need not be looked at.
         turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
         read_BT = tokens if turned_BT is None else tokens.gather(1, turned_BT)
-        outputs, _ = self._run(read_BT.t(), (), self.chunks(lengths))
+        outputs, _ = self._run(read_BT.t(), (), self.texts(lengths))
         outputs[-1] = self.drop_output(outputs[-1])
         states = [output.transpose(0, 1) for output in outputs]
         return states if turned_BT is None else [turn(state, turned_BT) for state in states]
@@ -169,13 +169,13 @@ class AWDLSTM(LanguageModel):
         # In the stream every document follows the END of another, whichever way it is read.
         return [*pieces, END] if self.backward else [END, *pieces]
 
-    def _run(self, tokens_TB: Tensor, carry: Carry, chunks: Chunks | None = None) -> tuple[list[Tensor], Carry]:
+    def _run(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every layer (dropped but for the last), and the state after."""
         x_TBD = self.embedding[tokens_TB]
         x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
-            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], chunks=chunks)
+            x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], texts=texts)
             states += state
             if index + 1 < len(self.lstms):
                 x_TBD = self.drop_hidden(x_TBD)

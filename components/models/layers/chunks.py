@@ -1,4 +1,4 @@
-"""Long texts, read chunk by chunk: the state goes on from one chunk to the next, a gradient only through the last ones.
+"""The texts of a batch, and long ones read chunk by chunk: the state goes on, a gradient only through the last ones.
 
 Howard and Ruder 2018, section 3.3 (back-propagation through time for text classification, BPT3C): a text of thousands
 of pieces gives states at all its places, which pooling reads, while memory for gradients is needed for few of them.
@@ -29,48 +29,53 @@ class Chunking:
     length: int
     learned: int
 
-    def of(self, lengths: Tensor) -> Chunks:
-        """The chunks of a batch of texts with these lengths (B,)."""
-        return Chunks(self, lengths)
-
 
 @dataclass(frozen=True)
-class Chunks:
-    """The chunks of one batch; padding stands behind each text in reading order."""
+class Texts:
+    """Which places of a window (T, B, ...) hold pieces: the first ones of each row, in reading order.
 
-    chunking: Chunking
+    Attributes:
+        lengths: (B,) pieces of each text.
+        chunking: how long texts are cut; None: not at all.
+    """
+
     lengths: Tensor
+    chunking: Chunking | None = None
 
-    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        """Columns of each chunk, and (B,) which rows learn in it; without end, as columns are."""
-        counts_B = -(-self.lengths // self.chunking.length)
-        index = 0
-        while True:
-            columns = slice(index * self.chunking.length, (index + 1) * self.chunking.length)
-            yield columns, (index >= counts_B - self.chunking.learned) & (index < counts_B)
-            index += 1
+    def chunks(self, columns: int) -> Iterator[tuple[slice, Tensor]] | None:
+        """The chunks of a window of so many columns: those of each, and (B,) which rows learn in it. None where the
+        window is one piece."""
+        if self.chunking is None or columns <= self.chunking.length:
+            return None
+        length, learned = self.chunking.length, self.chunking.learned
+        counts_B = -(-self.lengths // length)
+        return (
+            (slice(start, start + length), (index >= counts_B - learned) & (index < counts_B))
+            for index, start in enumerate(range(0, columns, length))
+        )
+
+    def within(self, columns: slice) -> Texts:
+        """The parts of the texts that lie in a chunk."""
+        return Texts((self.lengths - columns.start).clamp(0, columns.stop - columns.start))
 
 
-def run_in_chunks(
-    window: Callable[[Tensor, State], tuple[Tensor, State]], x_TBI: Tensor, state: State, chunks: Chunks | None
-) -> tuple[Tensor, State]:
+#: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H) and the state after, detached.
+Window = Callable[[Tensor, State, "Texts | None"], tuple[Tensor, State]]
+
+
+def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
     """Apply a recurrent layer to a window, chunk by chunk.
 
     The outputs are those of the whole window; what differs is that no gradient crosses from chunk to chunk, and that
-    none is kept where a row does not learn. Where nothing is to learn, or `chunks` is None, the window is one piece.
-
-    Args:
-        window: (inputs (T, B, I), state) -> outputs (T, B, H) and the state after them, detached.
+    none is kept where a row does not learn. Where nothing is to learn, or there are no chunks, the window is one piece.
     """
-    if chunks is None or not torch.is_grad_enabled() or len(x_TBI) <= chunks.chunking.length:
-        return window(x_TBI, state)
+    chunks = texts.chunks(x_TBI.shape[0]) if texts is not None and torch.is_grad_enabled() else None
+    if texts is None or chunks is None:
+        return window(x_TBI, state, texts)
     outputs: list[Tensor] = []
     for columns, learns_B in chunks:
-        part_TBI = x_TBI[columns]
-        if not len(part_TBI):
-            break
         with torch.set_grad_enabled(bool(learns_B.any())):
-            out_TBH, state = window(part_TBI, state)
+            out_TBH, state = window(x_TBI[columns], state, texts.within(columns))
         outputs.append(for_learners(out_TBH, learns_B[:, None]))
     return torch.cat(outputs), state
 

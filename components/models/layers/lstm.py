@@ -17,15 +17,21 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from components.models.layers.chunks import Chunks, State, run_in_chunks
+from components.models.layers.chunks import State, Texts, run_in_chunks
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.precision import compute_dtype
+from components.models.layers.ragged import places_before, ragged
 
-#: From this size on, and with so few rows, a processor sums the gradients of the weights once (see `_FewRows`): with 16
-#: rows, 30 steps and one thread 0.5 of oneDNN's time at 320 inputs and 640 wide (9.4 MB), 0.9 at 288 and 576 (7.6 MB);
-#: with 32 rows 0.85 at the former, and with two threads and 64 steps 1.1.
-SUMS_BYTES = 8 * 2**20
-FEW_ROWS = 16
+#: From these sizes on, of the weights in float32 and of what each gate reads (I + H), a processor goes step by step
+#: through a layer that learns in bfloat16 (see `_Steps`). By AVX512, with 16 rows, 16 steps and one thread: 0.55 of the
+#: kernel's time at 1150 inputs and 400 wide (9.9 MB), 0.66 at 320 and 640, 0.98 at 400 and 400, 1.04 at 640 and 320
+#: (4.9 MB), with padding 1.03. Of smaller ones the kernel is quicker although it reads padding: 1.14 with it at 100 and
+#: 512 (`benchmarks/padding.py`, column `small`).
+STEPS_BYTES = 4.5 * 2**20
+STEPS_INPUTS = 800
+#: Most rows of a step. Labelled texts, of which every thread has some of its own, have few: by AVX512 0.9 of the
+#: kernel's time still at 64. With two threads on one window 32 rows take as long either way.
+STEPS_ROWS, STEPS_ROWS_OF_TEXTS = 16, 64
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,11 +65,15 @@ class LSTM(nn.Module):
         with torch.no_grad():
             self.bias[hidden : 2 * hidden] = 1
 
-    def forward(self, x_TBI: Tensor, state: State = (), *, chunks: Chunks | None = None) -> tuple[Tensor, State]:
-        """Run a window from `state`, (h, c) of (B, H) each, or from zeros; in `chunks` where there are some.
+    def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
+        """Run a window from `state`, (h, c) of (B, H) each, or from zeros.
+
+        Args:
+            texts: where pieces stand, and the chunks in which they are read; None: everywhere, and as one piece.
 
         Returns:
-            The outputs (T, B, H), and h and c after the last step, detached: a gradient never leaves its window.
+            The outputs (T, B, H), anything at padding, and h and c after the last step (at padding, anything),
+            detached: a gradient never leaves its window.
         """
         dtype = compute_dtype(x_TBI)
         weights = (
@@ -72,30 +82,35 @@ class LSTM(nn.Module):
             self.bias.to(dtype),
         )
 
-        def window(x_TBI: Tensor, state: State) -> tuple[Tensor, State]:
+        def window(x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
             h_BH, c_BH = (
                 (part.to(dtype) for part in state) if state else x_TBI.new_zeros(2, x_TBI.shape[1], self.hidden)
             )
-            if torch.is_grad_enabled() and self._sums_once(x_TBI):
-                out_TBH, h_BH, c_BH = _FewRows.apply(x_TBI, h_BH, c_BH, *weights)
-            else:
-                out_TBH, h_BH, c_BH = _whole_window(x_TBI, h_BH, c_BH, weights, training=self.training)
+            learned = torch.is_grad_enabled() and any(part.requires_grad for part in (x_TBI, *weights))
+            run = _by_steps if learned and self._suits_steps(x_TBI, texts) else _by_kernel
+            out_TBH, h_BH, c_BH = run(x_TBI, h_BH, c_BH, weights, texts)
             return out_TBH, (h_BH.detach(), c_BH.detach())
 
-        return run_in_chunks(window, x_TBI.to(dtype), state, chunks)
+        return run_in_chunks(window, x_TBI.to(dtype), state, texts)
 
-    def _sums_once(self, x_TBI: Tensor) -> bool:
-        size = self.weight_ih.numel() + self.weight_hh.numel()
-        return not x_TBI.is_cuda and x_TBI.shape[1] <= FEW_ROWS and 4 * size >= SUMS_BYTES
+    def _suits_steps(self, x_TBI: Tensor, texts: Texts | None) -> bool:
+        inputs = self.weight_ih.shape[1] + self.hidden
+        large = inputs >= STEPS_INPUTS and 4 * inputs * len(self.bias) >= STEPS_BYTES
+        if x_TBI.device.type != "cpu" or x_TBI.dtype != torch.bfloat16 or not large:
+            return False
+        # With AMX products take less of a step: more rows than have been timed there are left to the kernel.
+        many = texts is not None and not torch.cpu._is_amx_tile_supported()
+        return x_TBI.shape[1] <= (STEPS_ROWS_OF_TEXTS if many else STEPS_ROWS)
 
 
 Weights = tuple[Tensor, Tensor, Tensor]
 
 
-def _whole_window(
-    x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, *, training: bool
+def _by_kernel(
+    x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (T, B, H), h and c after them, by the vendors' kernels (oneDNN, cuDNN), which fuse the whole window.
+    """Outputs (T, B, H), h and c after them, by the vendors' kernels (oneDNN, cuDNN), which fuse the whole window and
+    read its padding as well.
 
     Args:
         weights: input to hidden (G, I), hidden to hidden (G, H), bias (G,).
@@ -109,92 +124,137 @@ def _whole_window(
         True,
         1,
         0.0,
-        training,
+        torch.is_grad_enabled(),
         False,
         False,
     )
     return out_TBH, h_1BH[0], c_1BH[0]
 
 
-class _FewRows(torch.autograd.Function):
-    """A window whose gradients of the weights are summed once instead of step by step; none leaves it by the state.
+def _by_steps(
+    x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same step by step, without padding."""
+    found = ragged(x_TBI, texts)
+    out_NH, cells_NH = _Steps.apply(found.places, found.rows(h_BH), found.rows(c_BH), *weights, found.counts)
+    return found.window(out_NH), out_NH[found.last], cells_NH[found.last].to(c_BH.dtype)
 
-    oneDNN's backward pass adds to those sums at every step. Where they no longer lie in the cache and a step has few
-    rows, that takes longer than all products together. Here the gates of all steps are computed again from the outputs
-    in one product, what a step must know of the next one goes back step by step, and the weights' gradients are one
-    product over all steps.
+
+class _Steps(torch.autograd.Function):
+    """A window in which every step has the rows that still go on; no gradient leaves it by the state.
+
+    oneDNN's backward pass adds to the sums of the weights' gradients at every step. Where they do not lie in the cache,
+    that takes longer than all products together, the more so the fewer rows a step has. Here only what a step must know
+    of the next one goes back step by step, and the weights' gradients are one product over all places.
+
+    Shape suffix: N places of all steps, the first step's first (see `layers.ragged`).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, w_GI: Tensor, w_GH: Tensor, bias_G: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        out_TBH, last_BH, c_last_BH = _whole_window(x_TBI, h_BH, c_BH, (w_GI, w_GH, bias_G), training=False)
-        ctx.save_for_backward(x_TBI, h_BH, c_BH, w_GI, w_GH, bias_G, out_TBH)
-        ctx.mark_non_differentiable(last_BH, c_last_BH)
-        return out_TBH, last_BH, c_last_BH
+        ctx: Any,
+        x_NI: Tensor,
+        h_BH: Tensor,
+        c_BH: Tensor,
+        w_GI: Tensor,
+        w_GH: Tensor,
+        bias_G: Tensor,
+        counts: list[int],
+    ) -> tuple[Tensor, Tensor]:
+        hidden = w_GH.shape[1]
+        # Before their nonlinearities; steps add what the outputs before them bring.
+        gates_NG = torch.addmm(bias_G, x_NI, w_GI.t())
+        # At least float32, whatever the products are computed in.
+        dtype = torch.promote_types(x_NI.dtype, torch.float32)
+        after_NG = gates_NG.new_empty(gates_NG.shape, dtype=dtype)
+        cells_NH, shown_NH = after_NG.new_empty(2, len(x_NI), hidden)
+        out_NH = x_NI.new_empty(len(x_NI), hidden)
+        i_NH, f_NH, g_NH, o_NH = after_NG.view(-1, 4, hidden).unbind(1)
+        all_steps = (gates_NG, after_NG, i_NH, f_NH, g_NH, o_NH, cells_NH, shown_NH, out_NH)
+        before_BH, cell_BH = h_BH, c_BH.to(dtype)
+        w_HG = w_GH.t()
+        for gates, after, i, f, g, o, cell, shown, out in zip(
+            *(whole.split(counts) for whole in all_steps), strict=True
+        ):
+            rows = len(gates)
+            after.copy_(gates.addmm_(before_BH[:rows], w_HG))
+            # tanh(x) = 2 sigmoid(2 x) - 1, and torch takes three times as long for a tanh as for a sigmoid.
+            g.mul_(2)
+            after.sigmoid_()
+            g.mul_(2).sub_(1)
+            torch.mul(f, cell_BH[:rows], out=cell).addcmul_(i, g)
+            torch.mul(cell, 2, out=shown).sigmoid_().mul_(2).sub_(1)
+            out.copy_(o * shown)
+            before_BH, cell_BH = out, cell
+        ctx.counts = counts
+        ctx.save_for_backward(x_NI, h_BH, c_BH, w_GI, w_GH, after_NG, cells_NH, shown_NH, out_NH)
+        ctx.mark_non_differentiable(cells_NH)
+        return out_NH, cells_NH
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x_TBI, h_BH, c_BH, w_GI, w_GH, bias_G, out_TBH = ctx.saved_tensors
-        steps, rows, hidden = out_TBH.shape
-        x_NI = x_TBI.flatten(0, 1)
-        before_NH = torch.cat([h_BH.unsqueeze(0), out_TBH[:-1]]).flatten(0, 1)
-        slope_NG = _slopes(
-            torch.addmm(bias_G, x_NI, w_GI.t()).addmm_(before_NH, w_GH.t()).view(steps, rows, 4, hidden),
-            c_BH,
-            gradients[0],
-            w_GH,
-        )
-        wants_x, _, _, wants_w_GI, wants_w_GH, wants_bias = ctx.needs_input_grad
+        x_NI, h_BH, c_BH, w_GI, w_GH, after_NG, cells_NH, shown_NH, out_NH = ctx.saved_tensors
+        counts: list[int] = ctx.counts
+        earlier = places_before(counts)
+        before_NH = torch.cat([h_BH, out_NH[earlier]])
+        cells_before_NH = torch.cat([c_BH.to(cells_NH.dtype), cells_NH[earlier]])
+        slope_NG = _slopes(after_NG, cells_before_NH, shown_NH, gradients[0], w_GH, counts)
+        wants_x, _, _, wants_w_GI, wants_w_GH, wants_bias, _ = ctx.needs_input_grad
         return (
-            (slope_NG @ w_GI).view_as(x_TBI) if wants_x else None,
+            slope_NG @ w_GI if wants_x else None,
             None,
             None,
             slope_NG.t() @ x_NI if wants_w_GI else None,
             slope_NG.t() @ before_NH if wants_w_GH else None,
             # A product with ones: summing the columns of a bfloat16 matrix is many times slower.
             (slope_NG.new_ones(1, len(slope_NG)) @ slope_NG)[0] if wants_bias else None,
+            None,
         )
 
 
-def _slopes(gates_TB4H: Tensor, c_BH: Tensor, slope_TBH: Tensor, w_GH: Tensor) -> Tensor:
-    """The loss's derivatives after the gates before their nonlinearities, (T B, G) in their type.
+def _slopes(
+    after_NG: Tensor,
+    cells_before_NH: Tensor,
+    shown_NH: Tensor,
+    slope_NH: Tensor,
+    w_GH: Tensor,
+    counts: list[int],
+) -> Tensor:
+    """The loss's derivatives after the gates before their nonlinearities, (N, G) in the type of `slope_NH`.
 
     Args:
-        gates_TB4H: before their nonlinearities.
-        c_BH: cells before the first step.
-        slope_TBH: the loss's derivatives after the outputs, as far as they go by no later step.
+        after_NG: gates after their nonlinearities.
+        cells_before_NH: the cells that each step begins with.
+        shown_NH: tanh of the cells that it ends with.
+        slope_NH: the loss's derivatives after the outputs, as far as they go by no later step.
         w_GH: hidden to hidden.
+        counts: rows of each step.
     """
-    steps, rows, _, hidden = gates_TB4H.shape
-    # At least float32, whatever the products are computed in.
-    gates_TB4H = gates_TB4H.to(torch.promote_types(gates_TB4H.dtype, torch.float32))
-    g_TBH = gates_TB4H[:, :, 2].tanh()
-    i_TBH, f_TBH, _, o_TBH = gates_TB4H.sigmoid_().unbind(2)
-    new_TBH = i_TBH * g_TBH
-    cells_UBH = new_TBH.new_empty(steps + 1, rows, hidden)  # U = T + 1
-    cells_UBH[0] = c_BH
-    for step in range(steps):
-        torch.addcmul(new_TBH[step], f_TBH[step], cells_UBH[step], out=cells_UBH[step + 1])
-    shown_TBH = cells_UBH[1:].tanh()
-    # What the derivative after the cell is multiplied with for i, f and g, and that after the output for c and for o.
-    inner_TB3H = new_TBH.new_empty(steps, rows, 3, hidden)
-    torch.mul(new_TBH, 1 - i_TBH, out=inner_TB3H[:, :, 0])
-    torch.mul(cells_UBH[:-1] * f_TBH, 1 - f_TBH, out=inner_TB3H[:, :, 1])
-    torch.addcmul(i_TBH, new_TBH, g_TBH, value=-1, out=inner_TB3H[:, :, 2])
-    outer_TBH = shown_TBH * o_TBH * (1 - o_TBH)
-    to_cell_TBH = torch.addcmul(o_TBH, o_TBH * shown_TBH, shown_TBH, value=-1)
-    found_TB4H = slope_TBH.new_empty(steps, rows, 4, hidden)
-    found_TBG = found_TB4H.view(steps, rows, 4 * hidden)
-    later_BH = torch.zeros_like(cells_UBH[0])
-    for step in reversed(range(steps)):
-        slope_BH = slope_TBH[step]
-        if step + 1 < steps:
-            slope_BH = torch.addmm(slope_BH, found_TBG[step + 1], w_GH)
-        cell_BH = torch.addcmul(later_BH, slope_BH, to_cell_TBH[step])
-        torch.mul(cell_BH.unsqueeze(1), inner_TB3H[step], out=found_TB4H[step, :, :3])
-        torch.mul(slope_BH, outer_TBH[step], out=found_TB4H[step, :, 3])
-        later_BH = cell_BH * f_TBH[step]
-    return found_TBG.flatten(0, 1)
+    hidden = shown_NH.shape[1]
+    i_NH, f_NH, g_NH, o_NH = after_NG.view(-1, 4, hidden).unbind(1)
+    # What the derivative after the cell is multiplied with for i, f, g, and that after the output for o and the cell.
+    inner_N3H = after_NG.new_empty(len(after_NG), 3, hidden)
+    torch.addcmul(i_NH, i_NH, i_NH, value=-1, out=inner_N3H[:, 0]).mul_(g_NH)
+    torch.addcmul(f_NH, f_NH, f_NH, value=-1, out=inner_N3H[:, 1]).mul_(cells_before_NH)
+    torch.mul(g_NH, g_NH, out=inner_N3H[:, 2]).neg_().add_(1).mul_(i_NH)
+    out_NH = o_NH * shown_NH
+    outer_NH = torch.addcmul(out_NH, out_NH, o_NH, value=-1)
+    to_cell_NH = torch.addcmul(o_NH, out_NH, shown_NH, value=-1)
+    found_NG = slope_NH.new_empty(after_NG.shape)
+    all_steps = (slope_NH.to(after_NG.dtype, copy=True), to_cell_NH, outer_NH, inner_N3H, f_NH, found_NG)
+    work_B4H = after_NG.new_empty(counts[0], 4, hidden)
+    later_BG, later_BH = found_NG[:0], shown_NH[:0]
+    for slope, to_cell, outer, inner, f, found in reversed(
+        list(zip(*(whole.split(counts) for whole in all_steps), strict=True))
+    ):
+        work = work_B4H[: len(slope)]
+        if len(later_BG):
+            slope[: len(later_BG)].add_(later_BG @ w_GH)
+        cell_BH = slope * to_cell
+        cell_BH[: len(later_BH)].add_(later_BH)
+        torch.mul(cell_BH.unsqueeze(1), inner, out=work[:, :3])
+        torch.mul(slope, outer, out=work[:, 3])
+        found.view_as(work).copy_(work)
+        later_BG, later_BH = found, cell_BH.mul_(f)
+    return found_NG

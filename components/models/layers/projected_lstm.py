@@ -5,7 +5,8 @@ Sak, Senior and Beaufays 2014 (LSTM with recurrent projection); Peters et al. 20
     i, f, o = sigmoid(W_x x_t + W_h r_{t-1} + b)        g = tanh(...)
     c_t = clip(f * c_{t-1} + i * g)                     r_t = clip(W_r (o * tanh(c_t)))
 
-Shape suffixes: T time, B batch rows, I input width, H cells, P projection width, G = 4 H (gates i, f, g, o).
+Shape suffixes: T time, B batch rows, N places of all steps (see `layers.ragged`), I input width, H cells, P projection
+width, G = 4 H (gates i, f, g, o).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from components.models.layers.chunks import Chunks, State, run_in_chunks
+from components.models.layers.chunks import State, Texts, run_in_chunks
 from components.models.layers.precision import compute_dtype
+from components.models.layers.ragged import places_before, ragged
 
 
 class ProjectedLSTM(nn.Module):
@@ -48,15 +51,19 @@ class ProjectedLSTM(nn.Module):
         with torch.no_grad():
             self.bias[cells : 2 * cells] = 1
 
-    def forward(self, x_TBI: Tensor, state: State = (), *, chunks: Chunks | None = None) -> tuple[Tensor, State]:
-        """Run a window from `state`, (r, c) of (B, P) and (B, H), or from zeros; in `chunks` where there are some.
+    def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
+        """Run a window from `state`, (r, c) of (B, P) and (B, H), or from zeros.
+
+        Args:
+            texts: where pieces stand, and the chunks in which they are read; None: everywhere, and as one piece.
 
         Returns:
-            The outputs (T, B, P), and r and c (float32) after the last step, detached.
+            The outputs (T, B, P), anything at padding, and r and c (float32) after the last step (at padding,
+            anything), detached.
         """
-        return run_in_chunks(self._window, x_TBI, state, chunks)
+        return run_in_chunks(self._window, x_TBI, state, texts)
 
-    def _window(self, x_TBI: Tensor, state: State) -> tuple[Tensor, State]:
+    def _window(self, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
         dtype = compute_dtype(x_TBI)
         rows = x_TBI.shape[1]
         if state:
@@ -65,11 +72,18 @@ class ProjectedLSTM(nn.Module):
             r_BP = x_TBI.new_zeros(rows, self.projection, dtype=dtype)
             c_BH = x_TBI.new_zeros(rows, self.cells, dtype=torch.float32)
         # What the inputs bring to the gates is one product for the whole window; only the recurrence goes step by step.
-        gates_TBG = F.linear(x_TBI.to(dtype), self.weight_ih.to(dtype), self.bias.to(dtype))
-        out_TBP, c_BH = self._recurrence(
-            gates_TBG, self.weight_hh.to(dtype), self.weight_hr.to(dtype), r_BP, c_BH, self.clip
+        found = ragged(x_TBI, texts)
+        gates_NG = F.linear(found.places.to(dtype), self.weight_ih.to(dtype), self.bias.to(dtype))
+        out_NP, cells_NH = self._recurrence(
+            gates_NG,
+            self.weight_hh.to(dtype),
+            self.weight_hr.to(dtype),
+            found.rows(r_BP),
+            found.rows(c_BH),
+            self.clip,
+            found.counts,
         )
-        return out_TBP, (out_TBP[-1].detach().clone(), c_BH)
+        return found.window(out_NP), (out_NP[found.last].detach(), cells_NH[found.last])
 
 
 class _Recurrence(torch.autograd.Function):
@@ -78,61 +92,70 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gates_TBG: Tensor, w_hh_GP: Tensor, w_hr_PH: Tensor, r_BP: Tensor, c_BH: Tensor, clip: float
+        ctx: Any,
+        gates_NG: Tensor,
+        w_hh_GP: Tensor,
+        w_hr_PH: Tensor,
+        r_BP: Tensor,
+        c_BH: Tensor,
+        clip: float,
+        counts: list[int],
     ) -> tuple[Tensor, Tensor]:
-        steps, rows, _ = gates_TBG.shape
-        dtype = gates_TBG.dtype
+        places = len(gates_NG)
         projection, cells = w_hr_PH.shape
-        kept_TBG = torch.empty(gates_TBG.shape, dtype=torch.float32, device=gates_TBG.device)
-        c_TBH = torch.empty(steps + 1, rows, cells, dtype=torch.float32, device=gates_TBG.device)
-        m_TBH = torch.empty(steps, rows, cells, dtype=dtype, device=gates_TBG.device)
-        r_TBP = torch.empty(steps + 1, rows, projection, dtype=dtype, device=gates_TBG.device)
-        c_TBH[0], r_TBP[0] = c_BH, r_BP
-        turned_PG, turned_HP = w_hh_GP.t(), w_hr_PH.t()
-        for t in range(steps):
-            act_BG = kept_TBG[t]
-            act_BG.copy_(torch.addmm(gates_TBG[t], r_TBP[t], turned_PG))
-            act_BG[:, : 2 * cells].sigmoid_()
-            act_BG[:, 2 * cells : 3 * cells].tanh_()
-            act_BG[:, 3 * cells :].sigmoid_()
-            i, f, g, o = act_BG.chunk(4, 1)
-            c_new = torch.mul(f, c_TBH[t], out=c_TBH[t + 1])
-            c_new.addcmul_(i, g).clamp_(-clip, clip)
-            m_TBH[t] = o * c_new.tanh()
-            r_new = torch.mm(m_TBH[t], turned_HP, out=r_TBP[t + 1])
-            r_new.clamp_(-clip, clip)
-        ctx.save_for_backward(kept_TBG, c_TBH, m_TBH, r_TBP, w_hh_GP, w_hr_PH)
-        ctx.clip = clip
-        c_last = c_TBH[-1].clone()
-        ctx.mark_non_differentiable(c_last)
-        return r_TBP[1:], c_last
+        after_NG = gates_NG.new_empty(gates_NG.shape, dtype=torch.float32)
+        cells_NH = after_NG.new_empty(places, cells)
+        m_NH, r_NP = gates_NG.new_empty(places, cells), gates_NG.new_empty(places, projection)
+        w_hh_PG, w_hr_HP = w_hh_GP.t(), w_hr_PH.t()
+        all_steps = (gates_NG, after_NG, cells_NH, m_NH, r_NP)
+        before_BP, cell_BH = r_BP, c_BH
+        for gates, after, cell, m, r in zip(*(whole.split(counts) for whole in all_steps), strict=True):
+            rows = len(gates)
+            after.copy_(torch.addmm(gates, before_BP[:rows], w_hh_PG))
+            after[:, : 2 * cells].sigmoid_()
+            after[:, 2 * cells : 3 * cells].tanh_()
+            after[:, 3 * cells :].sigmoid_()
+            i, f, g, o = after.chunk(4, 1)
+            torch.mul(f, cell_BH[:rows], out=cell).addcmul_(i, g).clamp_(-clip, clip)
+            m.copy_(o * cell.tanh())
+            torch.mm(m, w_hr_HP, out=r).clamp_(-clip, clip)
+            before_BP, cell_BH = r, cell
+        ctx.save_for_backward(r_BP, c_BH, after_NG, cells_NH, m_NH, r_NP, w_hh_GP, w_hr_PH)
+        ctx.clip, ctx.counts = clip, counts
+        ctx.mark_non_differentiable(cells_NH)
+        return r_NP, cells_NH
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        act_TBG, c_TBH, m_TBH, r_TBP, w_hh_GP, w_hr_PH = ctx.saved_tensors
-        grad_TBP = gradients[0]
-        clip = ctx.clip
-        grad_gates_TBG = torch.empty(act_TBG.shape, dtype=w_hh_GP.dtype, device=act_TBG.device)
-        grad_r_TBP = torch.empty_like(r_TBP[1:])
-        dc_BH = torch.zeros_like(c_TBH[0])
-        dr_BP = torch.zeros_like(r_TBP[0])
-        work_BG = torch.empty_like(act_TBG[0])
-        for t in reversed(range(len(act_TBG))):
-            i, f, g, o = act_TBG[t].chunk(4, 1)
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        r_BP, c_BH, after_NG, cells_NH, m_NH, r_NP, w_hh_GP, w_hr_PH = ctx.saved_tensors
+        clip, counts = ctx.clip, ctx.counts
+        earlier = places_before(counts).to(r_NP.device)
+        r_before_NP = torch.cat([r_BP, r_NP[earlier]])
+        cells_before_NH = torch.cat([c_BH, cells_NH[earlier]])
+        slope_NG = after_NG.new_empty(after_NG.shape, dtype=w_hh_GP.dtype)
+        slope_NP = gradients[0].clone()
+        work_BG = torch.empty_like(after_NG[: counts[0]])
+        later_BG, later_BH = slope_NG[:0], cells_NH[:0]
+        all_steps = (slope_NP, r_NP, cells_NH, cells_before_NH, after_NG, slope_NG)
+        for slope, r, cell, cell_before, after, found in reversed(
+            list(zip(*(whole.split(counts) for whole in all_steps), strict=True))
+        ):
+            i, f, g, o = after.chunk(4, 1)
+            work = work_BG[: len(slope)]
+            slope[: len(later_BG)].add_(later_BG @ w_hh_GP)
             # Nothing flows through a value that was clipped.
-            dr_now = torch.add(grad_TBP[t], dr_BP, out=grad_r_TBP[t])
-            dr_now.mul_(r_TBP[t + 1].abs() < clip)
-            dm_BH = torch.mm(dr_now, w_hr_PH).float()
-            tanh_c = c_TBH[t + 1].tanh()
-            dc_BH.add_(dm_BH * o * (1 - tanh_c * tanh_c)).mul_(c_TBH[t + 1].abs() < clip)
-            di, df, dg, do = work_BG.chunk(4, 1)
-            torch.mul(dc_BH, g, out=di).mul_(i).mul_(1 - i)
-            torch.mul(dc_BH, c_TBH[t], out=df).mul_(f).mul_(1 - f)
-            torch.mul(dc_BH, i, out=dg).mul_(1 - g * g)
-            torch.mul(dm_BH, tanh_c, out=do).mul_(o).mul_(1 - o)
-            grad_gates_TBG[t] = work_BG
-            dr_BP = grad_gates_TBG[t] @ w_hh_GP
-            dc_BH.mul_(f)
-        grad_hh_GP = grad_gates_TBG.flatten(0, 1).t() @ r_TBP[:-1].flatten(0, 1)
-        grad_hr_PH = grad_r_TBP.flatten(0, 1).t() @ m_TBH.flatten(0, 1)
-        return grad_gates_TBG, grad_hh_GP, grad_hr_PH, None, None, None
+            slope.mul_(r.abs() < clip)
+            m_slope_BH = torch.mm(slope, w_hr_PH).float()
+            shown_BH = cell.tanh()
+            cell_slope_BH = m_slope_BH * o * (1 - shown_BH * shown_BH)
+            cell_slope_BH[: len(later_BH)].add_(later_BH)
+            cell_slope_BH.mul_(cell.abs() < clip)
+            di, df, dg, do = work.chunk(4, 1)
+            torch.mul(cell_slope_BH, g, out=di).mul_(i).mul_(1 - i)
+            torch.mul(cell_slope_BH, cell_before, out=df).mul_(f).mul_(1 - f)
+            torch.mul(cell_slope_BH, i, out=dg).mul_(1 - g * g)
+            torch.mul(m_slope_BH, shown_BH, out=do).mul_(o).mul_(1 - o)
+            found.copy_(work)
+            later_BG, later_BH = found, cell_slope_BH.mul_(f)
+        return slope_NG, slope_NG.t() @ r_before_NP, slope_NP.t() @ m_NH, None, None, None, None

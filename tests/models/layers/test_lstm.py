@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from components.models.layers import lstm
+from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 
 STEPS, ROWS, INPUTS, HIDDEN = 6, 3, 5, 4
@@ -30,18 +31,18 @@ def layer() -> LSTM:
 
 
 @pytest.fixture
-def summing_once(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """As if the layer's sums were too large for the cache; returns what is asked for a window."""
-    monkeypatch.setattr(lstm, "SUMS_BYTES", 0)
-    apply = Mock(wraps=lstm._FewRows.apply)
-    monkeypatch.setattr(lstm._FewRows, "apply", apply)
-    return apply
+def by_steps(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """As if every layer suited steps; returns what is asked for a window."""
+    monkeypatch.setattr(LSTM, "_suits_steps", lambda *_: True)
+    asked = Mock(wraps=lstm._by_steps)
+    monkeypatch.setattr(lstm, "_by_steps", asked)
+    return asked
 
 
-@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("stepping", [False, True])
 @pytest.mark.parametrize("steps", [1, STEPS])
-def test_values_and_gradients(layer: LSTM, once: bool, steps: int, request: pytest.FixtureRequest) -> None:
-    asked = request.getfixturevalue("summing_once") if once else Mock()
+def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: pytest.FixtureRequest) -> None:
+    asked = request.getfixturevalue("by_steps") if stepping else Mock()
     layer.double()
     x = torch.randn(steps, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
     state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())
@@ -53,13 +54,47 @@ def test_values_and_gradients(layer: LSTM, once: bool, steps: int, request: pyte
     expected, *expected_state = by_hand(layer, x, *state)
     expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
 
-    assert asked.called == once
+    assert asked.called == stepping
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close([h, c], expected_state)
     torch.testing.assert_close(gradients, expected_gradients)
 
 
-def test_gradients_summed_once_go_where_they_are_wanted(layer: LSTM, summing_once: Mock) -> None:
+@pytest.mark.parametrize("lengths", [[2, 6, 1], [3, 3, 1], [6, 0, 2]])
+def test_rows_that_end_early_are_those_of_the_rows_by_themselves(
+    layer: LSTM, by_steps: Mock, lengths: list[int]
+) -> None:
+    layer.double()
+    x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
+    state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())
+    inside = torch.arange(STEPS)[:, None] < torch.tensor(lengths)
+    weight = torch.randn(STEPS, ROWS, HIDDEN) * inside[..., None]
+    inputs = [x, *layer.parameters()]
+
+    output, (h, c) = layer(x, state, texts=Texts(torch.tensor(lengths)))
+    gradients = torch.autograd.grad((output * weight).sum(), inputs)
+    expected, *_ = by_hand(layer, x, *state)
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
+
+    torch.testing.assert_close(output[inside], expected[inside])
+    torch.testing.assert_close(gradients, expected_gradients)
+    for row, length in enumerate(lengths):
+        if length:
+            _, *last = by_hand(layer, x[:length], *state)
+            torch.testing.assert_close([h[row], c[row]], [last[0][row], last[1][row]])
+    assert by_steps.called
+
+
+def test_padding_is_not_computed(layer: LSTM, by_steps: Mock) -> None:
+    x = torch.randn(STEPS, ROWS, INPUTS)
+    x[3:, 0] = x[5:, 2] = float("nan")
+    output, _ = layer(x, texts=Texts(torch.tensor([3, 6, 5])))
+    output.sum().backward()
+    assert not output[3:, 0].any() and not output[5:, 2].any()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+def test_gradients_of_steps_go_where_they_are_wanted(layer: LSTM, by_steps: Mock) -> None:
     layer.weight_hh.requires_grad_(False)
     x = torch.randn(STEPS, ROWS, INPUTS)
     output, _ = layer(x)
@@ -67,20 +102,36 @@ def test_gradients_summed_once_go_where_they_are_wanted(layer: LSTM, summing_onc
     found = torch.autograd.grad(output.square().sum(), wanted)
     expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
     torch.testing.assert_close(found, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
-    assert summing_once.called
+    assert by_steps.called
 
 
-def test_many_rows_and_small_layers_are_left_to_the_kernel(layer: LSTM, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply = Mock(side_effect=AssertionError)
-    monkeypatch.setattr(lstm._FewRows, "apply", apply)
-    layer(torch.randn(STEPS, ROWS, INPUTS))[0].sum().backward()
-    monkeypatch.setattr(lstm, "SUMS_BYTES", 0)
-    layer(torch.randn(STEPS, lstm.FEW_ROWS + 1, INPUTS))[0].sum().backward()
+def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(wraps=lstm._by_steps)
+    monkeypatch.setattr(lstm, "_by_steps", asked)
+
+    def goes_by_steps(layer: LSTM, rows: int, *, bf16: bool = True, of_texts: bool = False) -> bool:
+        asked.reset_mock()
+        texts = Texts(torch.full((rows,), 2)) if of_texts else None
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            layer(torch.randn(2, rows, INPUTS), texts=texts)
+        return asked.called
+
+    layer = LSTM(INPUTS, HIDDEN)
+    assert not goes_by_steps(layer, ROWS)  # small
+    monkeypatch.setattr(lstm, "STEPS_BYTES", 4 * (INPUTS + HIDDEN) * 4 * HIDDEN)
+    assert not goes_by_steps(layer, ROWS)  # narrow
+    monkeypatch.setattr(lstm, "STEPS_INPUTS", INPUTS + HIDDEN)
+    for amx, of_texts, most in [(False, False, 16), (False, True, 64), (True, False, 16), (True, True, 16)]:
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        assert goes_by_steps(layer, most, of_texts=of_texts)
+        assert not goes_by_steps(layer, most + 1, of_texts=of_texts)
+    assert not goes_by_steps(layer, ROWS, bf16=False)
     with torch.no_grad():
-        layer(torch.randn(STEPS, ROWS, INPUTS))
+        assert not goes_by_steps(layer, ROWS)
+    assert not goes_by_steps(layer.requires_grad_(False), ROWS)  # nothing learns
 
 
-def test_bfloat16_gradients_summed_once_are_close(layer: LSTM, summing_once: Mock) -> None:
+def test_bfloat16_gradients_of_steps_are_close(layer: LSTM, by_steps: Mock) -> None:
     x = torch.randn(STEPS, ROWS, INPUTS)
     with torch.autocast("cpu", torch.bfloat16):
         layer(x)[0].float().square().sum().backward()
@@ -110,7 +161,10 @@ def test_no_gradient_leaves_the_window(layer: LSTM) -> None:
     assert not any(part.requires_grad for part in state)
 
 
-def test_bfloat16_under_autocast_is_close(layer: LSTM) -> None:
+@pytest.mark.parametrize("stepping", [False, True])
+def test_bfloat16_under_autocast_is_close(layer: LSTM, stepping: bool, request: pytest.FixtureRequest) -> None:
+    if stepping:
+        request.getfixturevalue("by_steps")
     x = torch.randn(STEPS, ROWS, INPUTS)
     with torch.autocast("cpu", torch.bfloat16):
         output, (h, c) = layer(x)

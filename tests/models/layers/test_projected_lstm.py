@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from components.models.layers.chunks import Texts
 from components.models.layers.projected_lstm import ProjectedLSTM
 
 STEPS, ROWS, INPUTS, CELLS, PROJECTION = 7, 3, 5, 8, 4
@@ -70,6 +71,30 @@ def test_values_and_gradients(clip: float) -> None:
     gradients = torch.autograd.grad((output * direction).sum(), inputs)
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
     torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [CLIP, 3.0])
+def test_rows_that_end_early_are_those_of_the_rows_by_themselves(clip: float) -> None:
+    layer, lengths = layer_of(clip), [2, STEPS, 4]
+    x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True)
+    inside = torch.arange(STEPS)[:, None] < torch.tensor(lengths)
+    state = (torch.randn(ROWS, PROJECTION), torch.randn(ROWS, CELLS))
+    direction = torch.randn(STEPS, ROWS, PROJECTION)
+    inputs = [x, *layer.parameters()]
+
+    # What is not computed cannot do harm.
+    padded = x.where(inside[..., None], float("nan"))
+    output, (r, c) = layer(padded, state, texts=Texts(torch.tensor(lengths)))
+    alone = [by_hand(layer, x[:length], *state) for length in lengths]
+    torch.testing.assert_close(
+        output[inside], torch.stack([alone[row][0][step, row] for step, row in inside.nonzero().tolist()])
+    )
+    for row, (_, last_r, last_c) in enumerate(alone):
+        torch.testing.assert_close([r[row], c[row]], [last_r[row], last_c[row]])
+    gradients = torch.autograd.grad((output * direction)[inside].sum(), inputs)
+    total = sum((alone[row][0][:, row] * direction[:length, row]).sum() for row, length in enumerate(lengths))
+    expected = torch.autograd.grad(total, inputs)  # type: ignore[arg-type]
+    torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_cells_and_outputs_stay_within_the_clip() -> None:

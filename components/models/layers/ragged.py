@@ -1,0 +1,78 @@
+"""Windows of texts that end at different steps, without their padding.
+
+A recurrent layer that goes step by step reads at each step only the rows that still go on: those of the longest texts,
+which therefore come first, as in torch's packed sequences.
+
+Shape suffixes: T steps, B batch rows, N places that hold pieces (the first step's, then the second's, ...), D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from components.models.layers.chunks import Texts
+from components.models.layers.packing import PADDING
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """A window's places, step by step.
+
+    Attributes:
+        places: (N, D).
+        counts: rows of each step; they never grow.
+        shape: T and B of the window.
+        packed: what the places stand in; None where the window is taken as it is, with what padding it has.
+        last: (B,) each row's last place, in the batch's order.
+    """
+
+    places: Tensor
+    counts: list[int]
+    shape: tuple[int, int]
+    packed: PackedSequence | None
+    last: Tensor
+
+    def rows(self, x_BD: Tensor) -> Tensor:
+        """Values of the batch's rows in the order in which the steps have them."""
+        return x_BD if self.packed is None else x_BD[self.packed.sorted_indices]
+
+    def window(self, x_ND: Tensor) -> Tensor:
+        """(T, B, D), and 0 where padding was left out."""
+        if self.packed is None:
+            return x_ND.view(*self.shape, -1)
+        out_TBD, _ = pad_packed_sequence(self.packed._replace(data=x_ND), total_length=self.shape[0])
+        return out_TBD
+
+
+def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
+    """A window without its padding, or as it is where so little of it is padding that leaving it out would cost more.
+
+    Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
+    (ONNX), which has to hold for all lengths.
+    """
+    steps, rows = x_TBD.shape[:2]
+    if (
+        texts is None
+        or x_TBD.is_cuda
+        or torch.compiler.is_compiling()
+        or int(texts.lengths.sum()) >= (1 - PADDING) * steps * rows
+    ):
+        last_B = torch.arange((steps - 1) * rows, steps * rows, device=x_TBD.device)
+        return Ragged(x_TBD.flatten(0, 1), [rows] * steps, (steps, rows), None, last_B)
+    # Of a text that has ended before this window one place is read, which nobody looks at.
+    lengths_B = texts.lengths.clamp(1, steps)
+    packed = pack_padded_sequence(x_TBD, lengths_B, enforce_sorted=False)
+    starts_T = packed.batch_sizes.cumsum(0) - packed.batch_sizes
+    assert packed.unsorted_indices is not None  # for type checkers
+    last_B = starts_T[lengths_B - 1] + packed.unsorted_indices
+    return Ragged(packed.data, packed.batch_sizes.tolist(), (steps, rows), packed, last_B)
+
+
+def places_before(counts: list[int]) -> Tensor:
+    """Of every place from the second step on, the place of the same row a step earlier; on the processor."""
+    counts_T = torch.tensor(counts)
+    return torch.arange(counts[0], sum(counts)) - counts_T[:-1].repeat_interleave(counts_T[1:])
