@@ -11,8 +11,8 @@ features; heads that read one vector a text know no padding there (-).
 `learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
 where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). `recurrent` is the
 share of padding in the products of an AWD-LSTM of 320 and 640 on this machine: large layers leave padding out, small
-ones read it, since that is quicker (components.models.layers.lstm). Questions on frozen features keep some 10%, since the
-windows of a row stay together; their head reads only what is no padding.
+ones read it, since that is quicker (components.models.layers.lstm). Questions on frozen features keep some 10%: the
+windows of a row stay together, and their head reads only what is no padding.
 
 `--timed` measures ratios of the time of an epoch's gradients on the smallest training sets, with one thread. `packed`:
 BERT with 6 layers of 384, with packing over without. `steps`: that AWD-LSTM over the same with padding read in all of
