@@ -338,7 +338,11 @@ def _read(path: Path) -> tuple[str, list[Fields]]:
         return "questions", [(entry.question, entry.context) for entry in read_squad(path, Reading())]
     with pa.input_stream(str(path), compression="detect") as stream:
         # Of bytes, where only line breaks end a line.
-        lines = [line.decode() for line in stream.read().splitlines()]
+        found = stream.read().splitlines()
+    try:
+        lines = [line.decode() for line in found]
+    except UnicodeDecodeError as error:
+        raise SystemExit(f"{path}: not UTF-8 ({error})") from error
     match name.suffix:
         case ".jsonl":
             return "classification", [(json.loads(line)["text"],) for line in lines]

@@ -30,6 +30,7 @@ from components.finetuning.tasks.checks import budget_name
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
+from components.training import threads
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose, machine
 
@@ -197,7 +198,8 @@ def precision_of(job: FinetuneJob, facts: TaskFacts) -> Precision:
         windows=classifier.windows_learned,
     )
     batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
-    precision = choose(classifier, batch, "auto", device())
+    with threads.limited(1):  # as the runs will compute
+        precision = choose(classifier, batch, "auto", device())
     store.save(0, {"none": torch.zeros(1)}, {"precision": precision})
     return precision
 

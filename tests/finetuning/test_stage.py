@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from components.artifacts import read_manifest
 from components.config import ClusterSettings, FinetuneSettings, ScratchSettings, TaskSource
@@ -24,6 +25,7 @@ from components.finetuning.classifier import load_classifier
 from components.finetuning.examples import ExamplesJob, examples, read_split
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
+from components.training import threads
 
 from .conftest import SIZES
 
@@ -193,7 +195,13 @@ def test_patience_ends_a_run(make_job, in_process) -> None:
 
 def test_all_starts_are_computed_in_the_precision_that_one_clock_chose(make_job, in_process, monkeypatch) -> None:
     said = iter(["bf16", "float32"])
-    monkeypatch.setattr("components.finetuning.stage.choose", lambda *arguments: next(said))
+    counts = []
+
+    def choose(*arguments: object) -> str:
+        counts.append(torch.get_num_threads())
+        return next(said)
+
+    monkeypatch.setattr("components.finetuning.stage.choose", choose)
 
     def precision(name: str, *, trained: bool = True, **changes: object) -> str:
         # From scratch other settings take the place of the family's.
@@ -202,11 +210,14 @@ def test_all_starts_are_computed_in_the_precision_that_one_clock_chose(make_job,
         job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
         return load_classifier(finetune(job) / "classifier").precision
 
-    assert precision("adapted") == "bf16"
-    assert precision("scratch", trained=False) == "bf16"
-    # Other settings are another comparison.
-    assert precision("longer", epochs=3) == "float32"
+    with threads.limited(2):
+        assert precision("adapted") == "bf16"
+        assert precision("scratch", trained=False) == "bf16"
+        # Other settings are another comparison.
+        assert precision("longer", epochs=3) == "float32"
     assert not list(said)
+    # Of the runs each has a thread, so the clock watches one.
+    assert counts == [1, 1]
 
 
 @pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])
