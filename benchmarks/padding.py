@@ -251,7 +251,7 @@ def _draws(
 
 
 def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Places:
-    with _counting(model) as places, torch.inference_mode():
+    with _counting(model) as places:  # with gradients, which groups long texts by length
         for seed, rows in _draws(encoded, count, arguments):
             sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
             for batch in _epochs(sampler, sampler.epoch_steps):
