@@ -250,12 +250,17 @@ def _draws(
         yield seed, [encoded[row] for row in np.random.default_rng(seed).permutation(len(encoded))[:count]]
 
 
+def _batches(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Iterator[Batch]:
+    """What training sets of this size are learned from."""
+    for seed, rows in _draws(encoded, count, arguments):
+        sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
+        yield from _epochs(sampler, sampler.epoch_steps)
+
+
 def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Places:
     with _counting(model) as places:  # with gradients, which groups long texts by length
-        for seed, rows in _draws(encoded, count, arguments):
-            sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
-            for batch in _epochs(sampler, sampler.epoch_steps):
-                model(batch)
+        for batch in _batches(encoded, count, arguments):
+            model(batch)
     return places
 
 
@@ -281,10 +286,8 @@ def _recurrent(encoded: Sequence[Encoded], tokenizer: Tokenizer, count: int, arg
         patch.object(lstm, "_by_steps", noting(lambda x_TBI, texts: len(ragged(x_TBI, texts).places))),
         computing(_precision(), torch.device("cpu")),
     ):
-        for seed, rows in _draws(encoded, count, arguments):
-            sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
-            for batch in _epochs(sampler, sampler.epoch_steps):
-                encoder.hidden_states(batch["tokens"], batch["lengths"])
+        for batch in _batches(encoded, count, arguments):
+            encoder.hidden_states(batch["tokens"], batch["lengths"])
     return 1 - real / computed
 
 

@@ -69,8 +69,7 @@ def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | No
     The outputs are those of the whole window; what differs is that no gradient crosses from chunk to chunk, and that
     none is kept where a row does not learn. Where nothing is to learn, or there are no chunks, the window is one piece.
     """
-    chunks = texts.chunks(x_TBI.shape[0]) if texts is not None and torch.is_grad_enabled() else None
-    if texts is None or chunks is None:
+    if texts is None or not torch.is_grad_enabled() or (chunks := texts.chunks(x_TBI.shape[0])) is None:
         return window(x_TBI, state, texts)
     outputs: list[Tensor] = []
     for columns, learns_B in chunks:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from components.models.layers.attention import SHORT
 
-#: Share of padding from which texts are packed; below it, what packing moves costs what it saves.
+#: Share of padding from which it is left out; below it, what has to be moved costs what is saved.
 PADDING = 0.05
 
 
@@ -46,18 +46,23 @@ class Packing:
         return states_RWD.flatten(0, 1)[self.places]
 
 
-def packing(lengths: Tensor, columns: int) -> Packing | None:
-    """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding, or rows
-    would be so long, that nothing is gained.
+def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
+    """Whether more than `PADDING` of a batch is padding: texts of these lengths (B,), padded to `columns`.
 
     Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
     (ONNX), which has to hold for all lengths.
     """
     if lengths.is_cuda or torch.compiler.is_compiling():
+        return False
+    return int(lengths.sum()) < (1 - PADDING) * len(lengths) * columns
+
+
+def packing(lengths: Tensor, columns: int) -> Packing | None:
+    """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding, or rows
+    would be so long, that nothing is gained."""
+    if not worth_leaving_out(lengths, columns):
         return None
     numbers = lengths.numpy()
-    if numbers.sum() >= (1 - PADDING) * len(numbers) * columns:
-        return None
     found = _placed(numbers.tolist())
     if found is None:
         return None

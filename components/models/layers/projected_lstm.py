@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from components.models.layers.chunks import State, Texts, run_in_chunks
 from components.models.layers.precision import compute_dtype
-from components.models.layers.ragged import places_before, ragged
+from components.models.layers.ragged import a_step_earlier, by_step, ragged
 
 
 class ProjectedLSTM(nn.Module):
@@ -107,9 +107,8 @@ class _Recurrence(torch.autograd.Function):
         cells_NH = after_NG.new_empty(places, cells)
         m_NH, r_NP = gates_NG.new_empty(places, cells), gates_NG.new_empty(places, projection)
         w_hh_PG, w_hr_HP = w_hh_GP.t(), w_hr_PH.t()
-        all_steps = (gates_NG, after_NG, cells_NH, m_NH, r_NP)
         before_BP, cell_BH = r_BP, c_BH
-        for gates, after, cell, m, r in zip(*(whole.split(counts) for whole in all_steps), strict=True):
+        for gates, after, cell, m, r in by_step(counts, gates_NG, after_NG, cells_NH, m_NH, r_NP):
             rows = len(gates)
             after.copy_(torch.addmm(gates, before_BP[:rows], w_hh_PG))
             after[:, : 2 * cells].sigmoid_()
@@ -130,16 +129,14 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         r_BP, c_BH, after_NG, cells_NH, m_NH, r_NP, w_hh_GP, w_hr_PH = ctx.saved_tensors
         clip, counts = ctx.clip, ctx.counts
-        earlier = places_before(counts).to(r_NP.device)
-        r_before_NP = torch.cat([r_BP, r_NP[earlier]])
-        cells_before_NH = torch.cat([c_BH, cells_NH[earlier]])
+        r_before_NP = a_step_earlier(r_BP, r_NP, counts)
+        cells_before_NH = a_step_earlier(c_BH, cells_NH, counts)
         slope_NG = after_NG.new_empty(after_NG.shape, dtype=w_hh_GP.dtype)
         slope_NP = gradients[0].clone()
         work_BG = torch.empty_like(after_NG[: counts[0]])
         later_BG, later_BH = slope_NG[:0], cells_NH[:0]
-        all_steps = (slope_NP, r_NP, cells_NH, cells_before_NH, after_NG, slope_NG)
         for slope, r, cell, cell_before, after, found in reversed(
-            list(zip(*(whole.split(counts) for whole in all_steps), strict=True))
+            by_step(counts, slope_NP, r_NP, cells_NH, cells_before_NH, after_NG, slope_NG)
         ):
             i, f, g, o = after.chunk(4, 1)
             work = work_BG[: len(slope)]

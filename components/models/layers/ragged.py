@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from components.models.layers.chunks import Texts
-from components.models.layers.packing import PADDING
+from components.models.layers.packing import worth_leaving_out
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,9 @@ class Ragged:
 
 
 def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
-    """A window without its padding, or as it is where so little of it is padding that leaving it out would cost more.
-
-    Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
-    (ONNX), which has to hold for all lengths.
-    """
+    """A window without its padding, or as it is where little of it is padding (see `packing.worth_leaving_out`)."""
     steps, rows = x_TBD.shape[:2]
-    if (
-        texts is None
-        or x_TBD.is_cuda
-        or torch.compiler.is_compiling()
-        or int(texts.lengths.sum()) >= (1 - PADDING) * steps * rows
-    ):
+    if texts is None or not worth_leaving_out(texts.lengths, steps):
         last_B = torch.arange((steps - 1) * rows, steps * rows, device=x_TBD.device)
         return Ragged(x_TBD.flatten(0, 1), [rows] * steps, (steps, rows), None, last_B)
     # Of a text that has ended before this window one place is read, which nobody looks at.
@@ -72,7 +63,13 @@ def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
     return Ragged(packed.data, packed.batch_sizes.tolist(), (steps, rows), packed, last_B)
 
 
-def places_before(counts: list[int]) -> Tensor:
-    """Of every place from the second step on, the place of the same row a step earlier; on the processor."""
+def by_step(counts: list[int], *tables: Tensor) -> list[tuple[Tensor, ...]]:
+    """Tables (N, ...) cut into steps: of each step its part of every table."""
+    return list(zip(*(table.split(counts) for table in tables), strict=True))
+
+
+def a_step_earlier(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
+    """(N, D) what each place's row had a step earlier, `first_BD` at the first step."""
     counts_T = torch.tensor(counts)
-    return torch.arange(counts[0], sum(counts)) - counts_T[:-1].repeat_interleave(counts_T[1:])
+    earlier = torch.arange(counts[0], len(x_ND)) - counts_T[:-1].repeat_interleave(counts_T[1:])
+    return torch.cat([first_BD, x_ND[earlier.to(x_ND.device)]])

@@ -13,7 +13,7 @@ from components.models.base import LanguageModel
 from components.models.layers import lstm, projected_lstm
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
-from components.models.layers.ragged import Ragged, places_before, ragged
+from components.models.layers.ragged import Ragged, a_step_earlier, by_step, ragged
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
 
@@ -59,9 +59,18 @@ def test_windows_longer_than_every_text(window: Tensor) -> None:
 
 def test_the_same_row_a_step_earlier(window: Tensor) -> None:
     found = ragged(window, Texts(LENGTHS))
-    later, earlier = found.places[found.counts[0] :], found.places[places_before(found.counts)]
-    assert (later - earlier).tolist() == [[1, 0]] * 4
-    assert places_before([3]).tolist() == []
+    first = torch.full((3, 2), -1)
+    earlier = a_step_earlier(first, found.places, found.counts)
+    assert earlier[:3].tolist() == first.tolist()
+    assert (found.places - earlier)[3:].tolist() == [[1, 0]] * 4
+    assert a_step_earlier(first, found.places[:3], [3]).tolist() == first.tolist()
+
+
+def test_tables_cut_into_steps(window: Tensor) -> None:
+    found = ragged(window, Texts(LENGTHS))
+    parts = by_step(found.counts, found.places, 10 * found.places)
+    assert [len(part) for part, _ in parts] == [3, 2, 1, 1]
+    assert all((10 * part).tolist() == tenfold.tolist() for part, tenfold in parts)
 
 
 @pytest.fixture
