@@ -64,6 +64,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/ingestion.py data/general data/domain/aws --megabytes 60
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/padding.py data/tasks/aws-type/train.jsonl data/tasks/aws-service/train.jsonl
+	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/orchestration.py
 	$(BIN)/python benchmarks/waiting.py
 	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \

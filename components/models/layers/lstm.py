@@ -23,15 +23,15 @@ from components.models.layers.precision import compute_dtype
 from components.models.layers.ragged import a_step_earlier, by_step, ragged
 
 #: From these sizes on, of the weights in float32 and of what each gate reads (I + H), a processor goes step by step
-#: through a layer that learns in bfloat16 (see `_Steps`). By AVX512, with 16 rows, 16 steps and one thread: 0.55 of the
-#: kernel's time at 1150 inputs and 400 wide (9.9 MB), 0.66 at 320 and 640, 0.98 at 400 and 400, 1.04 at 640 and 320
-#: (4.9 MB), with padding 1.03. Of smaller ones the kernel is quicker although it reads padding: 1.14 with it at 100 and
-#: 512 (`benchmarks/padding.py`, column `small`).
+#: through a layer that learns in bfloat16 (see `_Steps`). By AVX512, with one thread, 30 steps and 16 or 64 rows
+#: (`benchmarks/steps.py`, two runs): 0.5 to 1.0 of the kernel's time from 9.8 MB on, 1.1 to 1.2 at 640 inputs and 320
+#: wide (4.9 MB): ULMFiT's last layer, which would else be a third of its products with all of the padding. At 100 and
+#: 512 1.2 to 1.35, in float32 1.8 and more: those are left to the kernel, padding and all.
 STEPS_BYTES = 4.5 * 2**20
 STEPS_INPUTS = 800
-#: Most rows of a step. Labelled texts, of which every thread has some of its own, have few: by AVX512 0.9 of the
-#: kernel's time still at 64. With two threads on one window 32 rows take as long either way.
-STEPS_ROWS, STEPS_ROWS_OF_TEXTS = 16, 64
+#: Most rows of a step: of labelled texts, of which every thread has some of its own, and of other windows, where all
+#: threads are at work on one.
+STEPS_ROWS_OF_TEXTS, STEPS_ROWS = 64, 16
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,87 @@
+"""Recurrent layers that learn: step by step without padding, over the vendor's kernel that reads it.
+
+    python benchmarks/steps.py
+
+Each row is an LSTM layer, so many rows of a window, and the share of its places that is padding. The two ways take
+turns in one run, and what is shown is the ratio of their medians, the gradients included: by one thread in bf16 and in
+float32, and by all threads in bf16. The kernel's own time differs from process to process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from unittest.mock import patch
+
+from components.training import threads
+
+threads.prepare()
+
+import torch  # noqa: E402 (after the thread settings)
+from torch import Tensor  # noqa: E402
+
+from components.models.layers.chunks import Texts  # noqa: E402
+from components.models.layers.lstm import LSTM  # noqa: E402
+from components.training.precision import Precision, computing  # noqa: E402
+
+#: Inputs and width.
+SIZES = [(1150, 400), (640, 640), (320, 640), (640, 320), (100, 512)]
+ROWS = [16, 64]
+STEPS = 30
+#: The shortest text's share of the longest's length, and between them all lengths alike.
+SHORTEST = [1.0, 0.7]
+
+
+def main() -> None:
+    """Print one line a layer and batch."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=7)
+    arguments = parser.parse_args()
+    cores = threads.cores()
+    names = ("inputs", "width", "MB", "rows", "padding", "bf16", "float32", f"bf16 x {cores}")
+    print("".join(f"{name:>9}" for name in names))
+    for inputs, width in SIZES:
+        layer = LSTM(inputs, width)
+        size = 4 * (layer.weight_ih.numel() + layer.weight_hh.numel()) / 1e6
+        for rows in ROWS:
+            for shortest in SHORTEST:
+                lengths = torch.linspace(shortest * STEPS, STEPS, rows).round().long()
+                x = torch.randn(STEPS, rows, inputs, requires_grad=True)
+                padding = 1 - int(lengths.sum()) / (rows * STEPS)
+                ratios = [
+                    _ratio(layer, x, Texts(lengths), precision, count, arguments.turns)
+                    for precision, count in (("bf16", 1), ("float32", 1), ("bf16", cores))
+                ]
+                shown = (
+                    f"{inputs}",
+                    f"{width}",
+                    f"{size:.1f}",
+                    f"{rows}",
+                    f"{padding:.2f}",
+                    *(f"{r:.2f}" for r in ratios),
+                )
+                print("".join(f"{value:>9}" for value in shown), flush=True)
+
+
+def _ratio(layer: LSTM, x_TBI: Tensor, texts: Texts, precision: Precision, count: int, turns: int) -> float:
+    threads.own(count)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(1 + turns):
+        for by_steps, found in seconds.items():
+            began = time.perf_counter()
+            with (
+                patch.object(LSTM, "_suits_steps", lambda *_, chosen=by_steps: chosen),
+                computing(precision, torch.device("cpu")),
+            ):
+                outputs_TBH, _ = layer(x_TBI, texts=texts)
+            outputs_TBH.float().square().mean().backward()
+            if turn:  # the first touches memory
+                found.append(time.perf_counter() - began)
+            layer.zero_grad()
+            x_TBI.grad = None
+    return statistics.median(seconds[True]) / statistics.median(seconds[False])
+
+
+if __name__ == "__main__":
+    main()
