@@ -40,13 +40,15 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from components.artifacts import writing  # noqa: E402
-from components.config import FinetuneSettings, Training, WordPieceSettings  # noqa: E402
-from components.exporting.stage import export_encoder  # noqa: E402
-from components.finetuning.classifier import TextClassifier, load_classifier  # noqa: E402
-from components.finetuning.model import TaskModel  # noqa: E402
-from components.finetuning.sampler import ExampleSampler  # noqa: E402
-from components.finetuning.tasks import find_task  # noqa: E402
+from components.interchange.exporting import export_encoder  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
+from components.settings.finetune import FinetuneSettings  # noqa: E402
+from components.settings.tokenizer import WordPieceSettings  # noqa: E402
+from components.settings.training import Training  # noqa: E402
+from components.task_models.classifier import TextClassifier, load_classifier  # noqa: E402
+from components.task_models.kinds import find_task  # noqa: E402
+from components.task_models.model import TaskModel  # noqa: E402
+from components.task_models.sampler import ExampleSampler  # noqa: E402
 from components.tokenization.segmenters import Segmentation  # noqa: E402
 from components.tokenization.wordpiece import train_wordpiece  # noqa: E402
 from components.training.precision import choose, has_bf16  # noqa: E402

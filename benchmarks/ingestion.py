@@ -22,10 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from components.config import CorpusSource, IngestSettings
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_texts
 from components.ingestion.stage import IngestJob, ingest
+from components.settings.data import CorpusSource
+from components.settings.ingest import IngestSettings
 
 
 def write_corpus(sources: list[Path], target: Path, *, megabytes: float) -> float:

@@ -34,11 +34,12 @@ from components.training import threads
 # Before torch is loaded, as the command line does for every stage, and for both sides.
 threads.prepare()
 
-from components.config import ClusterSettings, LanguageModelTraining  # noqa: E402 (after the thread settings)
-from components.pretraining.stage import PretrainJob, pretrain  # noqa: E402
-from components.training import encoders  # noqa: E402
-from components.training.language_model import LanguageModelRun, work  # noqa: E402
-from components.training.world import Worker  # noqa: E402
+from components.pretraining import launch  # noqa: E402
+from components.pretraining.language_model import LanguageModelRun, work  # noqa: E402
+from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
+from components.settings.cluster import ClusterSettings  # noqa: E402
+from components.settings.training import LanguageModelTraining  # noqa: E402
+from components.training.distributed import Worker  # noqa: E402
 from flows import processes  # noqa: E402
 
 LAUNCHERS = ("local", "ray")
@@ -71,7 +72,7 @@ def timed_work(run: LanguageModelRun, worker: Worker) -> None:
 def train(arguments: argparse.Namespace) -> None:
     """What a run does, in processes of its own, until it is ended."""
     folder = Path(arguments.folder)
-    encoders.work = timed_work
+    launch.work = timed_work
     pretrain(
         PretrainJob(
             family=arguments.family,

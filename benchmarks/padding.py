@@ -36,14 +36,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from components.config import FinetuneSettings, Training, WordPieceSettings
-from components.finetuning.classifier import TextClassifier
 from components.finetuning.features import FeatureTable
-from components.finetuning.model import TaskModel
 from components.finetuning.probe import FeatureSampler
-from components.finetuning.sampler import ExampleSampler
-from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Encoded, Fields
 from components.formats.lines import Reading
 from components.formats.squad import read_squad
 from components.models.base import Batch, LanguageModel
@@ -53,6 +47,15 @@ from components.models.layers import lstm
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 from components.models.layers.ragged import ragged
+from components.settings.finetune import FinetuneSettings
+from components.settings.tokenizer import WordPieceSettings
+from components.settings.training import Training
+from components.task_models.base import Encoded
+from components.task_models.classifier import TextClassifier
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel
+from components.task_models.sampler import ExampleSampler
+from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.wordpiece import train_wordpiece

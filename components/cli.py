@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.errors import HeadstartError
-from components.params import load_params
+from components.settings.loading import load_params
 from components.training import threads
 
 PARAMS = Path("params.yaml")
@@ -32,7 +32,7 @@ ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings
 @app.command()
 def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     """Run one stage by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
-    from components.stages import run_stage
+    from components.pipeline.stages import run_stage
 
     print(run_stage(name, load_params(params), item=item))
 
@@ -40,7 +40,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
 @app.command()
 def check(*, params: ParamsFile = PARAMS) -> None:
     """Check the settings, the model sizes and the data folders before anything runs."""
-    from components.checks import check_params
+    from components.pipeline.checks import check_params
 
     check_params(load_params(params))
     print(f"{params}: ok")
@@ -57,7 +57,7 @@ def data(*, directory: Path = Path("data")) -> None:
 @app.command()
 def families(*, params: ParamsFile = PARAMS) -> None:
     """What the last run says of its families side by side, best first (`bakeoff` runs it)."""
-    from components.studies import bakeoff
+    from components.reporting import bakeoff
 
     run = load_params(params).run
     columns, rows = bakeoff.table(bakeoff.entries(Path(run.out), families=run.families, tasks=run.tasks))
@@ -89,8 +89,8 @@ def try_(
     seed: int = 0,
 ) -> None:
     """Let a model go on with a text, fill its [MASK], or name the words nearest to "king - man + woman"."""
-    from components.models.generation import Sampling
-    from components.trying import try_model
+    from components.inference.generate import try_model
+    from components.inference.generation import Sampling
 
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     columns, rows = try_model(model, text, length=length, count=count, sampling=sampling, seed=seed)
@@ -109,7 +109,7 @@ def perplexity(
     pieces: Annotated[int, typer.Option(help="Documents are read until there are so many pieces; 0: all.", min=0)] = 0,
 ) -> None:
     """How well a model predicts a file: perplexity per word and bits per character, whatever its vocabulary."""
-    from components.perplexity import measure_file
+    from components.inference.perplexity import measure_file
 
     found = measure_file(model, file, text=text, most=pieces or None)
     table = Table("documents", "words", "characters", "pieces", "unknown", "per word", "per piece", "bits/character",
@@ -129,7 +129,7 @@ def import_(
     vocabulary: Annotated[Path | None, typer.Option(help="Of a fastai file: its words as .json.")] = None,
 ) -> None:
     """Make an encoder of a published model: a Hugging Face folder, a fastai file, or word vectors as text."""
-    from components.importing.stage import import_encoder
+    from components.interchange.importing import import_encoder
 
     for line in import_encoder(source, output=output, family=family or None, vocabulary=vocabulary):
         print(line)
@@ -143,7 +143,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="huggingface, onnx or vectors.")] = "huggingface",
 ) -> None:
     """Write an encoder as others open it: for transformers, as ONNX, or as a text file of word vectors."""
-    from components.exporting.stage import export_encoder
+    from components.interchange.exporting import export_encoder
 
     for line in export_encoder(encoder, output=output, form=form):
         print(line)
@@ -161,7 +161,7 @@ def label(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Let the champion answer every row of a file in this process; `predict` does it as a Prefect flow."""
-    from components.prediction import named_columns, predict_file
+    from components.inference.prediction import named_columns, predict_file
     from components.progress import Progress
     from components.registry.champion import load_champion
 

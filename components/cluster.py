@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from components import errors
-from components.config import ClusterSettings
 from components.errors import ConfigError, HeadstartError, TrainingError
+from components.settings.cluster import ClusterSettings
 from components.training import threads
-from components.training.world import Worker, World
+from components.training.distributed import Worker, World
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer

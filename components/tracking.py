@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from components.config import RegistrySettings
 from components.errors import RegistryError
+from components.settings.registry import RegistrySettings
 
 # Read by MLflow while it is imported. A person's own setting wins, except that nothing is ever unpickled.
 os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
@@ -46,7 +46,7 @@ from mlflow.tracking import MlflowClient  # noqa: E402
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
-    from components.forms import Form
+    from components.tasks.task_io import Form
 
 __all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from components.artifacts import write_atomic
-from components.params import load_params
+from components.settings.loading import load_params
 from flows.repository import STATE
 
 SQLITE = "sqlite:///"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from components.params import load_params
+from components.settings.loading import load_params
 from flows.command import PARAMS, ParamsFile, main
 from flows.repository import find_root, locked
 from flows.terminal import terminal

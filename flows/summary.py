@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from components.params import load_params
+from components.settings.loading import load_params
 
 
 def lines(*, root: Path, params: Path) -> list[str]:

@@ -18,14 +18,14 @@ import pytest
 import torch
 
 from components import cluster
-from components.config import ClusterSettings
 from components.errors import ConfigError, DataError, TrainingError
 from components.models import FAMILIES
-from components.pretraining.stage import PretrainJob, pretrain
+from components.pretraining.language_model import LanguageModelRun
+from components.pretraining.pretrain import PretrainJob, pretrain
+from components.settings.cluster import ClusterSettings
 from components.training import threads
 from components.training.checkpoint import CheckpointStore
-from components.training.language_model import LanguageModelRun
-from components.training.world import Worker
+from components.training.distributed import Worker
 from tests.training.helpers import (
     lm_settings,
     make_inputs,
@@ -120,7 +120,7 @@ def stay(folder: Path) -> None:
 
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     driver = (
-        "from pathlib import Path; from components import cluster; from components.config import ClusterSettings; "
+        "from pathlib import Path; from components import cluster; from components.settings.cluster import ClusterSettings; "
         "from tests.test_cluster import stay; import sys; "
         "list(cluster.map_parallel(stay, [Path(sys.argv[1])], settings=ClusterSettings(launcher='local')))"
     )
@@ -393,7 +393,7 @@ import os, sys, time
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.01)
 from components import cluster
-from components.config import ClusterSettings
+from components.settings.cluster import ClusterSettings
 with cluster.connected(ClusterSettings()):
     import ray
     raylet = ray._private.worker._global_node.all_processes["raylet"][0].process

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from components.config import RegistrySettings
 from components.errors import RegistryError
+from components.settings.registry import RegistrySettings
 from components.tracking import _key, connect
 
 

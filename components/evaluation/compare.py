@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import BASELINE, FROZEN, TASK_ADAPTED, WITH
+from components.evaluation.aggregates import Cell, budgets_of, in_words, mean_of
 from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
-from components.evaluation.cells import Cell, budgets_of, in_words, mean_of
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run
 from components.scoring import title
+from components.settings.names import BASELINE, FROZEN, TASK_ADAPTED, WITH
 
 Floats = NDArray[np.float64]
 SCRATCH = "scratch"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from components.evaluation.results import DevSplit, Run
 from components.scoring import Scoring
 from components.scoring.base import Vectors
-from components.scoring.files import Rows
+from components.tasks.result_files import Rows
 
 
 def ensemble_runs(

@@ -11,7 +11,7 @@ from typing import Any
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.scoring.base import Vectors
-from components.scoring.files import Rows, TaskFacts, read_answers, read_rows, read_task
+from components.tasks.result_files import Rows, TaskFacts, read_answers, read_rows, read_task
 
 KIND = "finetuned"
 BASELINES = "baselines"

@@ -41,9 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import writing
-from components.config import EvaluateSettings, Section
 from components.errors import ArtifactError
-from components.evaluation.cells import Cell, make_cells, unit
+from components.evaluation.aggregates import Cell, make_cells, unit
 from components.evaluation.compare import (
     best_by_budget,
     comparisons,
@@ -57,7 +56,9 @@ from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, r
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import headline, worth
 from components.scoring import Scoring, scoring_for, title
-from components.scoring.files import read_rows
+from components.settings.evaluate import EvaluateSettings
+from components.settings.section import Section
+from components.tasks.result_files import read_rows
 
 KIND = "evaluation"
 SCHEMA = 1

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import BASELINE, FROZEN, EvaluateSettings
-from components.evaluation.cells import Cell, budgets_of, slice_members
+from components.evaluation.aggregates import Cell, budgets_of, slice_members
 from components.evaluation.compare import SCRATCH, Systems
 from components.evaluation.intervals import interval
 from components.evaluation.results import TestSplit
 from components.scoring import resampled
+from components.settings.evaluate import EvaluateSettings
+from components.settings.names import BASELINE, FROZEN
 
 Floats = NDArray[np.float64]
 #: What a part is: all rows together, one class, one slice.

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import BASELINE, FROZEN
+from components.evaluation.aggregates import Cell, budgets_of, unit
 from components.evaluation.benefits import labels_needed
-from components.evaluation.cells import Cell, budgets_of, unit
 from components.evaluation.compare import SCRATCH, Systems
 from components.scoring import title
+from components.settings.names import BASELINE, FROZEN
 
 Floats = NDArray[np.float64]
 

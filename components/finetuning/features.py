@@ -17,11 +17,12 @@ from torch import Tensor
 
 from components.artifacts import MANIFEST, read_manifest, writing
 from components.errors import ArtifactError
-from components.finetuning.heads import Head
-from components.finetuning.model import TaskModel, batches_by_length, predicting
-from components.finetuning.sampler import collate, longest, pad, sequences, target_batch
-from components.finetuning.tasks.base import Answer, Encoded, Target
 from components.models.base import Batch
+from components.task_models.base import Encoded
+from components.task_models.heads import Head
+from components.task_models.model import TaskModel, batches_by_length, predicting
+from components.task_models.sampler import collate, longest, pad, sequences, target_batch
+from components.tasks.data import Answer, Target
 
 KIND = "features"
 #: Vectors of a batch, padding included, when nothing is learned.
@@ -77,7 +78,7 @@ class FeatureTable:
         return self.vectors[torch.from_numpy(places)]
 
     def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
-        """Some rows as a batch of `components.finetuning.sampler` with `features` (S, F) or (S, U, F) for tokens.
+        """Some rows as a batch of `components.task_models.sampler` with `features` (S, F) or (S, U, F) for tokens.
 
         Args:
             rows: B row numbers.

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.cluster import map_parallel
-from components.config import ClusterSettings, FinetuneSettings
-from components.finetuning.examples import read_facts, read_split
 from components.finetuning.features import FeatureTable, cached, extract
 from components.finetuning.specs import RunSpec, build, drawn_by_any, encode
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.tasks.examples import read_facts, read_split
 from components.training import threads
 from components.training.checkpoint import fingerprint
 

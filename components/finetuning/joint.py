@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.finetuning.model import TaskModel, cloned_state
 from components.finetuning.runs import ALONE, BEST, Run, prepare, steps_between
 from components.finetuning.specs import RunSpec, device, start_of
 from components.models.base import Batch, Carry, Losses
+from components.task_models.model import TaskModel, cloned_state
 from components.training.checkpoint import CheckpointStore
-from components.training.counters import counter_rng, counter_seed
+from components.training.distributed import World
 from components.training.groups import discriminative
 from components.training.loop import TrainingState, train
+from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
-from components.training.world import World
 
 
 @dataclass(frozen=True)

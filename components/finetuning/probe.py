@@ -20,13 +20,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from components.config import Training
 from components.finetuning.features import FeatureTable, head_answers
-from components.finetuning.heads import ClassificationHead, Head, TextHead
-from components.finetuning.model import cloned_state
-from components.finetuning.sampler import EpochSampler
-from components.finetuning.tasks.base import Answer, Target
 from components.models.base import Batch, Carry, Losses
+from components.settings.training import Training
+from components.task_models.heads import ClassificationHead, Head, TextHead
+from components.task_models.model import cloned_state
+from components.task_models.sampler import EpochSampler
+from components.tasks.data import Answer, Target
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 

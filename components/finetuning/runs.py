@@ -19,24 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.finetuning.examples import read_facts, read_split
 from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import features
-from components.finetuning.heads import ClassificationHead, TextHead
-from components.finetuning.model import TaskModel, answers, cloned_state
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.results import best_score, packed
-from components.finetuning.sampler import ExampleSampler
 from components.finetuning.specs import RunSpec, device, drawn, drawn_by_any, encode, start_of, with_head
-from components.finetuning.tasks.base import Answer, Encoded, Split
 from components.models.base import LanguageModel
 from components.scoring import Scoring, scoring_for
+from components.task_models.base import Encoded
+from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.model import TaskModel, answers, cloned_state
+from components.task_models.sampler import ExampleSampler
+from components.tasks.data import Answer, Split
+from components.tasks.examples import read_facts, read_split
+from components.tasks.results import best_score, packed
 from components.tokenization import Tokenizer
 from components.training.checkpoint import CheckpointStore
-from components.training.counters import counter_rng, counter_seed
+from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
-from components.training.world import World
+from components.training.rng import counter_rng, counter_seed
 
 #: Prefix of the best weights so far in a checkpoint, beside the training state's own names.
 BEST = "best."

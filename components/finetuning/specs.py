@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from components.config import FinetuneSettings
-from components.finetuning.examples import TaskFacts, read_facts, strata_of
-from components.finetuning.model import TaskModel
-from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Encoded, Fields, Split
-from components.finetuning.tasks.checks import draw
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel
+from components.tasks.budgets import draw
+from components.tasks.data import Fields, Split
+from components.tasks.examples import TaskFacts, read_facts, strata_of
 from components.tokenization import Tokenizer
-from components.training.counters import counter_seed
 from components.training.precision import Precision
+from components.training.rng import counter_seed
 
 
 @dataclass(frozen=True)

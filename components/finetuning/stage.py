@@ -17,19 +17,22 @@ import torch
 import components
 from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
-from components.config import FROZEN, ClusterSettings, FinetuneSettings, Section, Start
-from components.finetuning.classifier import save_classifier
-from components.finetuning.examples import TaskFacts, read_facts, read_split
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
-from components.finetuning.results import KIND, RunResult, best_score, summary, unpacked, write_results
 from components.finetuning.runs import ALONE, execute, finished
-from components.finetuning.sampler import ExampleSampler
 from components.finetuning.specs import RunSpec, build, device, drawn, encode
-from components.finetuning.tasks.checks import budget_name
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.names import FROZEN, Start
+from components.settings.section import Section
+from components.task_models.classifier import save_classifier
+from components.task_models.sampler import ExampleSampler
+from components.tasks.budgets import budget_name
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.results import KIND, RunResult, best_score, summary, unpacked, write_results
 from components.training import threads
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose, machine
@@ -63,8 +66,8 @@ class FinetuneJob(Section):
 def finetune(job: FinetuneJob) -> Path:
     """Train a model for every budget and seed; write their answers, records, and the best one.
 
-    The output directory holds what `components.finetuning.results` describes, `classifier/` (largest budget, best seed
-    on dev; see `components.finetuning.classifier`) and metrics.json.
+    The output directory holds what `components.tasks.results` describes, `classifier/` (largest budget, best seed
+    on dev; see `components.task_models.classifier`) and metrics.json.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -165,7 +168,7 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
 
 def _code() -> str:
     root = Path(str(components.__file__)).parent
-    return code_digest(*(root / package for package in ("finetuning", "models", "training")))
+    return code_digest(*(root / package for package in ("finetuning", "models", "task_models", "tasks", "training")))
 
 
 def precision_of(job: FinetuneJob, facts: TaskFacts) -> Precision:

@@ -21,14 +21,10 @@ from torch import Tensor
 
 from components.artifacts import Draft, read_manifest, writing
 from components.cluster import map_parallel
-from components.config import WITH, ClusterSettings, FinetuneSettings, Section, Start
 from components.errors import ConfigError
-from components.finetuning.examples import TaskFacts, read_facts, read_split
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.joint import JointSpec, execute_joint
-from components.finetuning.results import KIND as FINETUNED
-from components.finetuning.results import RunResult, best_score, summary, unpacked, write_results
 from components.finetuning.runs import finished
 from components.finetuning.stage import (
     FinetuneJob,
@@ -38,9 +34,16 @@ from components.finetuning.stage import (
     spec_of,
     write_classifier,
 )  # fmt: skip
-from components.finetuning.tasks.checks import budget_name, refuse_unpaired
 from components.models.encoder import KIND as ENCODER
 from components.progress import Progress
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.names import WITH, Start
+from components.settings.section import Section
+from components.tasks.budgets import budget_name, refuse_unpaired
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.results import KIND as FINETUNED
+from components.tasks.results import RunResult, best_score, summary, unpacked, write_results
 from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.precision import Precision
 

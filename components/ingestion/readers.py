@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from components.config import CorpusSource, ParallelSource
 from components.errors import DataError
 from components.formats.lines import Reading, lines
 from components.formats.tables import COMPRESSED, PLAIN, TABLES, Layout, Row, Table, read_parquet, suffix
+from components.settings.data import CorpusSource, ParallelSource
 
 #: A text file is cut into documents where it says so; a longer stretch than this ends at the next empty line.
 TEXT_DOCUMENT_CHARACTERS = 100_000

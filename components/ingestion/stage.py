@@ -19,14 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.artifacts import Draft, digest_file, write_atomic, writing
-from components.config import CorpusSource, IngestSettings, ParallelSource, Section
 from components.errors import DataError
+from components.formats.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
-from components.ingestion.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
 from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.progress import Progress
+from components.settings.data import CorpusSource, ParallelSource
+from components.settings.ingest import IngestSettings
+from components.settings.section import Section
 
 #: Raised when the same raw text and settings give other documents: older corpora are then written anew.
 VERSION = 1

@@ -225,7 +225,7 @@ class ModelFamily(Generic[ConfigT]):
         config: the family's config class.
         build: config -> model with fresh weights drawn from torch's global generator.
         objective: what pretraining learns.
-        sampler: name of the batch sampler in `components.training.samplers.SAMPLERS`.
+        sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
         tokenizers: kinds of tokenizer that fit, the default one first.
         presets: published sizes, as keyword arguments of `config` without `vocabulary`.
     """

@@ -146,7 +146,7 @@ class CoVe(LanguageModel):
     """A translator; what is kept of it downstream is the encoder.
 
     `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
-    (N,), `whole` (B, 2): see `components.training.translation`. It has no carry.
+    (N,), `whole` (B, 2): see `components.pretraining.translation`. It has no carry.
 
     `hidden_states` are the word vectors (B, T, D) and, for each layer, the word vectors joined to its states
     (B, T, D + H); the last is [E[w]; CoVe(w)].

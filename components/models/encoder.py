@@ -31,6 +31,8 @@ KIND: Final = "encoder"
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 TOKENIZER: Final = "tokenizer"
+#: Columns of curve.csv.
+CURVE: Final = ("step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm")
 
 
 @dataclass(frozen=True)
@@ -221,3 +223,8 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, value in expected.items():
             value.copy_(weights[name])
+
+
+def count_parameters(model: LanguageModel) -> int:
+    """Number of trained numbers, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

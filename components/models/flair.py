@@ -31,11 +31,11 @@ from components.models.base import (
     at_columns,
     counted,
 )
-from components.models.layers.beside import losses_beside
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import both_ends, joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
+from components.models.layers.parallel import losses_beside
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import remapped

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from components.config import RegistrySettings
 from components.errors import RegistryError
-from components.prediction import Classifier
+from components.inference.prediction import Classifier
 from components.registry.ledger import CHAMPION
 from components.registry.packaging import check_bundle
+from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
 
@@ -56,7 +56,7 @@ def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -
 
 def load_version(registry: Registry, version: Version) -> Classifier:
     """A registered classifier, ready to answer."""
-    from components.finetuning.classifier import load_classifier  # torch: only who asks for answers waits for it
+    from components.task_models.classifier import load_classifier  # torch: only who asks for answers waits for it
 
     with fetched(registry, version) as bundle:
         return load_classifier(bundle)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from components.finetuning.heads import masked_mean
-from components.finetuning.model import run_over
-from components.finetuning.tasks.base import Encoded
-from components.finetuning.tasks.inputs import encode_texts
 from components.models.base import Batch
 from components.models.encoder import Encoder
+from components.task_models.base import Encoded
+from components.task_models.heads import masked_mean
+from components.task_models.inputs import encode_texts
+from components.task_models.model import run_over
 
 
 def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:

@@ -19,10 +19,8 @@ import numpy as np
 from scipy import sparse
 
 from components.artifacts import write_atomic
-from components.config import PromotionRule, RegistrySettings, Section
 from components.errors import HeadstartError, RegistryError
-from components.forms import Fields
-from components.prediction import Classifier, told
+from components.inference.prediction import Classifier, told
 from components.registry.champion import load_version, model_name
 from components.registry.ledger import (
     CHAMPION,
@@ -38,7 +36,11 @@ from components.registry.promotion import Scored, TestRows, decide
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
 from components.scoring import scoring_for
-from components.scoring.files import Rows, TaskFacts, read_rows, read_task
+from components.settings.promote import PromotionRule
+from components.settings.registry import RegistrySettings
+from components.settings.section import Section
+from components.tasks.result_files import Rows, TaskFacts, read_rows, read_task
+from components.tasks.task_io import Fields
 from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.config import PromotionRule
 from components.scoring import Scoring, resampled
+from components.settings.promote import PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 

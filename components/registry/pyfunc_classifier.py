@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas
 
-from components.finetuning.classifier import load_classifier
-from components.forms import form_of
-from components.prediction import told
+from components.inference.prediction import told
+from components.task_models.classifier import load_classifier
+from components.tasks.task_io import form_of
 from components.tracking import PythonModel, set_model
 
 
 class ServedClassifier(PythonModel):
     """DataFrame (N) with the inputs of the task's form (`text`; `first` and `second`; `words` ...) -> DataFrame (N) of
-    what is served (`components.forms`): for a classification `label`, `confidence` and `probabilities`, an object of
+    what is served (`components.tasks.task_io`): for a classification `label`, `confidence` and `probabilities`, a map
     label -> probability. A row that lacks a part of its input has none of them."""
 
     def load_context(self, context: Any) -> None:

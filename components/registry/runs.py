@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.config import BASELINE, FROZEN
 from components.errors import ArtifactError, ConfigError, nearest
+from components.settings.names import BASELINE, FROZEN
 
 ALL = -1
 

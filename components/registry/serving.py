@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from components.config import RegistrySettings
 from components.errors import RegistryError
 from components.registry.champion import fetched, find_champion
+from components.settings.registry import RegistrySettings
 from components.tracking import connect
 
 

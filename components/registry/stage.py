@@ -19,13 +19,15 @@ from typing import Any
 from pydantic import Field
 
 from components.artifacts import write_atomic
-from components.config import TASK_ADAPTED, WITH, RegistrySettings, Section, Start
 from components.errors import ArtifactError
-from components.forms import form_of
 from components.registry.ledger import Ledger, locked
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, code_files, copy_code, model_content, requirements, write_bundle
 from components.registry.runs import read_dev_score
+from components.settings.names import TASK_ADAPTED, WITH, Start
+from components.settings.registry import RegistrySettings
+from components.settings.section import Section
+from components.tasks.task_io import form_of
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"

@@ -18,13 +18,13 @@ import yaml
 from pydantic import Field
 
 from components.artifacts import read_manifest, writing
-from components.config import TASK_ADAPTED, Section, Start
 from components.errors import ArtifactError
+from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
-from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.studies import bakeoff, findings
+from components.settings.names import TASK_ADAPTED, Start
+from components.settings.section import Section
 
 KIND = "report"
 CORPORA = ("general", "domain")

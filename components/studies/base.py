@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from components.studies.findings import Findings
+from components.reporting.findings import Findings
 
 
 @dataclass(frozen=True)

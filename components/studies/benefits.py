@@ -12,10 +12,10 @@ import typer
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.scoring import title
 from components.studies.base import Study
 from components.studies.curves import interval, label_curves, main_score, training_curves
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
 #: What a curve's values stand against.

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from components.artifacts import MANIFEST
 from components.errors import ConfigError, HeadstartError, nearest
-from components.params import load_params
-from components.stages import run_stage
-from components.studies import findings
+from components.pipeline.stages import run_stage
+from components.reporting import findings
+from components.reporting.findings import Findings
+from components.settings.loading import load_params
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 from components.studies.table import STUDIES
 

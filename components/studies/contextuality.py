@@ -30,8 +30,8 @@ from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud, Line
+from components.reporting.findings import Findings
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.neighbours import planar
 from components.studies.occurrences import Sentence, evenly, of_letters, sample, search, states
 from components.studies.outputs import Outputs

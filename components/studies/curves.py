@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from components.config import BASELINE, FROZEN
 from components.reporting.figures import Line
+from components.settings.names import BASELINE, FROZEN
 
 
 def main_score(evaluation: Mapping[str, Any]) -> str:

@@ -35,8 +35,8 @@ from components.models.transformer_xl import TransformerXL
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Findings
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 from components.tokenization.store import TokenStore
 

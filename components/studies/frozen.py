@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.config import FinetuneSettings
 from components.errors import ConfigError
-from components.finetuning.examples import TaskFacts, read_facts, read_split, strata_of
-from components.finetuning.heads import lead_mean, masked_mean
-from components.finetuning.model import run_over
-from components.finetuning.tasks import find_task
-from components.finetuning.tasks.base import Answer, Split
-from components.finetuning.tasks.checks import ALL, draw
 from components.models.base import Batch
 from components.models.encoder import Encoder
+from components.settings.finetune import FinetuneSettings
 from components.studies.outputs import Outputs
+from components.task_models.heads import lead_mean, masked_mean
+from components.task_models.kinds import find_task
+from components.task_models.model import run_over
+from components.tasks.budgets import ALL, draw
+from components.tasks.data import Answer, Split
+from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 
 #: How a text's hidden states become one vector; all of these are sums, so that adding up layers can come afterwards.
 Pooling = Literal["mean", "lead", "summary"]

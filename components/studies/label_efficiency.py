@@ -14,10 +14,10 @@ from components.errors import ArtifactError
 from components.evaluation.worth import number
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.scoring import title
 from components.studies.base import Study
 from components.studies.curves import label_curves, main_score
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
 

@@ -23,20 +23,20 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn import functional as F
 
-from components.config import LayerChoice
 from components.errors import ConfigError
 from components.evaluation.compare import in_words
 from components.evaluation.intervals import interval
-from components.finetuning.heads import Features
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Findings
 from components.scoring import Scoring, scoring_for, title
+from components.settings.names import LayerChoice
 from components.studies import curves
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.frozen import Labelled, Pooling, answers_of, layer_vectors, numbers_of
 from components.studies.outputs import Outputs
+from components.task_models.heads import Features
 
 #: The rows of the table, with the dev F1 of CoNLL-2003 that BERT-base reached with them.
 PUBLISHED: dict[LayerChoice, float | None] = {

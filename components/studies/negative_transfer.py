@@ -15,9 +15,9 @@ import typer
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.studies.base import Study
 from components.studies.curves import interval
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
 #: How a language model is measured: the first that its metrics hold.

@@ -17,15 +17,15 @@ from sklearn.manifold import TSNE
 from torch import Tensor
 
 from components.errors import ConfigError, DataError, nearest
+from components.inference.neighbours import nearest_words
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder
-from components.models.neighbours import nearest_words
 from components.models.static import StaticVectors
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
+from components.reporting.findings import Findings
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.occurrences import of_letters
 from components.studies.outputs import Outputs
 from components.tokenization import Tokenizer

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from components.errors import DataError
-from components.ingestion.corpus import read_documents, shards
+from components.formats.corpus import read_documents, shards
 from components.models.encoder import Encoder
 from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, Segmentation

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import MANIFEST, Manifest, read_manifest
-from components.config import FinetuneSettings, Params
 from components.errors import ArtifactError, ConfigError, nearest
 from components.models.encoder import Encoder, load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.params import Params
 
 STARTS = ("scratch", "pretrained", "adapted")
 #: The stage that makes the encoder of a start.

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from components.artifacts import writing
 from components.models import family as family_named
 from components.models.encoder import Encoder
+from components.pretraining.perplexity import Perplexity, heldout_sampler, measure
 from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
 from components.tokenization.tokenize import encode_corpus
-from components.training.perplexity import Perplexity, heldout_sampler, measure
-from components.training.world import World
+from components.training.distributed import World
 
 #: Pieces that are predicted at most, in windows of this many, so many side by side.
 PIECES, WINDOW, ROWS = 100_000, 64, 32

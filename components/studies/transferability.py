@@ -23,30 +23,30 @@ import torch
 import typer
 
 from components.cluster import map_parallel
-from components.config import FinetuneSettings
 from components.errors import ConfigError
 from components.evaluation.compare import in_words
 from components.evaluation.intervals import Interval, interval
-from components.finetuning.examples import read_facts, read_split, strata_of
 from components.finetuning.features import extract
-from components.finetuning.model import TaskModel, answers
-from components.finetuning.sampler import ExampleSampler
-from components.finetuning.tasks import find_task
-from components.finetuning.tasks.checks import ALL, draw
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, build_model, load_encoder
 from components.progress import Progress
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Findings
 from components.scoring import scoring_for, title
+from components.settings.finetune import FinetuneSettings
 from components.studies import curves
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
-from components.training.counters import counter_seed
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel, answers
+from components.task_models.sampler import ExampleSampler
+from components.tasks.budgets import ALL, draw
+from components.tasks.examples import read_facts, read_split, strata_of
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
+from components.training.rng import counter_seed
 
 #: Series -> the start that its lower layers come from, and whether those go on learning.
 SERIES = {

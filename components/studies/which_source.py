@@ -34,10 +34,10 @@ from components.evaluation.compare import in_words
 from components.models import family as family_named
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.scoring import scoring_for, title
 from components.studies.base import Study
 from components.studies.curves import main_score
-from components.studies.findings import Findings
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
 from components.studies.occurrences import evenly

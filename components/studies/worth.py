@@ -13,8 +13,8 @@ from components.errors import ArtifactError
 from components.evaluation.worth import number
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 
 

@@ -27,21 +27,21 @@ from numpy.typing import NDArray
 
 from components.errors import ConfigError, DataError
 from components.evaluation.intervals import Interval, interval
-from components.finetuning.examples import read_facts, read_split
-from components.finetuning.tasks.base import Fields, Split
+from components.inference.generate import require_output_layer
+from components.inference.generation import GAP
+from components.inference.likelihood import Gap, fitted, gaps, next_pieces
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.models.generation import GAP
-from components.models.likelihood import Gap, fitted, gaps, next_pieces
 from components.reporting.chapters import Chapter, Table
+from components.reporting.findings import Findings
 from components.scoring import Scoring, resampled, scoring_for
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
+from components.tasks.data import Fields, Split
+from components.tasks.examples import read_facts, read_split
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.words import encode_words
-from components.trying import require_output_layer
 
 KINDS: Final = ("choice", "classification", "pair")
 #: Families that give pieces a probability.

@@ -18,7 +18,7 @@ from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from components.artifacts import write_atomic
-from components.config import BytePairSettings
+from components.settings.tokenizer import BytePairSettings
 from components.tokenization.base import Ids, Tokenizer, well_formed
 from components.tokenization.bert import VOCABULARY, WORDS_AT_ONCE, BertWordsTokenizer
 from components.tokenization.distinct import Bytes, DistinctWordEncoder, count_distinct, starts_of_texts_too

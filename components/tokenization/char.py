@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.artifacts import write_atomic
-from components.config import CharSettings
 from components.errors import DataError
+from components.settings.tokenizer import CharSettings
 from components.tokenization.base import Ids, Tokenizer, well_formed
 from components.tokenization.distinct import chunks
 from components.tokenization.segmenters import Segmentation

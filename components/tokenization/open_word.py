@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.config import WordSettings
+from components.settings.tokenizer import WordSettings
 from components.tokenization.base import PROBES, Ids, well_formed
 from components.tokenization.distinct import DistinctWordEncoder
 from components.tokenization.segmenters import Segmentation

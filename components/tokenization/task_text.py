@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import Section
 from components.errors import ArtifactError
+from components.settings.section import Section
 from components.tokenization.base import load_tokenizer
 from components.tokenization.store import KIND, LAYOUT, write_shard
 from components.tokenization.tokenize import encode_corpus, metrics_of

@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import Section
 from components.errors import ArtifactError, DataError
-from components.ingestion import corpus
+from components.formats import corpus
 from components.progress import Progress
+from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
 from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, insert_spaces

@@ -10,15 +10,17 @@ from typing import Final
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
-from components.config import PublishedVocabulary, Section, TokenizerKind, TokenizerSettings
 from components.errors import DataError
-from components.importing.vocabularies import published_tokenizer
-from components.ingestion import corpus
+from components.formats import corpus
+from components.settings.names import TokenizerKind
+from components.settings.section import Section
+from components.settings.tokenizer import PublishedVocabulary, TokenizerSettings
 from components.tokenization.base import Tokenizer, tokenizer_class
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
 from components.tokenization.measure import measure
 from components.tokenization.open_word import train_open_word
+from components.tokenization.published import published_tokenizer
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END

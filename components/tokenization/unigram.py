@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
 from components.artifacts import write_atomic
-from components.config import UnigramSettings
 from components.errors import ArtifactError
+from components.settings.tokenizer import UnigramSettings
 from components.tokenization.base import Ids, Tokenizer, well_formed
 from components.tokenization.bert import VOCABULARY, WORDS_AT_ONCE
 from components.tokenization.distinct import DistinctWordEncoder, count_distinct, cut_at_spaces
-from components.tokenization.kudo import SPACE, learn_unigram
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.unigram_trainer import SPACE, learn_unigram
 from components.tokenization.wordpiece import ALPHABET_SHARE, LEAST_ALPHABET, check_size, frequent_characters
 
 #: White space separates words, each of which is marked.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tokenizers import models
 
-from components.config import WordSettings
+from components.settings.tokenizer import WordSettings
 from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES

@@ -9,8 +9,8 @@ from typing import Final
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
-from components.config import WordPieceSettings
 from components.errors import DataError
+from components.settings.tokenizer import WordPieceSettings
 from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES

@@ -11,16 +11,16 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from components.config import Training
 from components.errors import TrainingError
 from components.models.base import Batch, Carry, Losses
-from components.training.counters import counter_seed
+from components.settings.training import Training
+from components.training.distributed import World
 from components.training.groups import ParameterGroup
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
+from components.training.rng import counter_seed
 from components.training.schedules import SCHEDULES
 from components.training.windows import Sampler
-from components.training.world import World
 
 #: Steps between two looks at the loss on a GPU, where every look waits for all work in flight.
 READ_EVERY = 20

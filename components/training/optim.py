@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from components.config import Training
+from components.settings.training import Training
 from components.training.groups import ParameterGroup
 
 #: Memory of the exponential average, in steps: 1 / (1 - 0.999).

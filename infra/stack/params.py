@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from components.errors import ConfigError
-from components.params import load_params
+from components.settings.loading import load_params
 
 
 def merged(base: Any, over: Any) -> Any:

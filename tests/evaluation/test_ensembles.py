@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.config import EvaluateSettings
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import DevSplit, Run, read_dev
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.scoring.classification import Classification
-from components.scoring.files import Rows, read_rows
+from components.settings.evaluate import EvaluateSettings
+from components.tasks.result_files import Rows, read_rows
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 

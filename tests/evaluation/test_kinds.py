@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.config import EvaluateSettings
 from components.evaluation.stage import EvaluateJob, evaluate
+from components.settings.evaluate import EvaluateSettings
 
 from .conftest import Results, Task, write_examples, write_runs
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.config import EvaluateSettings
 from components.errors import ArtifactError
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.scoring.files import read_rows
+from components.settings.evaluate import EvaluateSettings
+from components.tasks.result_files import read_rows
 
 from .conftest import Results, Task, write_examples, write_runs
 

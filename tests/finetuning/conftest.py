@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from components.artifacts import writing
-from components.config import ClusterSettings, FinetuneSettings, TaskSource, Training
-from components.finetuning.examples import ExamplesJob, examples
 from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
+from components.settings.training import Training
+from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from components.config import TaskSource
-from components.finetuning.tasks.base import Examples, Split
-from components.finetuning.tasks.reading import (
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples, Split
+from components.tasks.reading import (
     read_choices,
     read_classification,
     read_multilabel,

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.config import FinetuneSettings, Training
-from components.finetuning.answering import NEVER, Answering, best_spans, best_threshold, decided
 from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.span_head import NEVER, Answering, best_spans, best_threshold, decided
 
 
 def head_of(longest: int = 160) -> Answering:

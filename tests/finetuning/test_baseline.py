@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from components.config import TaskSource
-from components.finetuning.baseline import BaselineJob, baseline
-from components.finetuning.examples import ExamplesJob, examples
+from components.baselines.stage import BaselineJob, baseline
+from components.settings.tasks import TaskSource
+from components.tasks.examples import ExamplesJob, examples
 
 
 def test_baselines_write_what_finetuning_writes(task: Path, tmp_path: Path) -> None:

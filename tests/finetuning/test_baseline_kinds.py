@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.finetuning.baselines import BASELINES, Data, baselines_of
-from components.finetuning.baselines.base import WORD, most_frequent, spaced, tfidf
-from components.finetuning.tasks.base import Fields, Split
+from components.baselines import BASELINES, Data, baselines_of
+from components.baselines.base import WORD, most_frequent, spaced, tfidf
 from components.scoring import scoring_for
+from components.tasks.data import Fields, Split
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from components.config import FinetuneSettings
-from components.finetuning import classifier as module
-from components.finetuning.casting import CastLinear, cast
-from components.finetuning.classifier import TextClassifier
-from components.finetuning.model import TaskModel, answers
-from components.finetuning.tasks import find_task
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
+from components.settings.finetune import FinetuneSettings
+from components.task_models import classifier as module
+from components.task_models.bf16_inference import CastLinear, cast
+from components.task_models.classifier import TextClassifier
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel, answers
 
 TRANSFORMERS = [name for name, family in FAMILIES.items() if family.build.attention != "none"]
 ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]

@@ -16,15 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings, FinetuneSettings, TaskSource
+from components.baselines.stage import BaselineJob, baseline
 from components.finetuning import runs
-from components.finetuning.baseline import BaselineJob, baseline
-from components.finetuning.classifier import load_classifier
-from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
 from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.tasks import TASKS
 from components.models import FAMILIES
 from components.scoring import scoring_for
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 
 from .conftest import WORDS, rows, write_jsonl
 

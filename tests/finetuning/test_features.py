@@ -13,18 +13,19 @@ import pytest
 import torch
 
 from components.artifacts import MANIFEST
-from components.config import FinetuneSettings, Training
 from components.errors import ArtifactError
 from components.finetuning import features as tables
 from components.finetuning import frozen
-from components.finetuning.classifier import load_classifier
-from components.finetuning.examples import read_split
 from components.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
-from components.finetuning.model import TaskModel
-from components.finetuning.sampler import collate
 from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.tasks import TASKS
 from components.models.encoder import load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.task_models.model import TaskModel
+from components.task_models.sampler import collate
+from components.tasks.examples import read_split
 
 #: Three rows with 2, 1 and 1 sequences of 2, 1, 3 and 0 units.
 TABLE = FeatureTable(

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError
-from components.finetuning.heads import (
+from components.models.base import at_columns
+from components.task_models.heads import (
     BatchNorm,
     ClassificationHead,
     Features,
@@ -16,7 +17,6 @@ from components.finetuning.heads import (
     masked_max,
     masked_mean,
 )
-from components.models.base import at_columns
 
 # Two texts, two pieces long and one; what stands at the padding must never matter.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])

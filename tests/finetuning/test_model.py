@@ -8,14 +8,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from components.config import Training
 from components.finetuning.features import FeatureTable
-from components.finetuning.heads import ClassificationHead
-from components.finetuning.model import batches_by_length, run_over, states_by_length
 from components.finetuning.probe import fit_head, train_head
-from components.finetuning.sampler import collate
-from components.finetuning.tasks.base import Encoded
 from components.models.encoder import load_encoder
+from components.settings.training import Training
+from components.task_models.base import Encoded
+from components.task_models.heads import ClassificationHead
+from components.task_models.model import batches_by_length, run_over, states_by_length
+from components.task_models.sampler import collate
 
 
 def text(*pieces: int) -> Encoded:
@@ -46,7 +46,7 @@ def test_a_batch_ends_where_padding_begins_once_it_is_a_quarter_full() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
 def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 32)
+    monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 32)
     encoder = load_encoder(make_encoder(family)).model.eval()
     batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
     expected = encoder.hidden_states(batch["tokens"], batch["lengths"])
@@ -66,7 +66,7 @@ def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, 
 
 
 def test_batches_of_prediction_are_groups_already(make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.finetuning.model.GROUP_PIECES", 4)
+    monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 4)
     encoder = load_encoder(make_encoder("bert")).model.eval()
     read: list[int] = []
     states = encoder.hidden_states

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from components.finetuning.baselines.questions import SlidingWindow, Words, best_candidate, candidates_of, words_of
+from components.baselines.questions import SlidingWindow, Words, best_candidate, candidates_of, words_of
 from components.tokenization.segmenters import Segmentation
 
 NONE = Segmentation("none")

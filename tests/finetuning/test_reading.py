@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.errors import DataError
-from components.finetuning.examples import digest
+from components.tasks.examples import digest
 from tests.finetuning.labelled import jsonl, read, targets, three
 
 # classification

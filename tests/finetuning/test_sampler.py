@@ -8,9 +8,9 @@ import torch
 
 from components.finetuning.features import FeatureTable
 from components.finetuning.probe import FeatureSampler
-from components.finetuning.sampler import ExampleSampler, collate, pad, some_windows
-from components.finetuning.tasks.base import Encoded
-from components.training.counters import counter_rng
+from components.task_models.base import Encoded
+from components.task_models.sampler import ExampleSampler, collate, pad, some_windows
+from components.training.rng import counter_rng
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
 ENCODED = [Encoded.of_texts([pieces]) for pieces in PIECES]

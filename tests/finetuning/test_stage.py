@@ -18,13 +18,15 @@ import pytest
 import torch
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings, FinetuneSettings, ScratchSettings, TaskSource
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import frozen, runs
-from components.finetuning.classifier import load_classifier
-from components.finetuning.examples import ExamplesJob, examples, read_split
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings, ScratchSettings
+from components.settings.tasks import TaskSource
+from components.task_models.classifier import load_classifier
+from components.tasks.examples import ExamplesJob, examples, read_split
 from components.training import threads
 
 from .conftest import SIZES

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.config import FinetuneSettings, Training
-from components.finetuning.taggers import BiLSTM, Tagger
 from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.taggers import BiLSTM, Tagger
 
 LABELS = ["B-X", "I-X", "O"]
 KINDS = ("linear", "crf", "bilstm_crf")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from components.finetuning.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
-from components.finetuning.tasks.base import Split
+from components.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
+from components.tasks.data import Split
 
 LABELS = ["B-X", "I-X", "O"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.config import TaskSource
 from components.errors import ArtifactError, ConfigError, DataError
-from components.finetuning.examples import ExamplesJob, examples, read_facts, read_split
-from components.finetuning.tasks import TASKS, find_task
-from components.finetuning.tasks.checks import ALL, draw, numbered
+from components.settings.tasks import TaskSource
+from components.task_models.kinds import TASKS, find_task
+from components.tasks.budgets import ALL, draw, numbered
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 
 from .conftest import rows, write_jsonl
 

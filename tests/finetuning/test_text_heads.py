@@ -10,12 +10,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.nn import functional as F
 
 from components.finetuning.features import FeatureTable, head_answers
-from components.finetuning.heads import ClassificationHead, TextHead
 from components.finetuning.probe import solve_head
-from components.finetuning.sampler import target_batch
-from components.finetuning.tasks.choice import ChoiceHead
-from components.finetuning.tasks.multilabel import MultilabelHead
-from components.finetuning.tasks.similarity import RegressionHead
+from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.kinds.choice import ChoiceHead
+from components.task_models.kinds.multilabel import MultilabelHead
+from components.task_models.kinds.similarity import RegressionHead
+from components.task_models.sampler import target_batch
 
 
 def targets(*rows: list[float]) -> list[np.ndarray]:

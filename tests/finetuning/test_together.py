@@ -12,18 +12,20 @@ import pytest
 import torch
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings, FinetuneSettings, TaskSource
 from components.errors import ConfigError
 from components.finetuning import joint
-from components.finetuning.classifier import load_classifier
-from components.finetuning.examples import ExamplesJob, examples, read_split
 from components.finetuning.joint import JointModel, TaskMixture, shares
-from components.finetuning.model import TaskModel
-from components.finetuning.sampler import ExampleSampler
-from components.finetuning.tasks import classification
-from components.finetuning.tasks.base import Encoded
 from components.finetuning.together import ShareJob, TogetherJob, share, together
 from components.models.encoder import load_encoder
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
+from components.task_models.base import Encoded
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import classification
+from components.task_models.model import TaskModel
+from components.task_models.sampler import ExampleSampler
+from components.tasks.examples import ExamplesJob, examples, read_split
 
 from .conftest import rows, write_jsonl
 from .test_stage import contents

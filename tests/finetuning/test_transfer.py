@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from components.config import ClusterSettings, FinetuneSettings
 from components.errors import ConfigError
 from components.finetuning import runs
-from components.finetuning.classifier import load_classifier
-from components.finetuning.model import TaskModel
-from components.finetuning.sampler import ExampleSampler
 from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.tasks import classification
 from components.models.encoder import load_encoder
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import classification
+from components.task_models.model import TaskModel
+from components.task_models.sampler import ExampleSampler
 from components.tokenization.special import MASK
 
 from .test_stage import contents

@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import read_manifest
-from components.config import ClusterSettings, FinetuneSettings
-from components.finetuning.baseline import BaselineJob, baseline
-from components.finetuning.classifier import load_classifier
-from components.finetuning.examples import ExamplesJob, examples, read_split
+from components.baselines.stage import BaselineJob, baseline
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
 from components.scoring import scoring_for
-from components.task_source import TaskSource
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
+from components.task_models.classifier import load_classifier
+from components.tasks.examples import ExamplesJob, examples, read_split
 
 from .conftest import FILLER, WORDS, write_jsonl
 

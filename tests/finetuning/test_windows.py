@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from components.config import FinetuneSettings
-from components.finetuning.model import TaskModel
-from components.finetuning.sampler import collate
-from components.finetuning.tasks import classification
-from components.finetuning.windows import WindowPooling, states_of_windows, window_size, windows
 from components.models.encoder import Encoder, load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.task_models.kinds import classification
+from components.task_models.model import TaskModel
+from components.task_models.sampler import collate
+from components.task_models.text_windows import WindowPooling, states_of_windows, window_size, windows
 from components.tokenization.special import END, START
 
 LONG = "the apple is red here and there a pear a plum very old iron zinc gold"

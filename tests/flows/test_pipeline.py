@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.params import load_params
-from components.stages import STAGES
+from components.pipeline.stages import STAGES
+from components.settings.loading import load_params
 from flows import retrain
 from flows.plan import Plan, Stage
 from flows.repository import derive

@@ -240,7 +240,7 @@ def test_the_stages_that_run_every_time_load_little() -> None:
 def test_no_stage_loads_the_compiler_by_its_imports() -> None:
     """It takes a second, and most stages train nothing."""
     script = (
-        "import sys; from importlib import import_module; from components.stages import STAGES\n"
+        "import sys; from importlib import import_module; from components.pipeline.stages import STAGES\n"
         "for stage in STAGES.values(): import_module(stage.module)\n"
         "print(*sys.modules)"
     )

@@ -19,7 +19,7 @@ import s3fs
 from moto.server import ThreadedMotoServer
 
 from components.errors import ConfigError
-from components.params import load_params
+from components.settings.loading import load_params
 from infra.stack import compose, postgres, processes, stack
 from infra.stack.params import merged, overlay
 from infra.stack.processes import StackError, Started

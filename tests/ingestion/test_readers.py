@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.config import CorpusSource
 from components.errors import DataError
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_texts
+from components.settings.data import CorpusSource
 
 
 def texts(path: Path, **source: Any) -> list[tuple[int, str, str | None]]:

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import MANIFEST, digest_tree, read_manifest
-from components.config import CorpusSource, IngestSettings, NearDuplicates, ParallelSource
 from components.errors import ArtifactError, DataError
+from components.formats.corpus import holds_pairs, read_documents, read_rows, shards
 from components.ingestion import dedup, stage
-from components.ingestion.corpus import holds_pairs, read_documents, read_rows, shards
 from components.ingestion.stage import IngestJob, ingest
+from components.settings.data import CorpusSource, ParallelSource
+from components.settings.ingest import IngestSettings, NearDuplicates
 
 
 def sentence(seed: int, count: int = 30) -> str:

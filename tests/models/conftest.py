@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
+from components.pretraining.samplers import sampler_for
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
@@ -23,7 +24,6 @@ from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
-from components.training.samplers import sampler_for
 
 VOCABULARY = 24
 WINDOW = 16

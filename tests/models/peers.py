@@ -8,9 +8,9 @@ import torch
 import transformers
 from torch import nn
 
+from components.interchange.huggingface import CONVERTERS
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
-from components.models.huggingface import CONVERTERS
 
 
 def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:

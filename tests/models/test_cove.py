@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from components.artifacts import writing
 from components.errors import DataError
+from components.inference.generate import try_model
+from components.inference.generation import Sampling, translated
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
-from components.models.generation import Sampling, translated
+from components.pretraining.translation import TranslationSampler
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
-from components.training.translation import TranslationSampler
-from components.trying import try_model
 from tests.training.helpers import PairStore
 
 VOCABULARY = 20

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError, DataError
+from components.inference.neighbours import nearest_words
 from components.models.encoder import build_model
 from components.models.layers.negative_sampling import contexts
-from components.models.neighbours import nearest_words
 from components.models.word2vec import Word2Vec, Word2VecConfig
+from components.pretraining.negatives import NegativeSampler
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
-from components.training.negatives import NegativeSampler
 from tests.training.helpers import MemoryStore, lm_settings
 
 VOCABULARY, WIDTH, NEGATIVES = 12, 5, 3

@@ -11,8 +11,8 @@ import transformers
 from torch import Tensor
 
 from components.errors import ArtifactError
+from components.interchange.huggingface import CONVERTERS, family_of
 from components.models.encoder import build_model
-from components.models.huggingface import CONVERTERS, family_of
 from components.models.xlnet import XLNet, remembered
 from components.tokenization.special import END, MASK, START
 from tests.models.peers import peer_of, wild_model

@@ -17,17 +17,22 @@ import pytest
 import torch
 
 from components.artifacts import writing
-from components.config import FinetuneSettings, PromotionRule, RegistrySettings, Start, TaskSource, Training
-from components.finetuning.classifier import TextClassifier, load_classifier, save_classifier
-from components.finetuning.examples import ExamplesJob, examples, read_split
-from components.finetuning.model import TaskModel
-from components.finetuning.results import KIND as FINETUNED
-from components.finetuning.results import RunResult, write_results
-from components.finetuning.tasks import find_task
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import build_model, save_encoder
 from components.registry.promote import PromoteJob
 from components.registry.stage import RegisterJob
+from components.settings.finetune import FinetuneSettings
+from components.settings.names import Start
+from components.settings.promote import PromotionRule
+from components.settings.registry import RegistrySettings
+from components.settings.tasks import TaskSource
+from components.settings.training import Training
+from components.task_models.classifier import TextClassifier, load_classifier, save_classifier
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel
+from components.tasks.examples import ExamplesJob, examples, read_split
+from components.tasks.results import KIND as FINETUNED
+from components.tasks.results import RunResult, write_results
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES

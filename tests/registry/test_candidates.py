@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.config import RegistrySettings
 from components.registry.stage import RegisterJob, candidates
+from components.settings.registry import RegistrySettings
 
 
 def test_models_of_further_ways_and_their_parents() -> None:

@@ -9,16 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.config import FinetuneSettings, Training
-from components.finetuning.classifier import load_classifier, save_classifier
-from components.finetuning.model import TaskModel
-from components.finetuning.tasks import TASKS
-from components.forms import form_of
+from components.inference.prediction import Predicted, predict_file, told
 from components.models.encoder import build_model
-from components.prediction import Predicted, predict_file, told
 from components.registry.promote import measure_latency, scored_rows
 from components.scoring import scoring_for
-from components.scoring.files import Rows, TaskFacts
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.classifier import load_classifier, save_classifier
+from components.task_models.kinds import TASKS
+from components.task_models.model import TaskModel
+from components.tasks.result_files import Rows, TaskFacts
+from components.tasks.task_io import form_of
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES

@@ -12,15 +12,15 @@ import pytest
 
 import components.registry.ledger as ledger_module
 from components.errors import ArtifactError, HeadstartError, RegistryError
-from components.finetuning.classifier import TextClassifier
-from components.forms import Fields
-from components.prediction import told
+from components.inference.prediction import told
 from components.registry.champion import load_champion
 from components.registry.ledger import Ledger, champions, locked
 from components.registry.promote import measure_latency, promote, rollback, scored_rows
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
-from components.scoring.files import Rows, TaskFacts
+from components.task_models.classifier import TextClassifier
+from components.tasks.result_files import Rows, TaskFacts
+from components.tasks.task_io import Fields
 from components.tracking import Registry, connect
 from tests.registry.conftest import LABELS, Pipeline
 

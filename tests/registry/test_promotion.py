@@ -9,10 +9,10 @@ import pytest
 from scipy import sparse
 from sklearn.metrics import f1_score
 
-from components.config import PromotionRule
 from components.registry.promotion import Scored, TestRows, decide, labels_needed, paired_gains, score_of
 from components.scoring.classification import Classification
 from components.scoring.tagging import Tagging
+from components.settings.promote import PromotionRule
 
 ROWS = 400
 LABELS = np.arange(ROWS) % 4

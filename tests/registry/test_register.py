@@ -147,7 +147,7 @@ def test_nothing_is_pickled_and_the_code_is_there(pipeline: Pipeline) -> None:
         "artifacts/bundle/head.safetensors",
         "artifacts/bundle/encoder/model.safetensors",
         "artifacts/bundle/encoder/tokenizer/config.json",
-        "code/components/finetuning/classifier.py",
+        "code/components/task_models/classifier.py",
         "code/components/models/ulmfit.py",
         "input_example.json",
     } <= files

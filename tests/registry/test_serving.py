@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from components.config import RegistrySettings
 from components.errors import RegistryError
-from components.prediction import told
+from components.inference.prediction import told
 from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.serving import check_port, serve
 from components.registry.stage import register
+from components.settings.registry import RegistrySettings
 from components.tracking import connect
 from tests.registry.conftest import Pipeline
 

@@ -12,12 +12,11 @@ import pytest
 
 from components.artifacts import writing
 from components.errors import ArtifactError
-from components.reporting import figures
+from components.reporting import figures, findings
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.findings import Findings
 from components.reporting.stage import ReportJob, report
-from components.studies import findings
-from components.studies.findings import Findings
 
 
 def interval(mean: float) -> dict[str, float]:

@@ -14,12 +14,12 @@ import torch
 import yaml
 
 from components.artifacts import writing
-from components.config import TaskSource
-from components.finetuning.examples import ExamplesJob, examples
-from components.ingestion import corpus
+from components.formats import corpus
 from components.models.encoder import build_model, save_encoder
-from components.params import load_params
+from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
 from components.studies.outputs import Outputs
+from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import load_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES

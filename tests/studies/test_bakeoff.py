@@ -9,7 +9,7 @@ import pytest
 
 from components.artifacts import writing
 from components.errors import ArtifactError
-from components.studies import bakeoff
+from components.reporting import bakeoff
 
 
 def cell(budget: int, accuracy: float, seconds: float = 4.0, *, dev: float | None = None) -> dict[str, object]:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from components import cli
 from components.errors import ArtifactError, ConfigError
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.findings import Findings
 from components.studies import command
 from components.studies.base import Study
-from components.studies.findings import Findings
 from components.studies.outputs import Outputs
 from components.studies.table import STUDIES
 

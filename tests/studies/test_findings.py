@@ -9,9 +9,9 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
+from components.reporting import findings
 from components.reporting.chapters import Chapter, Drawing, Table
-from components.studies import findings
-from components.studies.findings import Findings
+from components.reporting.findings import Findings
 
 FOUND = Findings(
     Chapter(

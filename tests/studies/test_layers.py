@@ -9,8 +9,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from components.config import FinetuneSettings, Training
 from components.errors import ConfigError
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
 from components.studies import layers
 from components.studies.frozen import Labelled, answers_of, layer_vectors
 from components.studies.layers import PENALTIES, mixed, regressed

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from components.config import ClusterSettings
 from components.errors import ArtifactError
-from components.finetuning.model import TaskModel
+from components.settings.cluster import ClusterSettings
 from components.studies import transferability
 from components.studies.outputs import Outputs
 from components.studies.transferability import Network, learn, partly_copied
+from components.task_models.model import TaskModel
 from components.training.loop import TrainingState
 
 

@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 
 from components.errors import ArtifactError, ConfigError
-from components.finetuning.examples import ExamplesJob, examples
+from components.settings.tasks import TaskSource
 from components.studies import which_source
 from components.studies.outputs import Outputs
 from components.studies.which_source import Candidate, correlations, kendall, ranks, spearman
-from components.task_source import TaskSource
+from components.tasks.examples import ExamplesJob, examples
 
 
 def candidate(name: str, objective: str, logme: float, pieces: float, entropy: float | None, score: float) -> Candidate:

@@ -11,12 +11,12 @@ import torch
 
 from components.artifacts import writing
 from components.errors import ConfigError, DataError
-from components.finetuning.examples import ExamplesJob, examples
 from components.models.encoder import Encoder, build_model, save_encoder
+from components.settings.tasks import TaskSource
 from components.studies import zero_shot
 from components.studies.outputs import Outputs
 from components.studies.zero_shot import Prompt, _pieces, answer_scores, said_for
-from components.task_source import TaskSource
+from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from components.artifacts import writing
-from components.ingestion import corpus
+from components.formats import corpus
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2TokenizerFast
 
-from components.config import TokenizerSettings
 from components.errors import ArtifactError, DataError
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization.bpe import SEPARATOR, BytePairTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from components.config import CharSettings
 from components.errors import DataError
+from components.settings.tokenizer import CharSettings
 from components.tokenization import Tokenizer
 from components.tokenization.char import train_char
 from components.tokenization.segmenters import Segmentation

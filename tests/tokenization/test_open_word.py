@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.config import WordSettings
+from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer, load_tokenizer, open_word
 from components.tokenization.open_word import OpenWordTokenizer, train_open_word
 from components.tokenization.segmenters import Segmentation

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from components.artifacts import read_manifest
-from components.config import TokenizerSettings
 from components.errors import ArtifactError, DataError
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization import tokenize as stage
 from components.tokenization.store import TokenStore
@@ -262,7 +262,7 @@ def test_pairs_share_a_vocabulary_that_also_knows_the_corpus(tmp_path: Path, wri
 
 
 def test_a_published_vocabulary_is_taken_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    from components.importing.vocabularies import vocabulary_digest
+    from components.tokenization.published import vocabulary_digest
 
     folder = tmp_path / "published"
     folder.mkdir()

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from tokenizers import models, trainers
 
-from components.config import TokenizerSettings
 from components.errors import ArtifactError, DataError
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
 from components.tokenization.bert import backend

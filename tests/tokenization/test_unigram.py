@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.config import TokenizerSettings
 from components.errors import ArtifactError
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
-from components.tokenization.kudo import _expected, _lattices, _pruned, learn_unigram
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.store import EncodedDocuments
 from components.tokenization.tokenize import encode_documents
 from components.tokenization.train import fit
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
+from components.tokenization.unigram_trainer import _expected, _lattices, _pruned, learn_unigram
 
 PIECES = ["a", "b", "ab", "ba", "aba"]
 SCORES = np.log([0.3, 0.25, 0.2, 0.15, 0.1])

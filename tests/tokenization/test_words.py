@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from components.config import TokenizerSettings
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK

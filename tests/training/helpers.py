@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from components.adaptation.stage import AdaptJob
-from components.config import ClusterSettings, CorpusSource, IngestSettings, LanguageModelTraining, ParallelSource
 from components.ingestion.stage import IngestJob, ingest
 from components.models.base import Batch, Carry, Losses
-from components.pretraining.stage import PretrainJob
+from components.pretraining.adapt import AdaptJob
+from components.pretraining.language_model import LanguageModelRun, work
+from components.pretraining.pretrain import PretrainJob
+from components.settings.cluster import ClusterSettings
+from components.settings.data import CorpusSource, ParallelSource
+from components.settings.ingest import IngestSettings
+from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.training.language_model import LanguageModelRun, work
-from components.training.world import Worker
+from components.training.distributed import Worker
 
 VOCABULARY = 32
 #: Sizes that train in milliseconds, and the kind of tokenizer, for each family.

@@ -10,15 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from components.config import Training
 from components.errors import TrainingError
 from components.models.base import Batch, Carry, Losses
+from components.pretraining.streams import StreamSampler
+from components.settings.training import Training
+from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed
 from components.training.loop import TrainingState, train
 from components.training.optim import WeightAverage, non_monotone
 from components.training.precision import TIMED_STEPS, choose
-from components.training.streams import StreamSampler
-from components.training.world import World
 from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
 
 STEPS = 7

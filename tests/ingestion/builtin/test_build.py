@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from components.artifacts import digest_tree
-from components.config import CorpusSource, ParallelSource
 from components.errors import DataError
 from components.formats.lines import Reading
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.readers import raw_files, read_pairs, read_texts
+from components.settings.data import CorpusSource, ParallelSource
 
 # The real builder on two packages and a few services, in a process of its own.
 SCRIPT = """

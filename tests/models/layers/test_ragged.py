@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.finetuning.taggers import BiLSTM
 from components.models.base import LanguageModel
 from components.models.layers import lstm, projected_lstm
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 from components.models.layers.ragged import Ragged, a_step_earlier, by_step, ragged
+from components.task_models.taggers import BiLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
 

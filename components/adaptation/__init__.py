@@ -1,1 +1,0 @@
-"""Adaptation: a pretrained language model goes on training on a domain's text."""

@@ -1,0 +1,110 @@
+"""Two texts, or a text and its choices: what their TF-IDF vectors have in common.
+
+How rare a word is needs no labels: it is counted in all texts of the train split, drawn or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import log_softmax, softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.baselines.base import Baseline, Data, Said, cosines, tfidf
+from components.baselines.texts import regression
+from components.tasks.data import Answer, Split
+
+#: How much a cosine counts in the probability of a choice; the training rows decide.
+SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+def cosine(data: Data) -> Said:
+    """Logistic regression on one number, the cosine of both texts."""
+    vectorizer = _counted(data)
+    return regression(data, *(_cosines(split, vectorizer)[:, None] for split in (data.train, data.dev, data.test)))
+
+
+def both(data: Data) -> Said:
+    """Logistic regression on the vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that
+    of the draw."""
+    vectorizer = tfidf().fit([text for parts in data.train.fields for text in parts])
+
+    def features(split: Split) -> Any:
+        first, second = _vectors(split, vectorizer)
+        cosine = sparse.csr_matrix(cosines(first, second)[:, None])
+        return sparse.hstack([first, second, abs(first - second), first.multiply(second), cosine], format="csr")
+
+    said = regression(data, *map(features, (data.train, data.dev, data.test)))
+    return Said(said.answers, said.details | {"vocabulary": len(vectorizer.vocabulary_)})
+
+
+def line(data: Data) -> Said:
+    """The least-squares line from the cosine of both texts to the number."""
+    vectorizer = _counted(data)
+    x, y = _cosines(data.train, vectorizer), np.asarray([target[0] for target in data.train.targets])
+    # One row, or rows that are all alike, say nothing of a slope.
+    slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
+
+    def answers(split: Split) -> list[Answer]:
+        return list((offset + slope * _cosines(split, vectorizer)).astype(np.float32)[:, None])
+
+    said = {"dev": answers(data.dev), "test": answers(data.test)}
+    return Said(said, {"slope": float(slope), "offset": float(offset)})
+
+
+def overlap(data: Data) -> Said:
+    """The choice that has most in common with the text: a softmax over scaled cosines."""
+    vectorizer = _counted(data)
+    train = _choices(data.train, vectorizer)
+    right = [int(target[0]) for target in data.train.targets]
+    likelihoods = [
+        sum(float(log_softmax(scale * row)[place]) for row, place in zip(train, right, strict=True)) for scale in SCALES
+    ]
+    # Where nothing in common helps, a small scale still says which choice has most of it.
+    scale = SCALES[max(1, int(np.argmax(likelihoods)))]
+    said = {
+        name: [softmax(scale * row).astype(np.float32) for row in _choices(split, vectorizer)]
+        for name, split in (("dev", data.dev), ("test", data.test))
+    }
+    return Said(said, {"scale": scale})
+
+
+def usual_place(data: Data) -> Said:
+    """The shares of the places that the right choice has in training, among as many choices as a row has."""
+    shares = data.scoring.constant(data.train.targets)[0]
+
+    def answer(choices: int) -> Answer:
+        known = np.zeros(choices, dtype=np.float32)
+        known[: len(shares)] = shares[:choices]
+        return known / known.sum() if known.any() else np.full(choices, 1 / choices, dtype=np.float32)
+
+    splits = (("dev", data.dev), ("test", data.test))
+    return Said({name: [answer(len(parts) - 1) for parts in split.fields] for name, split in splits}, {})
+
+
+def _counted(data: Data) -> TfidfVectorizer:
+    return tfidf().fit([text for parts in data.inputs for text in parts])
+
+
+def _vectors(split: Split, vectorizer: TfidfVectorizer) -> tuple[Any, Any]:
+    first, second = (vectorizer.transform([parts[place] for parts in split.fields]) for place in (0, 1))
+    return first, second
+
+
+def _cosines(split: Split, vectorizer: TfidfVectorizer) -> np.ndarray:
+    return cosines(*_vectors(split, vectorizer))
+
+
+def _choices(split: Split, vectorizer: TfidfVectorizer) -> list[np.ndarray]:
+    """The cosine of the text with each of a row's choices."""
+    counts = [len(parts) - 1 for parts in split.fields]
+    texts = vectorizer.transform(split.texts)[np.repeat(np.arange(len(counts)), counts)]
+    choices = vectorizer.transform([choice for _, *choices in split.fields for choice in choices])
+    return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
+
+
+PAIR: dict[str, Baseline] = {"tfidf-cosine": cosine, "tfidf-both": both}
+SIMILARITY: dict[str, Baseline] = {"tfidf-cosine": line}
+CHOICE: dict[str, Baseline] = {"tfidf-overlap": overlap}

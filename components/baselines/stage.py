@@ -1,0 +1,89 @@
+"""Stage `baseline`: what a task's labels teach without any language model.
+
+Every system of `components.baselines`, on the same draws of labels, and with the same output format, as the
+fine-tuned systems.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from components.artifacts import writing
+from components.baselines import Baseline, Data, baselines_of
+from components.progress import Progress
+from components.scoring import scoring_for
+from components.settings.names import BASELINE
+from components.settings.section import Section
+from components.tasks.budgets import draw
+from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.results import KIND, RunResult, summary, write_results
+
+
+class BaselineJob(Section):
+    """What the stage is told; `examples` is the output directory of that stage."""
+
+    examples: Path
+    output: Path
+
+
+def baseline(job: BaselineJob) -> Path:
+    """Train the baselines at every budget and seed; writes what `components.tasks.results` describes.
+
+    Raises:
+        ArtifactError: the examples are incomplete.
+    """
+    facts = read_facts(job.examples)
+    train = read_split(job.examples, "train")
+    strata = strata_of(train, facts.kind)
+    scoring = scoring_for(facts.kind, facts.labels)
+    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+    total = len(facts.budgets) * len(facts.seeds) * len(systems)
+
+    def results() -> Iterator[RunResult]:
+        with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
+            for budget in facts.budgets:
+                for seed in facts.seeds:
+                    rows, short = draw(strata, budget, seed=seed)
+                    data = Data(train.take(rows), splits["dev"], splits["test"], train.fields, facts.labels, scoring)
+                    record = {
+                        "budget": budget,
+                        "seed": seed,
+                        "rows": len(rows),
+                        "short": {str(stratum): count for stratum, count in short.items()},
+                    }
+                    for name, system in systems.items():
+                        yield _run(name, system, data, record)
+                        bar.advance(1)
+
+    with writing(job.output, kind=KIND) as draft:
+        records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
+        (draft.path / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
+        draft.facts |= {"task": facts.task, "system": "baselines", "examples": facts.digests, "runs": len(records)}
+    return job.output
+
+
+def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> RunResult:
+    began = time.perf_counter()
+    # Products of this size are quicker than waking a second thread for them.
+    with threadpool_limits(1, user_api="blas"):
+        said = system(data)
+    curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(said.answers["dev"])}]
+    record = {
+        **record,
+        **said.details,
+        "score": data.scoring.main,
+        "curve": curve,
+        "best_step": 0,
+        "best_epoch": 0.0,
+        "steps": 0,
+        "tokens": 0,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    return RunResult(name, BASELINE, "none", record, said.answers)

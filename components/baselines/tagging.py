@@ -1,0 +1,268 @@
+"""What tags words without a language model: the most frequent tag of each word, and a CRF on features of the words.
+
+The CRF is the linear-chain one of Lafferty et al. 2001 with the features that taggers used before there were word
+vectors (Ratinov and Roth 2009; Finkel et al. 2005): the word, its shape, its beginnings and ends, the same of its
+neighbours. Its weights W, A, a, b minimise
+
+    -sum log p(tags | words) + penalty / 2 * (|W|^2 + |A|^2 + |a|^2 + |b|^2)
+
+by L-BFGS, from strong penalties to weak ones, each going on from the one before; dev chooses among them.
+
+Shapes: N words of R sentences, F features, C tags.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import optimize, sparse
+from torch import Tensor
+
+from components.baselines.base import Baseline, Data, Said
+from components.models.layers.crf import LinearChainCRF
+from components.task_models.tag_constraints import legal_transitions
+from components.tasks.data import Answer, Fields, Split
+
+#: Strengths of the L2 penalty, in the order in which they are tried.
+PENALTIES: Final = (3.0, 1.0, 0.3, 0.1)
+#: Steps of L-BFGS for each.
+STEPS: Final = 60
+#: Characters of the longest beginning and end of a word that is a feature.
+AFFIX: Final = 4
+#: Words of a batch of sentences, padding included.
+BATCH_WORDS: Final = 8192
+
+Floats = NDArray[np.float64]
+
+
+def most_frequent_tags(train: Split, fields: Sequence[Fields]) -> list[Answer]:
+    """Each word's most frequent tag in train, wherever it stands (the lower tag number of equals); a word that train
+    does not have gets the most frequent tag of all."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    overall: Counter[int] = Counter()
+    for words, tags in zip(train.fields, train.targets, strict=True):
+        for word, tag in zip(words, tags.astype(int).tolist(), strict=True):
+            counts[word][tag] += 1
+            overall[tag] += 1
+    best = {word: _most(found) for word, found in counts.items()}
+    usual = _most(overall)
+    return [np.asarray([best.get(word, usual) for word in words], dtype=np.float32) for words in fields]
+
+
+def _most(counts: Counter[int]) -> int:
+    return min(counts, key=lambda tag: (-counts[tag], tag))
+
+
+class FeatureTagger:
+    """The CRF on features; after `fit`, `answers` tags words.
+
+    Args:
+        labels: C names of tags; what may follow what is read off them.
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.crf = LinearChainCRF(len(labels), legal=legal_transitions(labels)).double()
+        self.weights: Floats = np.zeros((0, len(labels)))
+        self._number: dict[str, int] = {}
+
+    def fit(
+        self, train: Split, *, score: Callable[[FeatureTagger], float], penalties: Sequence[float] = PENALTIES
+    ) -> dict[float, float]:
+        """Learn from labelled sentences; the best penalty's weights stay (the stronger one's of equals).
+
+        Args:
+            score: of the tagger as it is, on dev; higher is better.
+
+        Returns:
+            The score of each penalty.
+        """
+        found = [_features(words) for words in train.fields]
+        known = sorted({name for sentence in found for names in sentence for name in names})
+        self._number = {name: index for index, name in enumerate(known)}
+        x_NF = self._matrix(found)
+        problem = _Likelihood(self.crf, x_NF, [target.astype(np.int64) for target in train.targets])
+        point = np.zeros(problem.size)
+        scores: dict[float, float] = {}
+        best = point
+        for penalty in penalties:
+            point = optimize.minimize(
+                problem.value_and_gradient,
+                point,
+                args=(penalty,),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": STEPS, "maxcor": 6},
+            ).x
+            self.weights = problem.take(point)
+            scores[penalty] = score(self)
+            if scores[penalty] > max((value for key, value in scores.items() if key != penalty), default=-np.inf):
+                best = point
+        self.weights = problem.take(best)
+        return scores
+
+    def answers(self, fields: Sequence[Fields]) -> list[Answer]:
+        """The tag numbers of each sentence's words."""
+        x_NF = self._matrix([_features(words) for words in fields])
+        lengths = np.asarray([len(words) for words in fields], dtype=np.int64)
+        emissions = torch.from_numpy(x_NF @ self.weights)
+        found: list[Answer] = [np.zeros(0, dtype=np.float32)] * len(fields)
+        for rows, inside, places in _batches(lengths):
+            tags = self.crf.decode(_padded(emissions, inside, places), inside.sum(1)).numpy().astype(np.float32)
+            for row, sentence, length in zip(rows.tolist(), tags, lengths[rows].tolist(), strict=True):
+                found[row] = sentence[:length]
+        return found
+
+    def _matrix(self, sentences: Sequence[list[list[str]]]) -> sparse.csr_array:
+        """(N, F), 1 where a word has a feature that train had."""
+        number = self._number
+        rows = [[number[name] for name in names if name in number] for sentence in sentences for names in sentence]
+        counts = np.cumsum([0, *map(len, rows)])
+        columns = np.fromiter((column for row in rows for column in row), dtype=np.int64, count=int(counts[-1]))
+        return sparse.csr_array((np.ones(len(columns)), columns, counts), shape=(len(rows), len(number)))
+
+
+class _Likelihood:
+    """The penalised likelihood of training sentences, as a function of all weights in one vector: W, A, a, b."""
+
+    def __init__(self, crf: LinearChainCRF, x_NF: sparse.csr_array, targets: list[NDArray[np.int64]]) -> None:
+        self.crf, self.x_NF, self.turned_FN = crf, x_NF, x_NF.T.tocsr()
+        lengths = np.asarray([len(target) for target in targets], dtype=np.int64)
+        tags = torch.from_numpy(np.concatenate(targets))
+        self.batches = [
+            (inside, places, _padded(tags[:, None], inside, places)[..., 0]) for _, inside, places in _batches(lengths)
+        ]
+        self.parts = [crf.transition, crf.start, crf.end]
+        self.shape = (x_NF.shape[1], crf.tags)
+        self.size = self.shape[0] * self.shape[1] + sum(part.numel() for part in self.parts)
+
+    def take(self, point: Floats) -> Floats:
+        """Give the CRF its part of the weights; returns W (F, C)."""
+        ends = np.cumsum([self.shape[0] * self.shape[1], *(part.numel() for part in self.parts)])
+        weights, *rest = np.split(point, ends[:-1])
+        with torch.no_grad():
+            for part, values in zip(self.parts, rest, strict=True):
+                part.copy_(torch.from_numpy(values).view_as(part))
+        return weights.reshape(self.shape)
+
+    def value_and_gradient(self, point: Floats, penalty: float) -> tuple[float, Floats]:
+        """Of the objective above."""
+        weights = self.take(point)
+        x_NC = torch.from_numpy(self.x_NF @ weights).requires_grad_()
+        self.crf.zero_grad()
+        total = 0.0
+        for inside, places, tags in self.batches:
+            loss = -self.crf.log_likelihood(_padded(x_NC, inside, places), tags, inside.sum(1)).sum()
+            loss.backward()
+            total += loss.item()
+        assert x_NC.grad is not None
+        pieces = [self.turned_FN @ x_NC.grad.numpy(), *(_gradient(part) for part in self.parts)]
+        gradient = np.concatenate([piece.ravel() for piece in pieces]) + penalty * point
+        return total + penalty / 2 * float(point @ point), gradient
+
+
+def _gradient(part: Tensor) -> Floats:
+    """Zeros where nothing depended on it: there are no steps between tags in sentences of one word."""
+    return np.zeros(part.shape) if part.grad is None else part.grad.numpy()
+
+
+def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:
+    """Sentences of like length together: their numbers (B,), where their words are (B, W) bool, and which of the N
+    words these are."""
+    starts = np.cumsum(lengths) - lengths
+    order = np.argsort(lengths, kind="stable")
+    found = []
+    first = 0
+    for last in range(1, len(order) + 1):
+        if last == len(order) or (last + 1 - first) * lengths[order[last]] > BATCH_WORDS:
+            rows = order[first:last]
+            columns = np.arange(lengths[rows].max())
+            inside = columns < lengths[rows, None]
+            found.append((rows, torch.from_numpy(inside), torch.from_numpy((starts[rows, None] + columns)[inside])))
+            first = last
+    return found
+
+
+def _padded(values_NX: Tensor, inside: Tensor, places: Tensor) -> Tensor:
+    """(N, X) -> (B, W, X) for one of the batches, zero behind a sentence."""
+    laid_out = values_NX.new_zeros(*inside.shape, values_NX.shape[-1])
+    laid_out[inside] = values_NX[places]
+    return laid_out
+
+
+def _features(words: Sequence[str]) -> list[list[str]]:
+    """What each word of a sentence is described by."""
+    own = [_of_word(word) for word in words]
+    near = [_of_neighbour(word) for word in words]
+    edge = ("edge",)
+    found = []
+    for place, names in enumerate(own):
+        described = list(names)
+        for distance in (-2, -1, 1, 2):
+            there = place + distance
+            seen = near[there] if 0 <= there < len(words) else edge
+            # Of the second next only the word itself.
+            described += [f"{distance}:{name}" for name in (seen if abs(distance) == 1 else seen[:1])]
+        found.append(described)
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_word(word: str) -> tuple[str, ...]:
+    lower = word.lower()
+    most = min(AFFIX, len(lower))
+    return (
+        "bias",
+        f"word={word}",
+        f"lower={lower}",
+        *_of_neighbour(word)[1:],
+        *(f"begins={lower[:size]}" for size in range(1, most + 1)),
+        *(f"ends={lower[-size:]}" for size in range(1, most + 1)),
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_neighbour(word: str) -> tuple[str, ...]:
+    lower = word.lower()
+    full = "".join(map(_kind, word))
+    # "Xx" of "Xxxxx": long words of one look have one shape.
+    short = "".join(mark for index, mark in enumerate(full) if full[index - 1 : index] != mark)
+    return f"near={lower}", f"shape={full[:8]}", f"short={short}", f"suffix={lower[-3:]}"
+
+
+def _kind(character: str) -> str:
+    if character.isdigit():
+        return "9"
+    if character.isalpha():
+        return "X" if character.isupper() else "x"
+    return character
+
+
+def usual_tags(data: Data) -> Said:
+    """Each word's most frequent tag in the draw."""
+    return Said({name: most_frequent_tags(data.train, split.fields) for name, split in _scored(data).items()}, {})
+
+
+def by_features(data: Data) -> Said:
+    """The CRF on features; dev chooses its penalty."""
+    tagger = FeatureTagger(data.labels)
+    scores = tagger.fit(data.train, score=lambda found: _on_dev(data, found))
+    answers = {name: tagger.answers(split.fields) for name, split in _scored(data).items()}
+    best = max(scores, key=lambda penalty: (scores[penalty], penalty))
+    return Said(answers, {"penalty": best, "features": len(tagger.weights)})
+
+
+def _on_dev(data: Data, tagger: FeatureTagger) -> float:
+    return data.dev_scores(tagger.answers(data.dev.fields))[data.scoring.main]
+
+
+def _scored(data: Data) -> dict[str, Split]:
+    return {"dev": data.dev, "test": data.test}
+
+
+TAGGING: dict[str, Baseline] = {"word-features-crf": by_features}

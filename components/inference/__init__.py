@@ -1,0 +1,1 @@
+"""Predictions, generation, likelihood and neighbours of trained models."""

@@ -1,0 +1,1 @@
+"""Import and export of models: Hugging Face, fastai, ONNX, word vectors."""

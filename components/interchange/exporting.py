@@ -1,0 +1,75 @@
+"""`headstart export`: an encoder directory in a form that others open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+from safetensors.torch import save_file
+
+from components.artifacts import MANIFEST, writing
+from components.errors import ConfigError, nearest
+from components.interchange.huggingface import CONVERTERS
+from components.interchange.onnx import MODEL, write_onnx
+from components.interchange.tokenizer_json import write_tokenizer
+from components.interchange.vectors_text import write_vectors
+from components.models.encoder import CONFIG, TOKENIZER, WEIGHTS, Encoder, load_encoder
+from components.models.static import StaticVectors
+from components.tokenization.special import FIRST_ORDINARY
+
+KIND: Final = "export"
+VECTORS: Final = "vectors.txt"
+FORMS: Final = ("huggingface", "onnx", "vectors")
+
+
+def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") -> list[str]:
+    """Write the directory `output`; returns what there is to know about it.
+
+    Args:
+        encoder: what `pretrain`, `adapt` or `import` wrote.
+        form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, same output and same ids; `onnx`:
+            the computation and our tokenizer; `vectors`: a text file of word vectors (static families).
+
+    Raises:
+        ArtifactError: `encoder` is no complete encoder directory.
+        ConfigError: no such form, or the family or its tokenizer has no counterpart in it.
+    """
+    if form not in FORMS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
+    loaded = load_encoder(Path(encoder), verify=True)
+    assert loaded.manifest is not None
+    with writing(Path(output), kind=KIND) as draft:
+        if form == "huggingface":
+            notes = _huggingface(draft.path, loaded)
+        elif form == "onnx":
+            notes = write_onnx(draft.path / MODEL, loaded.model)
+            shutil.copytree(Path(encoder) / TOKENIZER, draft.path / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST))
+        else:
+            notes = _vectors(draft.path, loaded)
+        draft.facts |= {"family": loaded.family, "form": form, "encoder": loaded.manifest.digest}
+    return notes
+
+
+def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
+    if encoder.family not in CONVERTERS:
+        raise ConfigError(
+            f"the family {encoder.family!r} has no counterpart in transformers"
+            f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` takes every encoder that ONNX can express"
+        )
+    config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    return [
+        f"{config['architectures'][0]}: {len(tensors)} tensors",
+        *write_tokenizer(directory, encoder.tokenizer, encoder.model),
+    ]
+
+
+def _vectors(directory: Path, encoder: Encoder) -> list[str]:
+    if not isinstance(encoder.model, StaticVectors):
+        raise ConfigError(f"the family {encoder.family!r} has no vectors of words by themselves; static families have")
+    words = encoder.tokenizer.pieces[FIRST_ORDINARY:]
+    write_vectors(directory / VECTORS, words, encoder.model.vectors()[FIRST_ORDINARY:].numpy())
+    return [f"{VECTORS}: {len(words)} vectors"]

@@ -1,0 +1,182 @@
+"""`headstart import`: somebody else's model as the encoder directory that pretraining writes."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from components.artifacts import digest_files, write_json, writing
+from components.errors import ArtifactError, ConfigError
+from components.interchange.folder import read_config, read_tensors, weight_files
+from components.interchange.huggingface import CONVERTERS, family_of
+from components.interchange.published import Imported
+from components.interchange.words import from_fastai_file, from_vectors
+from components.models import family as family_named
+from components.models.base import LanguageModel
+from components.models.encoder import CURVE, KIND, build_model, count_parameters, save_encoder
+from components.tokenization.published import FILES, Vocabulary, read_vocabulary
+from components.tokenization.special import FIRST_ORDINARY
+
+#: Endings of files of word vectors as text, and of fastai's weights.
+VECTORS: Final = (".txt", ".vec", ".gz")
+FASTAI: Final = (".pth",)
+
+
+def import_encoder(
+    source: Path, *, output: Path, family: str | None = None, vocabulary: Path | None = None
+) -> list[str]:
+    """Write the encoder directory `output` from a published model; returns the log of what was mapped.
+
+    Args:
+        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or word
+            vectors as text (.txt, .vec, also .gz).
+        family: which family takes it; found from config.json, `ulmfit` for .pth, `word2vec` for vectors.
+        vocabulary: of a fastai file, .json; `itos.json` beside it if not given.
+
+    Raises:
+        ArtifactError: the source is none of these, damaged, or does not fit its own configuration or vocabulary.
+        ConfigError: a family that does not exist or does not take this source.
+    """
+    imported = read_published(Path(source), family=family, vocabulary=vocabulary)
+    write_imported(imported, source=source, output=output)
+    return imported.log
+
+
+def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
+    """Write the encoder directory `output`."""
+    with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
+        imported.tokenizer.save(Path(folder))
+        save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
+        # What pretraining tells of itself, where nothing was trained.
+        numbers: dict[str, Any] = {
+            "parameters": count_parameters(imported.model),
+            "tokens": 0,
+            "steps": 0,
+            "seconds": 0.0,
+            "tokens_per_second": 0.0,
+            "precision": "float32",
+        }
+        write_json(draft.path / "metrics.json", numbers)
+        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, CURVE).writeheader()
+        (draft.path / "import.log").write_text("\n".join(imported.log) + "\n", encoding="utf-8")
+        draft.facts |= {
+            "trained": True,
+            "family": imported.family,
+            "tokenizer": imported.tokenizer.fingerprint(),
+            "parent": None,
+            "source": str(source),
+            "source_digest": imported.digest,
+            "fresh": imported.fresh,
+            "torch": torch.__version__,
+        }
+
+
+def read_published(
+    source: Path, *, family: str | None = None, vocabulary: Path | None = None, digest: str | None = None
+) -> Imported:
+    """A published model, whatever form it has; arguments and errors as for `import_encoder`.
+
+    Args:
+        digest: SHA-256 that the source must have.
+    """
+    if family is not None:
+        family_named(family)
+    found, files = _recognised(source, vocabulary)
+    content = digest_files(files)
+    if digest is not None and digest != content:
+        raise ArtifactError(f"{source}: its digest is {content}, expected {digest}; it is not what was named")
+    if found == "fastai":
+        return from_fastai_file(files[0], files[1], family=family, digest=content)
+    if found == "vectors":
+        return from_vectors(source, family=family, digest=content)
+    return _from_huggingface(source, family, content)
+
+
+def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
+    """SHA-256 over everything that importing `source` reads.
+
+    Raises:
+        ArtifactError: it is nothing that can be imported.
+    """
+    return digest_files(_recognised(source, vocabulary)[1])
+
+
+def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
+    """What a source is, and the files of it that are read."""
+    if source.is_dir():
+        read_config(source)
+        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
+    if not source.exists():
+        raise ArtifactError(f"{source}: does not exist")
+    if source.suffix in FASTAI:
+        words = vocabulary or source.with_name("itos.json")
+        if not words.is_file():
+            raise ArtifactError(f"{words}: does not exist; name the vocabulary of {source.name} with --vocabulary")
+        return "fastai", [source, words]
+    if source.suffix in VECTORS:
+        return "vectors", [source]
+    raise ArtifactError(
+        f"{source}: not known what this is; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or "
+        f"word vectors as text ({', '.join(VECTORS)})"
+    )
+
+
+def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
+    config = read_config(folder)
+    try:
+        found = family_of(config)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}/{error}") from error
+    if family is not None and family != found:
+        raise ConfigError(
+            f"{folder}: its model_type {config['model_type']!r} is of the family {found!r}, not {family!r}"
+        )
+    tensors = read_tensors(weight_files(folder))
+    vocabulary = read_vocabulary(folder)
+    try:
+        settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}: {error}") from error
+    if vocabulary.size != rows:
+        raise ArtifactError(
+            f"{folder}: the tokenizer has {vocabulary.size} pieces, the model {rows} rows; they do not belong together"
+        )
+    kind = vocabulary.tokenizer.kind
+    model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.load_state_dict(own)
+    model.remap_vocabulary(torch.tensor(vocabulary.rows))
+    model.bind(vocabulary.tokenizer)
+    log = [
+        f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
+        f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
+        *_special_log(vocabulary),
+        f"{len(tensors)} tensors taken over",
+    ]
+    if fresh := _fresh(found, model, tensors):
+        log.append(f"not in the file, start as in a new model: {', '.join(fresh)}")
+    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
+
+
+def _special_log(vocabulary: Vocabulary) -> list[str]:
+    pieces = vocabulary.tokenizer.pieces
+    return [
+        f"{pieces[ours]} (id {ours}): {vocabulary.named[pieces[ours]]!r} (id {theirs})"
+        if theirs >= 0
+        else f"{pieces[ours]} (id {ours}): not in the published vocabulary, starts at the mean of all rows"
+        for ours, theirs in enumerate(vocabulary.rows[:FIRST_ORDINARY])
+    ]
+
+
+def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Which of the family's tensors are not among those of the file."""
+    expected = CONVERTERS[family].to_huggingface(model)[1]
+    found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
+    # A file of the encoder alone has no prefix.
+    return [name for name in expected if name not in found and name.partition(".")[2] not in found]

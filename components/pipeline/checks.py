@@ -1,0 +1,109 @@
+"""What `components.settings.loading` cannot see of the settings without looking at models, tasks and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components.errors import ConfigError, nearest
+from components.pipeline.jobs import CORPORA, PARALLEL
+from components.settings.params import Params
+from components.settings.tasks import SPLITS
+from components.settings.tokenizer import PublishedVocabulary
+
+
+def check_params(params: Params) -> None:
+    """What `load_params` cannot see: model sizes that a family refuses, kinds of task, folders that do not exist.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
+    import torch
+
+    from components.errors import HeadstartError
+    from components.interchange.importing import source_digest
+    from components.models import FAMILIES
+    from components.models.encoder import build_model
+    from components.scoring import deciding
+    from components.task_models.kinds import find_task
+    from components.tasks.budgets import numbered, refuse_unpaired
+    from components.tokenization.published import published_tokenizer
+
+    problems: list[str] = []
+    for name, settings in params.pretrain.items():
+        family = settings.family or name
+        try:
+            with torch.device("meta"):
+                build_model(
+                    family,
+                    vocabulary=1000,
+                    preset=settings.preset,
+                    settings=settings.model,
+                    tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
+                )
+        except ConfigError as error:
+            problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
+        if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
+            needed = "text, not from pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
+            problems.append(f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; it learns from {needed}")
+        if settings.source is None:
+            continue
+        if settings.preset or settings.model:
+            problems.append(f"pretrain.{name}: with a source its sizes are taken over; leave out preset and model")
+        try:
+            if (digest := source_digest(Path(settings.source))) != settings.digest:
+                problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
+        except HeadstartError as error:
+            problems.append(f"pretrain.{name}.source: {error}")
+    for kind in params.tokenizer.kinds:
+        published = getattr(params.tokenizer, kind, None)
+        if isinstance(published, PublishedVocabulary) and published.source is not None:
+            try:
+                published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
+            except HeadstartError as error:
+                problems.append(f"tokenizer.{kind}.source: {error}")
+    for name in params.run.families:
+        family = params.pretrain[name].family or name
+        objective = FAMILIES[family].objective if family in FAMILIES else "causal"
+        if params.finetune[name].lm_weight and objective in ("static", "translation"):
+            problems.append(f"finetune.{name}.lm_weight: {family} predicts no pieces of a text; set it to 0")
+        if params.adapt_task and params.pretrain[name].tokenizer == PARALLEL:
+            problems.append(f"adapt_task: {name} learns from pairs, and a task has none; leave it out of run.families")
+        if params.together and params.finetune[name].method != "finetune":
+            problems.append(f"finetune.{name}.method: tasks that learn together need finetune, an encoder that learns")
+    for group, shared in params.together.items():
+        sources = {task: params.data.tasks[task] for task in shared.tasks}
+        try:
+            refuse_unpaired(
+                group,
+                budgets={task: numbered(source.budgets) for task, source in sources.items()},
+                seeds={task: source.seeds for task, source in sources.items()},
+            )
+        except ConfigError as error:
+            problems.append(str(error))
+    metric = params.promote.metric
+    for task in params.run.tasks:
+        found = params.data.tasks[task].kind
+        try:
+            find_task(found, key=f"data.tasks.{task}.kind")
+            if metric is not None and metric not in (known := deciding(found)):
+                problems.append(f"promote.metric: {metric!r} is no score of {task} ({found}){nearest(metric, known)}")
+        except ConfigError as error:
+            problems.append(str(error))
+    folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}
+    folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
+    folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
+    problems += [
+        f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
+        for key, path in folders.items()
+        if not Path(path).exists()
+    ]
+    problems += [
+        f"data.tasks.{task}.{split}: {path} does not exist"
+        for task in params.run.tasks
+        if Path((source := params.data.tasks[task]).path).exists()
+        for split in SPLITS
+        for file in source.files(split)
+        if not (path := Path(source.path) / file.partition("#")[0]).exists()
+    ]
+    if problems:
+        raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))

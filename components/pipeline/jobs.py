@@ -1,0 +1,342 @@
+"""How params.yaml becomes the arguments of each stage's job: item -> arguments.
+
+What an item is called is what dvc.yaml calls `${key}`; where a stage reads and writes stands in both places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from components.settings.names import TASK_ADAPTED, WITH
+from components.settings.params import Params
+from components.settings.section import Section
+
+CORPORA = ("general", "domain")
+#: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
+PARALLEL = "parallel"
+#: The item of a stage that has only one.
+WHOLE = ""
+Arguments = Mapping[str, Any]
+
+
+def ingest(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "name": corpus,
+            "source": getattr(params.data, corpus),
+            "settings": params.ingest,
+            "output": out(params, "corpus", corpus),
+        }
+        for corpus in CORPORA
+    }
+
+
+def ingest_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "name": f"{corpus} pairs",
+            "source": source,
+            "settings": params.ingest,
+            "output": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus, source in params.data.parallel.items()
+    }
+
+
+def tokenizer(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": out(params, "corpus", corpus),
+            "output": out(params, "tokenizer", f"{corpus}-{kind}"),
+            "kind": kind,
+            "settings": params.tokenizer,
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": out(params, "corpus", corpus),
+            "pairs": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "output": out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
+            "kind": params.tokenizer.parallel,
+            "settings": params.tokenizer,
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def tokenize(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": out(params, "corpus", corpus),
+            "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
+            "output": out(params, "tokens", f"{corpus}-{kind}"),
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def tokenize_parallel(params: Params) -> dict[str, Arguments]:
+    return {
+        corpus: {
+            "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
+            "output": out(params, "tokens", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def _vocabulary(params: Params, corpus: str) -> str:
+    """The corpus whose vocabulary a corpus is cut by."""
+    return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
+
+
+def pretrain(params: Params) -> dict[str, Arguments]:
+    return {
+        name: {
+            "name": name,
+            "family": settings.family or name,
+            "tokens": out(params, "tokens", f"general-{settings.tokenizer}"),
+            "tokenizer": out(params, "tokenizer", f"general-{settings.tokenizer}"),
+            "output": out(params, "encoder", name, "pretrained"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
+            "training": settings.training,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for name, settings in params.pretrain.items()
+    }
+
+
+def adapt(params: Params) -> dict[str, Arguments]:
+    return {
+        name: {
+            "name": name,
+            "family": params.pretrain[name].family or name,
+            "pretrained": out(params, "encoder", name, "pretrained"),
+            "tokens": out(params, "tokens", f"domain-{kind}"),
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "general_tokens": out(params, "tokens", f"general-{kind}"),
+            "general_corpus": out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
+            "output": out(params, "encoder", name, "adapted"),
+            "training": settings.training,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for name, settings in params.adapt.items()
+        if (kind := params.pretrain[name].tokenizer)
+    }
+
+
+def task_tokens(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{kind}": {
+            "examples": out(params, "examples", task),
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "output": out(params, "task-tokens", task, kind),
+        }
+        for task in params.adapt_task
+        for kind in params.tokenizer.kinds
+    }
+
+
+def adapt_task(params: Params) -> dict[str, Arguments]:
+    found: dict[str, Arguments] = {}
+    for task, settings in params.adapt_task.items():
+        changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
+        for name in params.run.families:
+            adapted = adapt(params)[name]
+            kind = params.pretrain[name].tokenizer
+            found[f"{task}-{name}"] = {
+                **adapted,
+                "name": f"{name} {task}",
+                "pretrained": adapted["output"],
+                # The one that its rows belong to, in which the task's texts were encoded too.
+                "tokenizer": adapted["output"] / "tokenizer",
+                "tokens": out(params, "task-tokens", task, kind),
+                "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
+                "training": adapted["training"].model_copy(update=changes),
+                "epochs": settings.epochs,
+            }
+    return found
+
+
+def scratch(params: Params) -> dict[str, Arguments]:
+    return {
+        name: {
+            "family": settings.family or name,
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
+            "output": out(params, "encoder", name, "scratch"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
+            "seed": params.run.seed,
+        }
+        for name, settings in params.pretrain.items()
+    }
+
+
+def examples(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {"task": task, "source": source, "output": out(params, "examples", task)}
+        for task, source in params.data.tasks.items()
+    }
+
+
+def finetune(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
+        for task in params.run.tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
+        for task in params.adapt_task
+        for family in params.run.families
+    }
+
+
+def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: str) -> Arguments:
+    return {
+        "task": task,
+        "family": family,
+        "start": start,
+        "examples": out(params, "examples", task),
+        "encoder": out(params, "encoder", family, encoder),
+        "output": out(params, "finetuned", task, f"{family}-{start}"),
+        "settings": params.finetune[family],
+        "cluster": params.cluster,
+    }
+
+
+def together(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{group}-{family}-{start}": {
+            "group": group,
+            "family": family,
+            "start": start,
+            "examples": {task: out(params, "examples", task) for task in settings.tasks},
+            "encoder": out(params, "encoder", family, start),
+            "output": out(params, "together", group, f"{family}-{start}"),
+            "settings": params.finetune[family],
+            "temperature": settings.temperature,
+            "cluster": params.cluster,
+        }
+        for group, settings in params.together.items()
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def share(params: Params) -> dict[str, Arguments]:
+    return {
+        f"{task}-{group}-{family}-{start}": {
+            "task": task,
+            "together": out(params, "together", group, f"{family}-{start}"),
+            "output": out(params, "finetuned", task, f"{family}-{start}{WITH}{group}"),
+        }
+        for task in params.run.tasks
+        for group in params.together
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def _starts(params: Params, task: str) -> list[str]:
+    """The starts that a task has systems of: those of all tasks, and its own."""
+    own = [TASK_ADAPTED] if task in params.adapt_task else []
+    groups = [group for group, settings in params.together.items() if task in settings.tasks]
+    return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
+
+
+def baseline(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {
+            "examples": out(params, "examples", task),
+            "output": out(params, "finetuned", task, "baselines"),
+        }
+        for task in params.run.tasks
+    }
+
+
+def evaluate(params: Params) -> dict[str, Arguments]:
+    return {
+        task: {
+            "examples": out(params, "examples", task),
+            "finetuned": out(params, "finetuned", task),
+            "output": out(params, "evaluation", task),
+            "families": params.run.families,
+            "starts": _starts(params, task),
+            "settings": params.evaluate,
+        }
+        for task in params.run.tasks
+    }
+
+
+def report(params: Params) -> dict[str, Arguments]:
+    return {
+        WHOLE: {
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "starts": params.run.starts,
+            "adapt_task": list(params.adapt_task),
+            "output": out(params, "report"),
+        }
+    }
+
+
+def register(params: Params) -> dict[str, Arguments]:
+    sections: dict[str, Mapping[str, Section]] = {
+        "pretrain": params.pretrain,
+        "adapt": params.adapt,
+        "finetune": params.finetune,
+    }
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "starts": params.run.starts,
+            "further": {task: _starts(params, task)[len(params.run.starts) :] for task in params.run.tasks},
+            "parameters": {
+                section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
+                for section, families in sections.items()
+            },
+            "metric": params.promote.metric,
+        }
+    }
+
+
+def promote(params: Params) -> dict[str, Arguments]:
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "rule": params.promote,
+            "examples": {task: out(params, "examples", task) for task in params.run.tasks},
+            "out": Path(params.run.out),
+            "seed": params.run.seed,
+        }
+    }
+
+
+def out(params: Params, *parts: str) -> Path:
+    """A path below the run's folder."""
+    return Path(params.run.out, *parts)

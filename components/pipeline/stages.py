@@ -1,0 +1,97 @@
+"""The stages in pipeline order, and how params.yaml becomes the frozen job of each.
+
+A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
+`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs: none
+pays for another's libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.artifacts import write_atomic
+from components.errors import ConfigError, nearest
+from components.pipeline import jobs
+from components.pipeline.jobs import WHOLE, Arguments, out
+from components.settings.params import Params
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of the table.
+
+    Attributes:
+        module: where the job's class and the function are.
+        job: name of the job's class; its fields are the arguments.
+        function: job -> path of what it wrote.
+        items: settings -> item -> the job's arguments.
+    """
+
+    module: str
+    job: str
+    function: str
+    items: Callable[[Params], Mapping[str, Arguments]]
+
+    def run(self, arguments: Arguments) -> Path:
+        """Make the job and run it."""
+        module = importlib.import_module(self.module)
+        written: Path = getattr(module, self.function)(getattr(module, self.job)(**arguments))
+        return written
+
+
+STAGES: dict[str, Stage] = {
+    "examples": Stage("components.tasks.examples", "ExamplesJob", "examples", jobs.examples),
+    "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
+    "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
+    "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer),
+    "tokenizer-parallel": Stage(
+        "components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer_parallel
+    ),
+    "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize),
+    "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize_parallel),
+    "pretrain": Stage("components.pretraining.pretrain", "PretrainJob", "pretrain", jobs.pretrain),
+    "adapt": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt),
+    "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", jobs.task_tokens),
+    "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
+    "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
+    "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
+    "finetune-task-adapted": Stage(
+        "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted
+    ),
+    "together": Stage("components.finetuning.together", "TogetherJob", "together", jobs.together),
+    "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),
+    "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),
+    "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", jobs.evaluate),
+    "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
+    "register": Stage("components.registry.stage", "RegisterJob", "register", jobs.register),
+    "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),
+}
+
+
+def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
+    """Run one stage for one item and lay its numbers where dvc.yaml declares them.
+
+    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a
+    stage's directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's
+    folder.
+
+    Raises:
+        ConfigError: there is no such stage or item.
+    """
+    if name not in STAGES:
+        raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
+    known = STAGES[name].items(params)
+    if item not in known:
+        if WHOLE in known:
+            raise ConfigError(f"stage {name} has no items; found {item!r}")
+        raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, known)}")
+    written = STAGES[name].run(known[item])
+    for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
+        if (source := written / file).is_file():
+            target = out(params, folder, name, (item or name) + source.suffix)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(target, source.read_bytes())
+    return written

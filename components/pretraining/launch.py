@@ -1,0 +1,167 @@
+"""From a run to an encoder directory: what the stages of pretraining and adaptation share, on the side of the stage."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from components import cluster, models, pretraining, training
+from components.artifacts import Draft, read_manifest, write_json
+from components.errors import ArtifactError, ConfigError, TrainingError
+from components.models.base import LanguageModel
+from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
+from components.pretraining.language_model import LanguageModelRun, Progressed, start_model, work
+from components.progress import Progress
+from components.settings.cluster import ClusterSettings
+from components.tokenization import load_tokenizer
+from components.tokenization.store import TokenStore
+from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+from components.training.distributed import World
+from components.training.groups import decayed
+from components.training.loop import TrainingState
+from components.training.precision import Precision
+
+#: Settings that change nothing in what is learned.
+NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run.
+
+    Attributes:
+        model: with the averaged weights, if the settings ask for an average; in evaluation mode, on the CPU.
+        precision: that it was trained in.
+        progressed: its history.
+        checkpoints: to be cleared once everything wanted is written.
+    """
+
+    model: LanguageModel
+    precision: Precision
+    progressed: Progressed
+    checkpoints: CheckpointStore
+
+
+def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Trained:
+    """Train to the end, or from wherever an earlier attempt was stopped.
+
+    Raises:
+        ArtifactError: an input is incomplete, or the tokens were not made with this tokenizer.
+        ConfigError: sizes of the model that do not exist, or a window longer than its positions.
+        TrainingError: training cannot go on.
+    """
+    _check(run)
+    checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
+    run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
+    seconds = run.training.seconds
+    total = run.steps * run.step_tokens if run.steps else seconds
+    stored = checkpoints.latest() if checkpoints.steps() else None
+    done = 0.0
+    if stored is not None:
+        progressed = Progressed(**stored.numbers["progressed"])
+        done = seconds * stored.step / progressed.steps if seconds else float(progressed.tokens)
+    with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done, rate=not seconds) as bar:
+        reached = done
+
+        def show(numbers: Mapping[str, float]) -> None:
+            nonlocal reached
+            # Of seconds, the share of the steps that fit into them: a machine that has become slower takes longer.
+            now = seconds * numbers["share"] if seconds else numbers["tokens"]
+            # After a worker was lost, some steps are done again: the line waits until they are.
+            advance = max(0.0, now - reached)
+            reached += advance
+            shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
+            if seconds and numbers["seconds"]:
+                shown["tok/s"] = f"{numbers['tokens'] / numbers['seconds']:,.0f}"
+            bar.advance(advance, **shown)
+
+        cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
+    checkpoint = checkpoints.latest()
+    if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
+        raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
+    model = start_model(run)
+    state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
+    state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
+    if state.average is not None:
+        state.average.swap()
+    return Trained(model.eval(), state.precision, Progressed(**checkpoint.numbers["progressed"]), checkpoints)
+
+
+def write_encoder(
+    draft: Draft, trained: Trained, *, run: LanguageModelRun, metrics: Mapping[str, float] | None = None
+) -> None:
+    """Fill an encoder directory: weights, config, tokenizer, metrics.json, curve.csv, and the facts of its manifest."""
+    save_encoder(draft.path, family=run.family, model=trained.model, tokenizer=run.tokenizer)
+    progressed = trained.progressed
+    numbers: dict[str, Any] = {
+        "tokens": progressed.tokens,
+        "steps": progressed.steps,
+        "seconds": round(progressed.seconds, 2),
+        "tokens_per_second": round(progressed.tokens / max(progressed.seconds, 1e-9), 1),
+        "workers": progressed.workers,
+        "precision": trained.precision,
+        "parameters": count_parameters(trained.model),
+        "training_loss": progressed.curve[-1].get("loss") if progressed.curve else None,
+        "gradient_norm": progressed.gradient_norm,
+        **progressed.after,
+        **{f"before_{name}": value for name, value in progressed.before.items()},
+        **(metrics or {}),
+    }
+    write_json(draft.path / "metrics.json", numbers)
+    with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, CURVE, restval="")
+        writer.writeheader()
+        writer.writerows(progressed.curve)
+    draft.facts |= {
+        "trained": True,
+        "family": run.family,
+        "tokenizer": load_tokenizer(run.tokenizer).fingerprint(),
+        "tokens": read_manifest(run.tokens).digest,
+        "parent": read_manifest(run.parent).digest if run.parent else None,
+        "seed": run.seed,
+        "training": run.training.model_dump(mode="json"),
+        "torch": torch.__version__,
+    }
+
+
+def _check(run: LanguageModelRun) -> None:
+    """Find what is wrong with the inputs here, before any worker starts."""
+    store = TokenStore(run.tokens, "train")
+    if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
+        raise ArtifactError(
+            f"{run.tokens}: not made with the tokenizer in {run.tokenizer}; run the tokenize stage again"
+        )
+    if run.parent is None:
+        # Says what is wrong with the sizes without making the weights.
+        with torch.device("meta"):
+            model = start_model(run)
+    else:
+        parent = load_encoder(run.parent)
+        if parent.family != run.family:
+            raise ArtifactError(f"{run.parent}: holds {parent.family!r}; run the pretrain stage of {run.family} first")
+        model = parent.model
+    window, positions = run.training.window, model.max_tokens
+    if positions is not None and window > positions:
+        raise ConfigError(
+            f"{run.name}: training.window {window} is longer than the model's {positions} positions; lower it, or "
+            "pretrain a model with more (model.positions)"
+        )
+
+
+def _key(run: LanguageModelRun) -> str:
+    packages = [Path(package.__path__[0]) for package in (models, pretraining, training)]
+    settings = run.model_dump(mode="json", exclude=NOT_LEARNED)
+    settings["training"].pop("checkpoint_seconds")
+    return fingerprint(
+        settings=settings,
+        tokens=read_manifest(run.tokens).digest,
+        tokenizer=load_tokenizer(run.tokenizer).fingerprint(),
+        parent=read_manifest(run.parent).digest if run.parent else None,
+        code=code_digest(*packages),
+        torch=torch.__version__,
+    )

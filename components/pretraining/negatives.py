@@ -1,0 +1,132 @@
+"""Words, how far their contexts reach, and noise words: what word2vec and fastText learn from."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from components.errors import DataError
+from components.models.base import Batch
+from components.models.static import NegativeSamplingConfig
+from components.models.word2vec import Word2VecConfig
+from components.tokenization.special import END
+from components.training.rng import counter_rng
+from components.training.windows import Ids, Tokens, WindowSampler
+
+#: Pieces of a stream that are counted at once.
+STRETCH: Final = 1 << 20
+#: Rows are as long as their longest needs, in steps of so many words: few different shapes.
+STEP: Final = 8
+
+
+def piece_counts(store: Tokens, vocabulary: int) -> Ids:
+    """How often each piece stands in the store: (V,)."""
+    counts = np.zeros(vocabulary, np.int64)
+    for start in range(0, store.tokens, STRETCH):
+        counts += np.bincount(store.span(start, min(STRETCH, store.tokens - start)), minlength=vocabulary)
+    return counts
+
+
+def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
+    """With which probability a word is kept: min(1, sqrt(t / f) + t / f), f its share of all words; 1 for t = 0.
+
+    That is the published code (word2vec.c); Mikolov et al. 2013b write sqrt(t / f), nearly the same for frequent words.
+    """
+    if threshold == 0:
+        return np.ones(len(counts))
+    ratio = threshold * counts.sum() / np.maximum(counts, 1)
+    return np.minimum(1, np.sqrt(ratio) + ratio)
+
+
+def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
+    """P(n) ~ count(n)^power over the words that there are: (V,)."""
+    weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
+    return np.asarray(weights / weights.sum())
+
+
+class NegativeSampler(WindowSampler):
+    """Skip-gram and CBOW with negative sampling, sub-sampling and a shrinking window (Mikolov et al. 2013a, b).
+
+    A row is a stretch of `window` pieces of the stream; an epoch visits all of them in an order drawn for the epoch,
+    from a first position drawn for it. Frequent words are left out at random before contexts are laid, so these reach
+    further then. Contexts end with the document and with the row: `window` should be many times the context. END is no
+    word: it is neither centre nor context nor noise. UNK is one, so that it has a vector.
+
+    Batch, with T the words of the longest row, rounded up:
+        tokens (B, T) the words that were kept, padded with 0;
+        left, right (B, T) how many words on each side belong to a word's context, 0 for padding;
+        noise (B, noise_words) drawn from P(n) ~ count(n)^power;
+        pairs (B,) the targets of the global batch, dealt out evenly: a worker divides the sum of its rows by the sum of
+            these, so that every pair weighs the same whichever worker it is with.
+
+    Raises:
+        DataError: the store holds no word.
+    """
+
+    def __init__(self, store: Tokens, **options: Any) -> None:
+        super().__init__(store, **options)
+        assert isinstance(self.config, NegativeSamplingConfig)
+        self.settings = self.config
+        self.cbow = isinstance(self.config, Word2VecConfig) and self.config.architecture == "cbow"
+        counts = piece_counts(store, self.vocabulary)
+        counts[END] = 0
+        if not counts.any():
+            raise DataError("the corpus holds no words, only ends of documents; add text")
+        self.keep = keep_probabilities(counts, self.settings.subsample)
+        self.keep[END] = 0
+        noise = np.cumsum(noise_distribution(counts, self.settings.power))
+        self._noise = noise / noise[-1]
+        self.slots = max(1, store.tokens // self.window)
+        self._order: tuple[int, Ids, int] = (-1, np.empty(0, np.int64), 0)
+
+    def tokens_before(self, step: int) -> int:
+        return step * self.batch_size * self.window
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        rows = self._rows(rank, world)
+        # All of it for the global batch: a row is the same whoever computes it, and all have the same length.
+        rng = counter_rng(self.seed, "words", step)
+        shape = (self.batch_size, self.window)
+        chances, reach = rng.random(shape), rng.integers(1, self.settings.context, shape, endpoint=True)
+        noise = np.searchsorted(self._noise, rng.random((self.batch_size, self.settings.noise_words)), side="right")
+        text = np.stack([self.store.span(self._start(step * shape[0] + row), self.window) for row in range(shape[0])])
+        kept = chances < self.keep[text]
+        left, right = self._sides(np.cumsum(text == END, axis=1), kept, reach)
+        targets = (left + right > 0).sum() if self.cbow else (left + right).sum()
+        pairs = np.full(shape[0], targets // shape[0])
+        pairs[: targets % shape[0]] += 1
+        own = slice(rows.start, rows.stop)
+        places = kept.cumsum(1) - 1
+        length = -(-max(1, int(kept.sum(1).max())) // STEP) * STEP
+        packed = {}
+        for name, values in (("tokens", text), ("left", left), ("right", right)):
+            packed[name] = np.zeros((len(rows), length), np.int64)
+            at = kept[own].nonzero()
+            packed[name][at[0], places[own][at]] = values[own][at]
+        packed |= {"noise": noise[own], "pairs": pairs[own]}
+        return {name: torch.from_numpy(values) for name, values in packed.items()}
+
+    @staticmethod
+    def _sides(documents: Ids, kept: NDArray[np.bool_], reach: Ids) -> tuple[Ids, Ids]:
+        """(B, W) words of the context on the left and on the right of every kept piece, 0 at the others."""
+        place = kept.cumsum(1)
+        before, after = place - kept, place[:, -1:] - place
+        # How many kept words there were when the document began, and how many there are after it has ended.
+        begins = np.zeros(documents.shape, bool)
+        begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+        ends = np.roll(begins, -1, axis=1)
+        earlier = np.maximum.accumulate(np.where(begins, before, 0), axis=1)
+        later = np.maximum.accumulate(np.where(ends, after, 0)[:, ::-1], axis=1)[:, ::-1]
+        left, right = np.minimum(before - earlier, reach), np.minimum(after - later, reach)
+        return left * kept, right * kept
+
+    def _start(self, row: int) -> int:
+        """Where in the stream a row of the endless sequence of rows begins."""
+        epoch, place = divmod(row, self.slots)
+        if self._order[0] != epoch:
+            rng = counter_rng(self.seed, "stretches", epoch)
+            self._order = epoch, rng.permutation(self.slots), int(rng.integers(self.window))
+        return int(self._order[1][place]) * self.window + self._order[2]

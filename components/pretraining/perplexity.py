@@ -1,0 +1,115 @@
+"""How well a language model predicts held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from components.errors import DataError
+from components.models import family as family_named
+from components.models.base import Carry, LanguageModel, ModelConfig
+from components.pretraining.samplers import WindowSampler, sampler_for
+from components.tokenization.store import TokenStore
+from components.training.distributed import World
+from components.training.precision import Precision, computing
+
+#: The held-out batches do not depend on the run's seed: all runs are measured on the same ones.
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """What was measured on held-out text.
+
+    Attributes:
+        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model; of a piece of
+            the translation, for a translator, whose words and characters count below); for a static family, whose loss
+            is no likelihood of the text, the mean of its objective and all there is to say.
+        pieces: how many were predicted.
+        perplexity: e^loss.
+        perplexity_per_word: e^(loss * pieces / words), comparable across tokenizers. For a masked model it is built
+            the same way from masked pieces, and comparable only with other masked models.
+        bits_per_character: loss * pieces / characters / ln 2.
+    """
+
+    loss: float
+    pieces: int
+    perplexity: float | None = None
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
+
+    def named(self, prefix: str) -> dict[str, float]:
+        """What there is, as entries of a metrics file, each name beginning with `prefix`."""
+        return {f"{prefix}{name}": value for name, value in asdict(self).items() if value is not None}
+
+
+def heldout_sampler(
+    family: str,
+    store: TokenStore,
+    *,
+    config: ModelConfig,
+    pieces: Sequence[str],
+    batch_size: int,
+    window: int,
+    workers: int,
+) -> WindowSampler | None:
+    """Batches of held-out text in windows of constant length; None if there is too little text to measure anything."""
+    rows = min(batch_size, max(1, store.tokens // (2 * window)))
+    rows = max(1, rows // workers) * workers
+    try:
+        return sampler_for(family, store, config=config, pieces=pieces, batch_size=rows, window=window, seed=SEED)
+    except DataError:
+        return None
+
+
+@torch.no_grad()
+def measure(
+    model: LanguageModel,
+    sampler: WindowSampler,
+    store: TokenStore,
+    *,
+    family: str,
+    pieces: int,
+    precision: Precision,
+    world: World,
+) -> Perplexity:
+    """Predict about `pieces` held-out pieces (all, if there are fewer), the same ones every time.
+
+    The model is left in evaluation mode. Every worker must call it: each takes its rows.
+
+    Args:
+        store: what `sampler` draws from; its counts turn the loss a piece into one a word and a character.
+        family: the model's; what it learns decides what its loss means.
+    """
+    model.eval()
+    wanted = min(pieces, store.tokens)
+    sums = torch.zeros(2, dtype=torch.float64, device=world.device)
+    carry: Carry = ()
+    step = 0
+    while step == 0 or sampler.tokens_before(step + 1) <= wanted:
+        batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(step, world.rank, world.size).items()}
+        with computing(precision, world.device):
+            losses = model.losses(batch, carry)
+        total, targets = losses.sums["tokens"]
+        sums += torch.stack([total.double(), targets.double()])
+        carry = losses.carry
+        step += 1
+    total_nats, predicted = world.total(sums).tolist()
+    loss = total_nats / max(1.0, predicted)
+    if family_named(family).objective == "static":
+        return Perplexity(loss=loss, pieces=int(predicted))
+    return Perplexity(
+        loss=loss,
+        pieces=int(predicted),
+        perplexity=_exp(loss),
+        perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
+        bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
+    )
+
+
+def _exp(nats: float) -> float:
+    """e^nats, held at the largest float instead of overflowing."""
+    return math.exp(min(nats, 709.0))

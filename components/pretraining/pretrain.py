@@ -1,0 +1,152 @@
+"""The stages `pretrain` and `scratch`: encoder directories with learned and with random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from components.artifacts import write_json, writing
+from components.errors import ConfigError
+from components.interchange.importing import read_published, write_imported
+from components.interchange.published import Imported
+from components.models.encoder import KIND, build_model, count_parameters, save_encoder
+from components.pretraining.language_model import LanguageModelRun
+from components.pretraining.launch import train_encoder, write_encoder
+from components.settings.cluster import ClusterSettings
+from components.settings.section import Section
+from components.settings.training import LanguageModelTraining
+from components.tokenization import load_tokenizer
+from components.training.rng import counter_seed
+
+
+class PretrainJob(Section):
+    """What pretraining reads and writes.
+
+    Attributes:
+        name: of the block in `pretrain`, for progress lines and checkpoints; the family's without it.
+        family, preset, model: the model; `model` holds keys of the family's config class, over those of the preset.
+        tokens: token shards of the general corpus.
+        tokenizer: the tokenizer that made them.
+        source, digest: a published model that is taken over instead, and the SHA-256 that it must have.
+        output: encoder directory.
+        cluster: where it runs; changes nothing in what is learned.
+    """
+
+    name: str = ""
+    family: str
+    preset: str | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    source: Path | None = None
+    digest: str | None = None
+    tokens: Path
+    tokenizer: Path
+    output: Path
+    training: LanguageModelTraining
+    seed: int = 0
+    cluster: ClusterSettings = ClusterSettings()
+
+
+class ScratchJob(Section):
+    """The random encoder that stands beside the trained ones: the same model for the same pieces.
+
+    Attributes:
+        family, preset, model, source, digest: as in `PretrainJob`.
+        tokenizer: the tokenizer that downstream texts are encoded with.
+        output: encoder directory with the fact `trained: false`.
+    """
+
+    family: str
+    preset: str | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    source: Path | None = None
+    digest: str | None = None
+    tokenizer: Path
+    output: Path
+    seed: int = 0
+
+
+def pretrain(job: PretrainJob) -> Path:
+    """Train a language model from random weights, or take over a published one; returns the encoder directory.
+
+    A run that was killed goes on from its last checkpoint.
+
+    Raises:
+        ArtifactError: an input is incomplete or was made with another tokenizer; the source is not what was named.
+        ConfigError: sizes of the model that do not exist.
+        TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
+    """
+    if job.source is not None:
+        imported = _published(job, job.source)
+        corpus = load_tokenizer(job.tokenizer)
+        if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
+            # Adaptation would first have to find the frequencies.
+            imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
+        write_imported(imported, source=job.source, output=job.output)
+        return job.output
+    run = LanguageModelRun(
+        name=f"pretrain {job.name or job.family}",
+        family=job.family,
+        preset=job.preset,
+        model=job.model,
+        tokens=job.tokens.absolute(),
+        tokenizer=job.tokenizer.absolute(),
+        training=job.training,
+        seed=job.seed,
+    )
+    trained = train_encoder(run, settings=job.cluster)
+    with writing(job.output, kind=KIND) as draft:
+        write_encoder(draft, trained, run=run)
+    trained.checkpoints.clear()
+    return job.output
+
+
+def scratch(job: ScratchJob) -> Path:
+    """Write an encoder with random weights; returns its directory.
+
+    Fine-tuning sees `trained: false` and draws weights of its own for each of its seeds.
+
+    Raises:
+        ArtifactError: the tokenizer is incomplete.
+        ConfigError: sizes of the model that do not exist.
+    """
+    tokenizer = load_tokenizer(job.tokenizer)
+    settings = job.model
+    if job.source is not None:
+        settings = _published(job, job.source).model.config.model_dump(exclude={"vocabulary"})
+    torch.manual_seed(counter_seed(job.seed, "weights"))
+    model = build_model(
+        job.family,
+        vocabulary=tokenizer.vocab_size,
+        preset=job.preset,
+        settings=settings,
+        tokenizer=tokenizer.kind,
+    )
+    with writing(job.output, kind=KIND) as draft:
+        save_encoder(draft.path, family=job.family, model=model, tokenizer=job.tokenizer)
+        write_json(draft.path / "metrics.json", {"parameters": count_parameters(model), "tokens": 0})
+        draft.facts |= {
+            "trained": False,
+            "family": job.family,
+            "tokenizer": tokenizer.fingerprint(),
+            "seed": job.seed,
+        }
+    return job.output
+
+
+def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
+    """The source, checked against what the job says of it.
+
+    Raises:
+        ConfigError: it is of another family, or its tokenizer of another kind than the domain's text will have.
+    """
+    imported = read_published(source, family=job.family, digest=job.digest)
+    kind = load_tokenizer(job.tokenizer).kind
+    if imported.tokenizer.kind != kind:
+        raise ConfigError(
+            f"{source}: its tokenizer is of the kind {imported.tokenizer.kind!r}; name that as the tokenizer of "
+            f"{job.family} instead of {kind!r}, so that the domain's text has the same kind of pieces"
+        )
+    return imported

@@ -1,0 +1,136 @@
+"""Sentence pairs with masked pieces: whether B follows A (BERT), and which of the two comes first (ALBERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from components.errors import DataError
+from components.models.base import Batch
+from components.pretraining.rows import RowSampler
+from components.tokenization.special import END, START
+from components.training.windows import Ids, Tokens
+
+#: A cut between A and B that leaves either less than this share of the row is taken only where there is no other.
+LEAST_SHARE = 1 / 8
+
+
+class PairSampler(RowSampler):
+    """[CLS] A [SEP] B [SEP]; A and B begin with a sentence and have `window` - 3 pieces together.
+
+    Batch: that of `RowSampler` and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
+    """
+
+    frame = 3
+
+    def _joined(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[Ids, Batch]:
+        """Rows and segments of pairs (A, B)."""
+        tokens = np.stack([np.concatenate(([START], a, [END], b, [END]), dtype=np.int64) for a, b in pairs])
+        lengths = np.array([len(a) + 2 for a, _ in pairs])
+        segments = (np.arange(self.window) >= lengths[:, None]).astype(np.int64)
+        return tokens, {"segments": torch.from_numpy(segments)}
+
+    def _sentences(self, start: int, document: int) -> tuple[Ids, NDArray[np.bool_]]:
+        """Where in the stream the sentences of all documents begin that the row's text has a part of, and which of them
+        are their document's first."""
+        end = min(start + self.text, self.store.tokens)
+        begins, firsts = [], []
+        while document < self.store.documents and (offset := int(self.store.offsets[document])) < end:
+            begins.append(offset + np.asarray(self.store.sentence_starts(document), dtype=np.int64))
+            firsts.append(np.arange(len(begins[-1])) == 0)
+            document += 1
+        return np.concatenate(begins), np.concatenate(firsts)
+
+
+class SentencePairSampler(PairSampler):
+    """In half the rows B is what follows A in the text, in the others it is drawn from another document (Devlin et al.
+    2019, section 3.1 and appendix A.1 and A.2).
+
+    Batch: that of `PairSampler` and `next_sentence` (B,), 0 where B follows A, 1 where it is random.
+
+    Raises:
+        DataError: the store holds only one document, so there is no other to draw from.
+    """
+
+    choices = 4
+
+    def __init__(self, store: Tokens, **options: Any) -> None:
+        super().__init__(store, **options)
+        if store.documents < 2:
+            raise DataError("next-sentence prediction needs at least two documents; the corpus holds one")
+
+    def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
+        pairs = [self._pair(row, *choice) for row, choice in zip(rows, choices, strict=True)]
+        tokens, batch = self._joined(pairs)
+        return tokens, batch | {"next_sentence": torch.from_numpy((choices[:, 1] < 0.5).astype(np.int64))}
+
+    def _pair(self, row: int, cut: float, coin: float, document: float, sentence: float) -> tuple[Ids, Ids]:
+        offsets = self.store.offsets
+        start, here = self._sentence(row)
+        cuts = self._cuts(start, here)
+        second = int(cuts[int(cut * len(cuts))])
+        length = second - start
+        if coin < 0.5:
+            # Any document but the one that A ends in.
+            ends_in = int(np.searchsorted(offsets, min(second, self.store.tokens) - 1, side="right")) - 1
+            other = (ends_in + 1 + int(document * (self.store.documents - 1))) % self.store.documents
+            starts = self.store.sentence_starts(other)
+            second = int(offsets[other]) + int(starts[int(sentence * len(starts))])
+        return self.store.span(start, length), self.store.span(second, self.text - length)
+
+    def _cuts(self, start: int, document: int) -> Ids:
+        """Places where B may begin: a sentence inside a document; else a document's start; else the middle."""
+        places, first = self._sentences(start, document)
+        end = min(start + self.text, self.store.tokens)
+        margin = LEAST_SHARE * self.text
+        for wanted, least in ((~first, margin), (~first, 0), (first, 0)):
+            among = wanted & (places > start + least) & (places < end - least)
+            if among.any():
+                return places[among]
+        return np.array([start + self.text // 2])
+
+
+class SentenceOrderSampler(PairSampler):
+    """Two parts of the same text, swapped in half the rows (Lan et al. 2020, section 3.1).
+
+    Nothing but the text tells which part comes later: both begin with a sentence, end anywhere in one, and are of the
+    same lengths. So the earlier part ends at a place drawn from those that a sentence of the same document comes after,
+    and the later one begins there.
+
+    Batch: that of `PairSampler` and `sentence_order` (B,), 0 where A comes first in the text, 1 where B does.
+    """
+
+    choices = 2
+
+    def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
+        swapped = choices[:, 1] < 0.5
+        parts = [self._parts(row, cut) for row, cut in zip(rows, choices[:, 0], strict=True)]
+        tokens, batch = self._joined([pair[::-1] if swap else pair for pair, swap in zip(parts, swapped, strict=True)])
+        return tokens, batch | {"sentence_order": torch.from_numpy(swapped.astype(np.int64))}
+
+    def _parts(self, row: int, cut: float) -> tuple[Ids, Ids]:
+        """The earlier and the later part of a row; `cut` is uniform in [0, 1)."""
+        start, here = self._sentence(row)
+        places, first = self._sentences(start, here)
+        before = np.concatenate(([start], places[:-1]))
+        margin = int(LEAST_SHARE * self.text)
+        for wanted, least in ((~first, margin), (~first, 1), (np.ones_like(first), 1)):
+            # The earlier part may end after each of `room` pieces of the sentence before a place, from `lowest` on.
+            lowest = np.maximum(before + 1, start + least)
+            room = np.maximum(0, np.minimum(places, start + self.text - least) - lowest + 1) * wanted
+            if room.any():
+                ends = np.cumsum(room)
+                drawn = int(cut * ends[-1])
+                sentence = int(np.searchsorted(ends, drawn, side="right"))
+                length = int(lowest[sentence] + drawn - (ends[sentence] - room[sentence])) - start
+                second = int(places[sentence])
+                break
+        else:
+            # One sentence is the whole row.
+            length = self.text // 2
+            second = start + length
+        return self.store.span(start, length), self.store.span(second, self.text - length)

@@ -1,0 +1,128 @@
+"""Pairs of texts for families that learn to translate, in batches of like length."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from components.errors import DataError
+from components.models.base import Batch
+from components.tokenization.special import PAD, START
+from components.training.rng import counter_rng
+from components.training.windows import Ids, Tokens, WindowSampler
+
+#: Pairs are sorted by a length that is made up to so much longer by chance: rows meet others in every epoch.
+LENGTH_NOISE: Final = 0.1
+
+
+@runtime_checkable
+class Pairs(Protocol):
+    """What the sampler needs of a token store beside its documents, which are the sources."""
+
+    def pair_lengths(self) -> Ids:
+        """(documents, 2) pieces of each document and of its target, END included."""
+        ...
+
+    def document(self, index: int) -> Any:
+        """The pieces of a source, ending with END."""
+        ...
+
+    def target(self, index: int) -> Any:
+        """The pieces of its translation, ending with END."""
+        ...
+
+
+class TranslationSampler(WindowSampler):
+    """Sources and their translations, cut after `window` pieces each.
+
+    Rows of a batch are of like length, so that little of it is padding. `batch_size` rows fill a batch where they are
+    `window` long; where they are shorter it holds two, three ... times as many, so that all batches cost about alike
+    and the rows can always be shared out among the same workers. An epoch visits every pair once (a few twice, to fill
+    the last batch) in batches that are drawn and ordered for the epoch.
+
+    Batch: `tokens` (B, T) sources padded with 0 and their `lengths` (B,); `decoder_tokens` (B, U) START and the target
+    without its last piece, padded; `targets` (N,) the pieces to predict, row after row, and `places` (N,) where in the
+    flattened (B, U) of the global batch each of them is predicted; `whole` (B, 2) the numbers of targets and of rows of
+    the global batch, over which the loss is a mean, whoever computes which rows.
+
+    Raises:
+        DataError: the store holds no pairs.
+    """
+
+    def __init__(self, store: Tokens, *, batch_size: int, window: int, **options: Any) -> None:
+        super().__init__(store, batch_size=batch_size, window=window, **options)
+        if not isinstance(store, Pairs):
+            raise DataError("the text holds no pairs; a family that learns to translate needs data.parallel")
+        self.pairs = store
+        lengths = np.minimum(store.pair_lengths(), window)
+        # The same lengths in every epoch, so that an epoch has always as many batches, cut at the same places.
+        self.members = np.resize(np.arange(len(lengths)), len(lengths) + -len(lengths) % batch_size)
+        self.lengths: Ids = lengths
+        self.longest = lengths.max(axis=1)[self.members]
+        self.cuts = self._cuts(np.sort(self.longest))
+        self.epoch_tokens = int(lengths[self.members, 0].sum())
+        self._plans: dict[int, tuple[Ids, Ids, Ids]] = {}
+
+    def tokens_before(self, step: int) -> int:
+        epoch, place = divmod(step, len(self.cuts) - 1)
+        read = int(self._plan(epoch)[2][place - 1]) if place else 0
+        return epoch * self.epoch_tokens + read
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        epoch, place = divmod(step, len(self.cuts) - 1)
+        order, batches, _ = self._plan(epoch)
+        all_rows = order[self.cuts[batches[place]] : self.cuts[batches[place] + 1]]
+        times = len(all_rows) // self.batch_size
+        share = self._rows(rank, world)
+        first, last = share.start * times, share.stop * times
+        rows = all_rows[first:last]
+        lengths, (most, most_target) = self.lengths[rows], self.lengths[all_rows].max(axis=0)
+        tokens = np.full((len(rows), most), PAD, dtype=np.int64)
+        decoder_tokens = np.full((len(rows), most_target), PAD, dtype=np.int64)
+        decoder_tokens[:, 0] = START
+        targets = []
+        for row, (pair, (length, target_length)) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
+            tokens[row, :length] = self.pairs.document(pair)[:length]
+            target = self.pairs.target(pair)[:target_length]
+            decoder_tokens[row, 1:target_length] = target[:-1]
+            targets.append(target)
+        in_row, columns = np.nonzero(np.arange(most_target) < lengths[:, 1:])
+        whole = [self.lengths[all_rows, 1].sum(), len(all_rows)]
+        return {
+            "tokens": torch.from_numpy(tokens),
+            "lengths": torch.from_numpy(np.ascontiguousarray(lengths[:, 0])),
+            "decoder_tokens": torch.from_numpy(decoder_tokens),
+            "targets": torch.from_numpy(np.concatenate(targets).astype(np.int64)),
+            "places": torch.from_numpy((first + in_row) * most_target + columns),
+            "whole": torch.from_numpy(np.tile(np.array(whole, dtype=np.int64), (len(rows), 1))),
+        }
+
+    def _cuts(self, longest: Ids) -> Ids:
+        """Where in the pairs, sorted by length, each batch begins, and the end.
+
+        A batch holds the multiple of `batch_size` rows with which it comes nearest to `batch_size` windows.
+        """
+        wanted, cuts = self.batch_size * self.window, [0]
+        while cuts[-1] < len(longest):
+            start, end = cuts[-1], cuts[-1] + self.batch_size
+            while (more := end + self.batch_size) <= len(longest) and (
+                (more - start) * longest[more - 1] + (end - start) * longest[end - 1] <= 2 * wanted
+            ):
+                end = more
+            cuts.append(end)
+        return np.array(cuts)
+
+    def _plan(self, epoch: int) -> tuple[Ids, Ids, Ids]:
+        """The pairs by length, the order of the batches cut from them, and the source pieces read after each."""
+        if epoch not in self._plans:
+            rng = counter_rng(self.seed, "translation", epoch)
+            noisy = self.longest * (1 + LENGTH_NOISE * rng.random(len(self.longest)))
+            order = self.members[np.argsort(noisy, kind="stable")]
+            batches = rng.permutation(len(self.cuts) - 1)
+            read = np.add.reduceat(self.lengths[order, 0], self.cuts[:-1])[batches]
+            # The epoch in progress, and the one before or after it.
+            self._plans = {kept: plan for kept, plan in self._plans.items() if abs(kept - epoch) == 1}
+            self._plans[epoch] = order, batches, np.cumsum(read)
+        return self._plans[epoch]

@@ -1,0 +1,173 @@
+"""Which family suits a corpus and a budget: quality against cost, families side by side.
+
+Every family was pretrained on the same text for the same budget (seconds on one machine, or tokens); what its encoder
+is worth shows in the scores of its classifiers, with the encoder frozen and fine-tuned. Perplexity a word compares
+causal models across tokenizers (Mielke 2019), bits a character where the pieces are characters; a masked model's own
+loss compares with nothing but that of another masked model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError
+from components.models import family as family_named
+from components.settings.names import FROZEN
+
+START = "pretrained"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy of a task on test at one budget, means over seeds with their interval's bounds; None where not run.
+    `chosen` is the mean of the one that dev prefers."""
+
+    task: str
+    labels: float
+    frozen: tuple[float, float, float] | None
+    tuned: tuple[float, float, float] | None
+    chosen: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table.
+
+    Attributes:
+        name: the block's name in params.yaml.
+        family, objective: what it is.
+        parameters: trained numbers, tied ones once.
+        tokens: that pretraining saw (characters for a character model).
+        seconds, tokens_per_second: of pretraining.
+        tuning_seconds: of fine-tuning once at the largest budget, mean over tasks.
+        perplexity_per_word, bits_per_character: on held-out text; None where the objective has none.
+        scores: one entry a task and budget.
+    """
+
+    name: str
+    family: str
+    objective: str
+    parameters: int
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    tuning_seconds: float
+    perplexity_per_word: float | None
+    bits_per_character: float | None
+    scores: tuple[Score, ...]
+
+    @property
+    def quality(self) -> float:
+        """Mean over tasks and budgets of frozen or fine-tuned, whichever dev prefers."""
+        return sum(score.chosen for score in self.scores) / len(self.scores)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"quality": self.quality}
+
+
+def entries(out: Path, *, families: Sequence[str], tasks: Sequence[str]) -> list[Entry]:
+    """What a finished run says of its families, best first.
+
+    Args:
+        out: `params.run.out`.
+        families, tasks: names of blocks in params.yaml.
+
+    Raises:
+        ArtifactError: a family was not pretrained or a task not evaluated yet.
+    """
+    evaluations = {task: _json(out / "evaluation" / task / "evaluation.json") for task in tasks}
+    found = [
+        _entry(
+            name,
+            _json(out / "metrics" / "pretrain" / f"{name}.json"),
+            evaluations,
+            family=str(read_manifest(out / "encoder" / name / START).facts["family"]),
+        )
+        for name in families
+    ]
+    return sorted(found, key=lambda entry: -entry.quality)
+
+
+def _entry(
+    name: str, trained: Mapping[str, Any], evaluations: Mapping[str, Mapping[str, Any]], *, family: str
+) -> Entry:
+    scores = []
+    tuning = []
+    for task, evaluation in evaluations.items():
+        systems = {system["system"]: system for system in evaluation["systems"]}
+        cells = {
+            kind: {cell["budget"]: cell for cell in systems.get(f"{name}-{START}{end}", {"budgets": []})["budgets"]}
+            for kind, end in (("frozen", FROZEN), ("tuned", ""))
+        }
+        for budget in evaluation["budgets"]:
+            both = {kind: found.get(budget) for kind, found in cells.items()}
+            if not any(both.values()):
+                raise ArtifactError(f"{task}: holds no scores of {name}-{START}; run.starts must name {START!r}")
+            classes = len(evaluation["labels"]) if evaluation["unit"] == "labels a class" else 1
+            labels = next(cell["labels"] for cell in both.values() if cell) * classes
+            if both["tuned"] and budget == evaluation["budgets"][-1]:
+                tuning.append(both["tuned"]["training"]["seconds"])
+            measured = {kind: _score(cell, evaluation) if cell else None for kind, cell in both.items()}
+            preferred = max((cell for cell in both.values() if cell), key=lambda cell: _dev(cell, evaluation))
+            scores.append(Score(task, round(labels), **measured, chosen=_score(preferred, evaluation)[0]))
+    objective = family_named(family).objective
+    return Entry(
+        name=name,
+        family=family,
+        objective=objective,
+        parameters=trained["parameters"],
+        tokens=trained["tokens"],
+        seconds=trained["seconds"],
+        tokens_per_second=trained["tokens_per_second"],
+        tuning_seconds=sum(tuning) / max(1, len(tuning)),
+        perplexity_per_word=trained.get("perplexity_per_word"),
+        bits_per_character=trained.get("bits_per_character"),
+        scores=tuple(scores),
+    )
+
+
+def _dev(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
+    return float(cell["training"][f"dev_{evaluation['main']}"])
+
+
+def _score(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Accuracy, or the deciding score where a task has none."""
+    found = cell["scores"].get("accuracy") or cell["scores"][evaluation["main"]]
+    return found["mean"], found["low"], found["high"]
+
+
+def table(found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of text, for the terminal and the report."""
+    columns = ["family", "parameters", "tokens", "tokens/s", "perplexity a word", "bits a character"]
+    for score in found[0].scores:
+        columns += [f"{score.task} {score.labels:g} frozen", f"{score.task} {score.labels:g} tuned"]
+    rows = []
+    for entry in found:
+        row = [entry.name, f"{entry.parameters:,}", f"{entry.tokens:,}", f"{entry.tokens_per_second:,.0f}"]
+        row += [_number(entry.perplexity_per_word, ",.1f"), _number(entry.bits_per_character, ".3f")]
+        for score in entry.scores:
+            row += [_interval(score.frozen), _interval(score.tuned)]
+        rows.append(row)
+    return columns, rows
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _interval(found: tuple[float, float, float] | None) -> str:
+    return "" if found is None else f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: missing; `headstart bakeoff` makes it") from error
+    return found

@@ -1,0 +1,1 @@
+"""params.yaml as typed, frozen objects: one module per section, and the loader."""

@@ -1,0 +1,129 @@
+"""params.yaml, read and checked as a whole.
+
+`load_params` reports everything that is wrong before any stage starts, in one `ConfigError`: by key, with the allowed
+values or the nearest name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from components.errors import ConfigError, nearest
+from components.settings.names import BASELINE
+from components.settings.params import Params
+from components.settings.section import Section
+
+FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
+#: Environment variables that win over a key of the section `cluster`.
+PLACES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, or lists every key that is unknown, missing or of a wrong value.
+    """
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: does not exist; run from the project's folder or name it with --params") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    # Where the cluster and its checkpoints are differs between the hosts that share one params.yaml.
+    here = {key: value for name, key in PLACES.items() if (value := os.environ.get(name))}
+    if here and isinstance(cluster := raw.get("cluster") or {}, dict):
+        raw["cluster"] = {**cluster, **here}
+    problems = _unknown_names(raw)
+    try:
+        params = Params.model_validate(raw)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors()] + problems
+    if problems:
+        raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
+    return params
+
+
+def _unknown_names(raw: dict[str, Any]) -> list[str]:
+    """Names that one section uses and another must define; read from the raw file, so that they are reported beside
+    the values that are wrong in themselves."""
+
+    def at(*keys: str) -> Any:
+        value: Any = raw
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value or {}
+
+    families = [
+        (f"run.families ({section})", name, at(section))
+        for section in FAMILY_SECTIONS
+        if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
+        for name in at("run", "families")
+    ]
+    tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
+    members = [
+        (f"evaluate.ensembles.{ensemble}", name, at("run", "families"))
+        for ensemble, names in at("evaluate", "ensembles").items()
+        for name in (names if isinstance(names, list) else [])
+    ]
+    taken = [
+        f"evaluate.ensembles: {ensemble!r} is the name of another system; choose one of its own"
+        for ensemble in at("evaluate", "ensembles")
+        if ensemble in [*at("run", "families"), BASELINE]
+    ]
+    shared = [
+        (f"together.{group}.tasks", name, at("run", "tasks"))
+        for group in at("together")
+        for name in at("together", group, "tasks")
+    ]
+    further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
+    if further and at("run", "starts") and "adapted" not in at("run", "starts"):
+        taken.append("adapt_task: goes on from the adapted model; add adapted to run.starts")
+    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
+    kinds = [
+        (f"pretrain.{family}.tokenizer", kind, made)
+        for family in at("pretrain")
+        if (kind := at("pretrain", family, "tokenizer"))
+    ]
+    return taken + [
+        f"{key}: unknown name {name!r}{nearest(str(name), known)}"
+        for key, name, known in [*families, *tasks, *members, *kinds, *shared, *further]
+        if name not in known
+    ]
+
+
+def _describe(problem: Any) -> str:
+    where = list(problem["loc"])
+    key = ".".join(str(part) for part in where)
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{key}: missing"
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
+    # A whole section says nothing that the message does not.
+    found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
+    return f"{key}: {message}{found}"
+
+
+def _fields(path: list[Any]) -> list[str]:
+    """The keys that a section may hold, found by walking the model's fields (dict levels take any name)."""
+    model: Any = Params
+    for part in path:
+        if isinstance(model, type) and issubclass(model, Section):
+            if part not in model.model_fields:
+                return []
+            model = model.model_fields[part].annotation
+        else:
+            arguments = get_args(model)
+            model = arguments[-1] if arguments else None
+        sections = [item for item in get_args(model) if isinstance(item, type) and issubclass(item, Section)]
+        if sections and not (isinstance(model, type)) and "dict" not in str(model):
+            model = sections[0]
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []

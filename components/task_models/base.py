@@ -1,0 +1,86 @@
+"""What every downstream task offers, the labelled data that it works on, and how an encoder reads a row of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
+from components.task_models.heads import Head
+from components.tasks.data import Examples, Fields, Labels, Split
+from components.tokenization import Tokenizer
+
+#: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
+Combine = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as an encoder reads it: S sequences (one; one a choice; one a window of a long text).
+
+    Attributes:
+        pieces: S times (T,) piece ids with the family's special pieces.
+        segments: S times (T,), 0 at the first text and its special pieces, 1 at the second.
+        units: S times (U, 2), the columns of the first and last piece of each unit (a word; a piece of the context);
+            (0, 2) for tasks that read one vector a sequence.
+        offsets: S times (U, 2), where a unit stands in the row's context, in characters, end exclusive; (0, 2) where
+            nobody asks.
+    """
+
+    pieces: list[NDArray[np.int64]]
+    segments: list[NDArray[np.int64]]
+    units: list[NDArray[np.int64]]
+    offsets: list[NDArray[np.int64]]
+
+    @classmethod
+    def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
+        """A row without units: the pieces of each of its sequences, and their segments (None: all 0)."""
+        arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
+        none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
+        told = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in told], none, none)
+
+
+def one_stratum(split: Split) -> None:
+    """A budget is a number of rows, whatever they are."""
+
+
+def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
+    """The head reads every sequence by itself."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One line of the TASKS table.
+
+    Attributes:
+        reads: what the head gets of a sequence: one pooled vector (`text`), or one vector a unit (`units`).
+        read: (name, source) -> the task's data; raises DataError for what is wrong with it.
+        encode: (rows, tokenizer, encoder, settings) -> the rows as the encoder reads them.
+        head: (settings, features, labels) -> the layers on top of the encoder, for `features` a vector, given the names
+            of the labels.
+        strata: split -> (N,) what a budget counts rows of, each by itself; None: a budget is a number of rows.
+        combine: (settings, encoder) -> how the vectors of a row's sequences become one before the head; None: not.
+        windows_apart: whether each of a row's windows learns by itself, so that a step may leave some out.
+    """
+
+    kind: str
+    reads: Literal["text", "units"]
+    read: Callable[[str, TaskSource], Examples]
+    encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
+    head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
+    strata: Callable[[Split], Labels | None] = one_stratum
+    combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+    windows_apart: bool = False
+
+
+def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:
+    """Pieces of a sequence that are read, special ones included: `max_length`, or what the encoder has room for."""
+    return min(settings.max_length, encoder.max_tokens or settings.max_length)

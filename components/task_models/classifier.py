@@ -1,0 +1,154 @@
+"""Classifiers as directories: what fine-tuning hands over to the registry and to whoever labels texts.
+
+config.json         {task kind, settings of the head, precision that it was trained and scored in}
+labels.json         names of the labels by number
+head.safetensors    weights above the encoder
+encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
+manifest.json       digests of all files (components.artifacts)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from components.artifacts import read_manifest, writing
+from components.errors import ArtifactError, ConfigError
+from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task
+from components.task_models.bf16_inference import cast
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel, answers
+from components.tasks.data import Answer, Fields
+from components.tokenization import Tokenizer
+from components.training.precision import Precision, has_bf16
+
+KIND = "classifier"
+#: Rows that are tokenized and sorted by length together: enough to leave little padding, also of short texts.
+ROWS = 4096
+#: Pieces from which on it pays to cast weights to bfloat16 for one batch; one text is answered sooner without.
+WORTH_CASTING = 2048
+
+
+@dataclass(frozen=True)
+class TextClassifier:
+    """A task's model that answers; for tasks whose answers are probabilities of labels, a classifier.
+
+    Attributes:
+        labels: C names.
+        precision: of what is computed, where there is enough of it.
+    """
+
+    labels: Sequence[str]
+    model: TaskModel
+    tokenizer: Tokenizer
+    task: Task
+    settings: FinetuneSettings
+    precision: Precision = "float32"
+
+    @property
+    def kind(self) -> str:
+        """Of the task."""
+        return self.task.kind
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """What is said of each row; at most `batch_size` rows are tokenized, and sorted by length, at a time."""
+        found: list[Answer] = []
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            encoded = self.task.encode(part, self.tokenizer, self.model.encoder, self.settings)
+            found += self._answers(encoded)
+        return found
+
+    def _answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
+        if self._cast is not None:
+            return answers(self._cast, encoded, precision="bf16")
+        pieces = sum(len(sequence) for row in encoded for sequence in row.pieces)
+        few = pieces < WORTH_CASTING or not has_bf16(self.model.device)
+        return answers(self.model, encoded, precision="float32" if few else self.precision)
+
+    @cached_property
+    def _cast(self) -> TaskModel | None:
+        """The model with its matrices in bfloat16 already, where it answers so and they are nearly all of its weights
+        (Transformers)."""
+        suits = self.precision == "bf16" and self.model.encoder.attention != "none" and has_bf16(self.model.device)
+        return cast(self.model) if suits else None
+
+    def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
+        """Probabilities (N, C) of texts, for tasks that read one text and give each label a probability."""
+        none = np.zeros((0, len(self.labels)), dtype=np.float32)
+        return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
+
+
+class _AboveEncoder(nn.Module):
+    """The parts of a classifier that are not its encoder, under the names they are stored by."""
+
+    def __init__(self, classifier: TaskModel) -> None:
+        super().__init__()
+        self.features = classifier.features
+        self.head = classifier.head
+
+
+def save_classifier(
+    directory: Path,
+    *,
+    classifier: TaskModel,
+    family: str,
+    settings: FinetuneSettings,
+    kind: str,
+    labels: list[str],
+    tokenizer: Path,
+    facts: dict[str, Any],
+    precision: Precision = "float32",
+) -> None:
+    """Write a classifier as a directory of its own (it may lie in another one that is being written).
+
+    Args:
+        tokenizer: the encoder's tokenizer directory; it is copied.
+        facts: into the manifest.
+        precision: that it was trained in, which was the faster one then.
+    """
+    config = {
+        "kind": kind,
+        # How often a checkpoint was written says nothing of the classifier.
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "precision": precision,
+    }
+    with writing(directory, kind=KIND) as draft:
+        (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        (draft.path / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
+        save_weights(draft.path / "head.safetensors", _AboveEncoder(classifier))
+        save_encoder(draft.path / "encoder", family=family, model=classifier.encoder, tokenizer=tokenizer)
+        draft.facts |= facts
+
+
+def load_classifier(directory: Path) -> TextClassifier:
+    """Read a classifier back; every file is compared with its digest.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered, its tokenizer is not the one that it was trained with,
+            or its weights do not fit its config.
+    """
+    directory = Path(directory)
+    read_manifest(directory, kind=KIND, verify=True)
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+        settings = FinetuneSettings.model_validate(config["settings"])
+        task = find_task(config["kind"])
+        precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
+    except (OSError, ValueError, KeyError, ConfigError) as error:
+        raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
+    encoder = load_encoder(directory / "encoder", part=True)
+    classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
+    load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings, precision)

@@ -1,0 +1,73 @@
+"""Multiple choice: a text and several ways to go on or to answer, one of them right.
+
+Every choice makes a sequence with the text (Radford et al. 2018, section 3.3); the head gives each a score, and the
+scores of a row's choices become probabilities together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.models.base import Batch, LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.heads import TextHead, precise
+from components.task_models.inputs import cut_texts, joined
+from components.tasks.data import Fields
+from components.tasks.reading import read_choices
+from components.tokenization import Tokenizer
+
+
+class ChoiceHead(TextHead):
+    """A score for each of a row's choices; a choice is a sequence."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean over the rows of the cross entropy among a row's choices, and the penalty."""
+        logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)
+        first = counts.cumsum(0) - counts
+        return self.penalised(-logs[first + batch["targets"][:, 0].long()].mean())
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities of each row's choices."""
+        logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)
+        return [np.asarray(row) for row in np.split(logs.exp().cpu().numpy(), counts.cumsum(0).cpu().numpy()[:-1])]
+
+
+def _log_probabilities(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(S,) log-softmax of the scores of each row, and the (B,) number of choices of each.
+
+    `rows` is ascending, so what nobody has to wait for tells B: the rows that begin.
+    """
+    rows = batch["rows"]
+    size = len(batch["targets"]) if "targets" in batch else int(rows[-1]) + 1
+    counts = rows.new_zeros(size).index_add(0, rows, rows.new_ones(len(rows)))
+    largest = scores.new_full((size,), float("-inf")).scatter_reduce(0, rows, scores.detach(), "amax")
+    shifted = scores - largest[rows]
+    total = scores.new_zeros(size).index_add(0, rows, shifted.exp())
+    return shifted - total.log()[rows], counts
+
+
+def encode(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """A sequence for each choice: the text, a delimiter, the choice."""
+    most = most_pieces(settings, encoder)
+    cut = iter(cut_texts([part for row in rows for part in row], tokenizer))
+    encoded: list[Encoded] = []
+    for row in rows:
+        text, *choices = (next(cut) for _ in row)
+        pieces, segments = zip(*(joined(text, choice, encoder, most) for choice in choices), strict=True)
+        encoded.append(Encoded.of_texts(pieces, segments))
+    return encoded
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ChoiceHead:
+    """The head of `finetune.<family>` with one output."""
+    return ChoiceHead.of(settings, features, 1)
+
+
+TASK = Task(kind="choice", reads="text", read=read_choices, encode=encode, head=head)

@@ -1,0 +1,53 @@
+"""Text classification: one label a text.
+
+A text goes in as the family's special pieces ask ([CLS] text [SEP] for BERT); the head reads the pooled hidden states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.heads import ClassificationHead
+from components.task_models.inputs import cut_texts, encode_texts
+from components.task_models.text_windows import pooling_of_windows, window_size, windows
+from components.tasks.data import Fields, Labels, Split
+from components.tasks.reading import read_classification
+from components.tokenization import Tokenizer
+
+
+def encode(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """One sequence a text, cut so that with the special pieces there are at most as many as may be read; or its
+    windows."""
+    texts = [text for (text,) in rows]
+    if (size := window_size(settings, encoder)) is not None:
+        found = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
+        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in found]
+    return [
+        Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
+    ]
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ClassificationHead:
+    """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
+    return ClassificationHead.of(settings, features, len(labels))
+
+
+def strata(split: Split) -> Labels:
+    """A budget is a number of rows of each class."""
+    return split.labels
+
+
+TASK = Task(
+    kind="classification",
+    reads="text",
+    read=read_classification,
+    encode=encode,
+    head=head,
+    strata=strata,
+    combine=pooling_of_windows,
+)

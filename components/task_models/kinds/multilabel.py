@@ -1,0 +1,42 @@
+"""Text classification with any number of labels a text: each has a probability of its own, from 0.5 on it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Task
+from components.task_models.heads import TextHead, precise
+from components.task_models.kinds.classification import encode
+from components.task_models.text_windows import pooling_of_windows
+from components.tasks.reading import read_multilabel
+
+
+class MultilabelHead(TextHead):
+    """C independent labels a row."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Binary cross entropy, the mean over rows and labels, and the penalty."""
+        targets = batch["targets"]
+        given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
+        # Padding is a label more, which nobody looks at.
+        given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
+        found = precise(outputs)
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, given[:, :-1].to(found.dtype)))
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities (C,) of each row."""
+        return list(outputs.float().sigmoid().cpu().numpy())
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> MultilabelHead:
+    """The head of `finetune.<family>`, an output a label."""
+    return MultilabelHead.of(settings, features, len(labels))
+
+
+TASK = Task(kind="multilabel", reads="text", read=read_multilabel, encode=encode, head=head, combine=pooling_of_windows)

@@ -1,0 +1,108 @@
+"""Extractive question answering: a question and a context in, the part of the context that answers it out.
+
+The sequence is [CLS] question [SEP] context [SEP], or what the family makes of two texts. A context that is longer than
+what is left of `max_length` is read in windows that begin `stride` pieces apart. A question never takes more than half
+of the room.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.span_head import Answering
+from components.task_models.unit_windows import columns, cut
+from components.tasks.data import Fields
+from components.tasks.reading import read_questions
+from components.tokenization import Tokenizer
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A context's pieces, and its units: the pieces that stand for more than white space.
+
+    Attributes:
+        ids: piece ids.
+        places: (U, 2) columns of the units, both the same: a unit is one piece.
+        offsets: (U, 2) characters of the units, without white space around them.
+    """
+
+    ids: list[int]
+    places: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+def encode(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """One sequence a window. Its first unit is the sequence as a whole, with the offsets 0, 0; the others are the
+    pieces of the context. A context without any piece is one sequence without other units."""
+    most = most_pieces(settings, encoder)
+    around, _ = encoder.pair_tokens([], [-1])
+    asked = max(1, (most - len(around) + 1) // 2)
+    questions = [ids[:asked].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
+    contexts = {text: _context(tokenizer, text) for text in dict.fromkeys(context for _, context in rows)}
+    return [
+        _windows(question, contexts[context], encoder, most=most, stride=settings.stride)
+        for question, (_, context) in zip(questions, rows, strict=True)
+    ]
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Answering:
+    """Starts and ends."""
+    return Answering(features, settings)
+
+
+def _context(tokenizer: Tokenizer, text: str) -> _Context:
+    ids, spans = tokenizer.encode_with_offsets(text)
+    kept = []
+    for place, (start, end) in enumerate(spans):
+        # A piece may hold the space before a word, which belongs to no answer.
+        inner = text[start:end]
+        begin = start + len(inner) - len(inner.lstrip())
+        stop = start + len(inner.rstrip())
+        # A mark that the tokenizer takes off the letter before it (accents, Thai tones) still belongs to the letter.
+        following = spans[place + 1][0] if place + 1 < len(spans) else len(text)
+        while begin < stop < following and unicodedata.category(text[stop])[0] == "M":
+            stop += 1
+        if begin < stop:
+            kept.append((place, begin, stop))
+    found = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
+    return _Context(ids.tolist(), found[:, [0, 0]], found[:, 1:])
+
+
+def _windows(
+    question: list[int], context: _Context, encoder: LanguageModel, *, most: int, stride: int | None
+) -> Encoded:
+    template, _ = encoder.pair_tokens(question, [-1])
+    lead, room = template.index(-1), max(1, most - len(template) + 1)
+    sequences, units, offsets = [], [], []
+    for window in (
+        cut(context.places, room=room, stride=stride or max(1, room // 2)) if len(context.places) else (None,)
+    ):
+        pieces = [] if window is None else context.ids[slice(*window.pieces)]
+        sequences.append(encoder.pair_tokens(question, pieces))
+        places, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        if window is not None:
+            inside = (window.start, window.end)
+            places = columns(context.places, window, units=inside) + lead
+            characters = context.offsets[slice(*inside)]
+        whole = np.asarray([[0, len(sequences[-1][0]) - 1]])
+        units.append(np.concatenate([whole, places]))
+        offsets.append(np.concatenate([np.zeros((1, 2), dtype=np.int64), characters]))
+    return Encoded(
+        [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],
+        [np.asarray(segments, dtype=np.int64) for _, segments in sequences],
+        units,
+        offsets,
+    )
+
+
+TASK = Task(kind="questions", reads="units", read=read_questions, encode=encode, head=head, windows_apart=True)

@@ -1,0 +1,62 @@
+"""Sequence tagging (entities, slots, parts of speech, chunks): words in, a tag for each word.
+
+A word is read as it stands in the middle of a text, whatever pieces the words around it have; its vector is what the
+family says of a unit (the first piece's state for BERT: Devlin et al. 2019, section 5.3; the forward state behind its
+last character and the backward state before its first for FLAIR: Akbik et al. 2018). A sentence that is longer than
+what is read at once is read in windows that overlap; each word is tagged in the one that shows most of what is around
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.taggers import Tagger
+from components.task_models.unit_windows import columns, cut
+from components.tasks.data import Fields
+from components.tasks.reading import read_tagging
+from components.tokenization import Tokenizer
+from components.tokenization.words import WordPieces, encode_words
+
+_NONE: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
+
+
+def encode(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """One sequence a window; its units are the words that are tagged in it."""
+    around = encoder.special_tokens([-1])
+    lead, room = around.index(-1), max(1, most_pieces(settings, encoder) - len(around) + 1)
+    stride = settings.stride or max(1, room // 2)
+    return [
+        _windows(found, encoder, lead=lead, room=room, stride=stride)
+        for found in encode_words(tokenizer, [list(words) for words in rows])
+    ]
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Tagger:
+    """The tagger of `finetune.<family>.tagger`."""
+    return Tagger(features, labels, settings)
+
+
+def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int, stride: int) -> Encoded:
+    windows = cut(found.spans, room=room, stride=stride)
+    pieces = [
+        np.asarray(encoder.special_tokens(found.ids[slice(*window.pieces)].tolist()), dtype=np.int64)
+        for window in windows
+    ]
+    return Encoded(
+        pieces,
+        [np.zeros(len(sequence), dtype=np.int64) for sequence in pieces],
+        [columns(found.spans, window, units=(window.first, window.last)) + lead for window in windows],
+        [_NONE] * len(windows),
+    )
+
+
+TASK = Task(kind="tagging", reads="units", read=read_tagging, encode=encode, head=head)

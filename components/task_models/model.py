@@ -1,0 +1,247 @@
+"""An encoder with a task's head on top: what fine-tuning trains and what is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Encoded, Task
+from components.task_models.heads import Features
+from components.task_models.sampler import collate, longest, pad, sequences
+from components.task_models.text_windows import WindowPooling, states_of_windows
+from components.tasks.data import Answer
+from components.tokenization.special import UNK
+
+#: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
+PREDICT_PIECES = 4096
+#: Of a group of sequences of a batch that are read together.
+GROUP_PIECES = 3072
+#: Share of a batch's places that may be padding.
+PADDING = 0.04
+
+Result = TypeVar("Result")
+
+
+class TaskModel(nn.Module):
+    """Batches of rows to the head's outputs.
+
+    Args:
+        encoder: the language model; its objective's own parameters are carried along untouched.
+        task: what is learned.
+        settings: layers, pooling and head.
+        labels: their names.
+    """
+
+    def __init__(
+        self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.of_units = task.reads == "units"
+        self._combine = task.combine(settings, encoder)
+        self.lm_weight = settings.lm_weight
+        #: Windows of a row that a step learns from; None: all.
+        self.windows_learned = settings.windows_learned if task.windows_apart else None
+        if settings.chunk is not None and encoder.carries_state:
+            encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
+        one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
+        with torch.no_grad():
+            hidden = encoder.hidden_states(one, length)
+            self.features = Features(
+                layers=settings.layers,
+                pooling=settings.pooling,
+                widths=[layer.shape[-1] for layer in hidden],
+                summary=encoder.summary,
+                unit_states=encoder.unit_states,
+            )
+            if self.of_units:
+                kept = self.features.of_units(hidden, torch.zeros(1, 1, 2, dtype=torch.int64))
+            else:
+                kept = self.features.pooled(hidden, length)
+            vectors = self.features.mixed(kept)
+            if self._combine is not None:
+                vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
+        self.head = task.head(settings, vectors.shape[-1], labels)
+        #: Numbers in a vector of `kept`.
+        self.width = (kept if self.features.mix is not None else vectors).shape[-1]
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether `kept` gives a vector a row, not a sequence."""
+        return self._combine is not None and self.features.mix is None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def kept(self, batch: Batch) -> Tensor:
+        """What a frozen encoder says of a batch, whatever learns above it: (S, F) or (S, U, F); (B, F) where a row's
+        sequences are combined by nothing that learns."""
+        count, size = len(batch["tokens"]), max(1, PREDICT_PIECES // batch["tokens"].shape[1])
+        if not self.of_units or torch.is_grad_enabled() or count <= size:
+            return self._kept(self._states(batch), batch)
+        # One row may have more windows than a batch should hold.
+        names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
+        parts = ({name: batch[name][start : start + size] for name in names} for start in range(0, count, size))
+        return torch.cat([self._kept(self._states(part), part) for part in parts])
+
+    def above(self, kept: Tensor, rows: Tensor) -> Tensor:
+        """What the head reads, from `kept` of a batch and its `rows`: the layers mixed, a row's sequences combined."""
+        if self.features.mix is None:
+            return kept
+        vectors = self.features.mixed(kept)
+        return vectors if self._combine is None else self._combine(vectors, rows)
+
+    def vectors(self, batch: Batch) -> Tensor:
+        """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
+        return self.above(self.kept(batch), batch["rows"])
+
+    def _states(self, batch: Batch) -> list[Tensor]:
+        if isinstance(self._combine, WindowPooling):
+            return states_of_windows(self.encoder, batch, learned=self._combine.learned)
+        return states_by_length(self.encoder, batch)
+
+    def _kept(self, hidden: list[Tensor], batch: Batch) -> Tensor:
+        if self.of_units:
+            return self.features.of_units(hidden, batch["units"])
+        pooled = self.features.pooled(hidden, batch["lengths"])
+        return self._combine(pooled, batch["rows"]) if self.keeps_rows and self._combine is not None else pooled
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The head's outputs of a batch."""
+        return self._outputs(self.vectors(batch), batch)
+
+    def _outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
+        outputs: Tensor = self.head(vectors, batch["unit_lengths"] if self.of_units else None)
+        return outputs
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The head's loss on a batch of `ExampleSampler` + lm_weight * the mean negative log-likelihood of a piece."""
+        hidden = self._states(batch)
+        loss = self.head.loss(self._outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
+        count = torch.tensor(len(batch["targets"]), device=loss.device)
+        sums = {"rows": (loss.detach() * count, count)}
+        if self.lm_weight:
+            total, pieces = self.encoder.text_loss(batch, hidden)
+            loss = loss + self.lm_weight * total / pieces.clamp(min=1)
+            sums["tokens"] = (total.detach(), pieces)
+        return Losses(loss, sums)
+
+    @property
+    def masks(self) -> int | None:
+        """Pieces of the vocabulary where batches need masks for the language-model loss, else None."""
+        return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Parameters above the encoder's layers: of the head, and of the language model's output where it learns."""
+        own = [*self.features.parameters(), *self.head.parameters()]
+        if self.lm_weight:
+            inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
+            own += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
+        return own
+
+
+def batches_by_length(
+    lengths: NDArray[np.int64], counts: NDArray[np.int64], budget: int = PREDICT_PIECES
+) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in batches of like length, the shortest first; every row once.
+
+    A batch has at most `budget` places with padding, and ends before a row that would bring its padding above `PADDING`
+    if a quarter of the budget is used: few rows are read together, whatever their lengths.
+
+    Args:
+        lengths: (N,) places of each row's longest sequence.
+        counts: (N,) sequences of each row.
+    """
+    order = np.argsort(lengths, kind="stable")
+    start = held = real = 0
+    for end, (length, count) in enumerate(zip(lengths[order].tolist(), counts[order].tolist(), strict=True)):
+        places = (held + count) * length
+        padded = held * length > budget / 4 and real + count * length < (1 - PADDING) * places
+        if end > start and (places > budget or padded):
+            yield order[start:end]
+            start, held, real = end, 0, 0
+        held, real = held + count, real + count * length
+    if start < len(order):
+        yield order[start:]
+
+
+def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
+    """`hidden_states` of a batch. A Transformer on a processor reads the windows or choices of rows, and long texts to
+    learn from, in groups of like length, which its caches hold; the batch stays one."""
+    tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
+    # When nothing is learned, batches of one sequence a row are such groups already.
+    grouped = not torch.is_grad_enabled() and bool((batch["rows"].diff() > 0).all())
+    if grouped or tokens.is_cuda or encoder.attention == "none":
+        return encoder.hidden_states(tokens, lengths, segments)
+    numbers = lengths.numpy()
+    groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
+    found = []
+    for group in groups:
+        end = int(lengths[group].max())
+        states = encoder.hidden_states(
+            tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
+        )
+        found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
+    places = torch.cat(groups).argsort()
+    return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]
+
+
+def run_over(
+    function: Callable[[Batch], Sequence[Result]],
+    model: nn.Module,
+    encoded: Sequence[Encoded],
+    *,
+    precision: str = "float32",
+) -> list[Result]:
+    """Apply `function` (a batch of B rows -> B results) to all rows in evaluation mode; results in the rows' order.
+
+    Args:
+        function: a method of `model`.
+        encoded: N rows.
+        precision: `float32` or `bf16`.
+    """
+    device = next(model.parameters()).device
+    results: dict[int, Result] = {}
+    with predicting(model, precision=precision):
+        for rows in batches_by_length(longest(encoded), sequences(encoded)):
+            batch = collate([encoded[row] for row in rows])
+            found = function({name: tensor.to(device) for name, tensor in batch.items()})
+            results |= zip(rows.tolist(), found, strict=True)
+    return [results[row] for row in range(len(encoded))]
+
+
+@contextmanager
+def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None]:
+    """Evaluation mode without gradients, in `float32` or `bf16`; afterwards every part is in its earlier mode."""
+    device = next(model.parameters()).device
+    # Not `eval` and `train`, which set every part of a model anew: of one text that takes as long as a layer.
+    learning = [part for part in model.modules() if part.training]
+    for part in learning:
+        part.training = False
+    with (
+        torch.inference_mode(),
+        torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
+    ):
+        yield
+    for part in learning:
+        part.training = True
+
+
+def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
+    """What the model says of each row."""
+    return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
+
+
+def cloned_state(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of all weights and buffers, to come back to."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}

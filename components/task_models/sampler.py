@@ -1,0 +1,213 @@
+"""Batches of labelled rows: every row once an epoch, rows of like length together.
+
+A batch of B rows with S sequences in all holds
+
+tokens, lengths         (S, T) piece ids padded with 0, and (S,)
+segments                (S, T), only where any is not 0
+rows                    (S,) the row of the batch that a sequence belongs to, ascending
+units, unit_lengths     (S, U, 2) padded with -1 (see `tasks.base.Encoded`), and (S,)
+offsets                 (S, U, 2) padded with -1, only where there are any
+targets, target_lengths (B, X) padded with nan, and (B,); only where targets are known
+masked_...              what `components.training.masking.mask_texts` draws, only where it is asked for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.models.base import Batch
+from components.task_models.base import Encoded
+from components.tasks.data import Target
+from components.training.masking import mask_texts
+from components.training.rng import counter_rng
+from components.training.windows import Sampler
+
+#: So many batches are drawn together and sorted by length, as far as the order of an epoch goes.
+BUCKET = 64
+#: Lengths are stretched at random by up to this share before they are sorted: so rows of like length meet others in
+#: every epoch, also where one stretch holds the whole training set.
+JITTER = 0.03
+
+
+def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Tensor, Tensor]:
+    """Vectors (or matrices) as (N, T, ...), padded with `value` to the longest, and their lengths (N,)."""
+    lengths = np.asarray([len(vector) for vector in vectors], dtype=np.int64)
+    padded = np.full((len(vectors), int(lengths.max()), *vectors[0].shape[1:]), value, dtype=vectors[0].dtype)
+    for row, vector in zip(padded, vectors, strict=True):
+        row[: len(vector)] = vector
+    return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+def collate(encoded: Sequence[Encoded], targets: Sequence[Target] | None = None) -> Batch:
+    """Rows as a batch (see the module's text)."""
+    tokens, lengths = pad([pieces for row in encoded for pieces in row.pieces])
+    units, unit_lengths = pad([units for row in encoded for units in row.units], value=-1)
+    batch = {
+        "tokens": tokens,
+        "lengths": lengths,
+        "rows": torch.from_numpy(np.repeat(np.arange(len(encoded)), [len(row.pieces) for row in encoded])),
+        "units": units,
+        "unit_lengths": unit_lengths,
+    }
+    if any(len(offsets) for row in encoded for offsets in row.offsets):
+        batch["offsets"], _ = pad([offsets for row in encoded for offsets in row.offsets], value=-1)
+    if any(segments.any() for row in encoded for segments in row.segments):
+        batch["segments"], _ = pad([segments for row in encoded for segments in row.segments])
+    return batch | target_batch(targets)
+
+
+def target_batch(targets: Sequence[Target] | None) -> Batch:
+    """The part of a batch that says what is right."""
+    if targets is None:
+        return {}
+    padded, lengths = pad(targets, value=np.nan)
+    return {"targets": padded, "target_lengths": lengths}
+
+
+def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
+    """(N,) pieces of each row's longest sequence."""
+    return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+
+
+def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
+    """(N,) sequences of each row."""
+    return np.asarray([len(row.pieces) for row in encoded], dtype=np.int64)
+
+
+def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Generator) -> Encoded:
+    """At most `most` of a row's windows, in their order: one that holds all of the first answer, if any does, and
+    others as they are drawn."""
+    held: list[int] = []
+    if len(target):
+        held = [
+            window
+            for window, places in enumerate(row.offsets)
+            if len(places) > 1 and places[1, 0] <= target[0] and places[-1, 1] >= target[1]
+        ]
+    chosen = [held[int(rng.integers(len(held)))]] if held else []
+    chosen += [int(window) for window in rng.permutation(len(row.pieces)) if window not in chosen][: most - len(chosen)]
+    chosen.sort()
+    parts = (row.pieces, row.segments, row.units, row.offsets)
+    return Encoded(*([part[window] for window in chosen] for part in parts))
+
+
+class EpochSampler(Sampler):
+    """Rows, every one once an epoch, in an order that is a pure function of (seed, epoch).
+
+    Within an epoch's order stretches of `BUCKET` batches are sorted by length and cut into batches, whose order is then
+    drawn: there is little padding, and no batch order that follows length. Where rows do not fill the batches of a
+    stretch, some have one row less; so no row counts for more than others because it stands in a remainder, as always
+    the longest would.
+
+    Args:
+        lengths: (N,) places of each row's longest sequence; None where nothing is padded, and nothing sorted.
+        sizes: (N,) tokens of each row.
+        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
+        seed: decides the order.
+        purpose: what it is the order of; samplers of one seed and different purposes differ.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64] | None,
+        *,
+        sizes: NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        purpose: str,
+    ) -> None:
+        self.lengths, self.sizes = lengths, sizes
+        self.batch_size, self.seed, self.purpose = batch_size, seed, purpose
+        self.epoch_steps = -(-len(sizes) // batch_size)
+        #: The epoch at hand: its number, its batches, and the tokens before each of them.
+        self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], sizes[:0])
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """Row numbers of a step's global batch."""
+        epoch, place = divmod(step, self.epoch_steps)
+        if self._epoch[0] != epoch:
+            batches = self._batches(counter_rng(self.seed, self.purpose, epoch))
+            before = np.cumsum([0, *(int(self.sizes[rows].sum()) for rows in batches)])
+            self._epoch = (epoch, batches, before)
+        return self._epoch[1][place]
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens of all batches before `step`, padding not counted."""
+        epochs, place = divmod(step, self.epoch_steps)
+        begun = 0
+        if place:
+            self.rows(step)
+            begun = int(self._epoch[2][place])
+        return epochs * int(self.sizes.sum()) + begun
+
+    def _batches(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        order, size = rng.permutation(len(self.sizes)), self.batch_size
+        if self.lengths is None:
+            return [order[start : start + size] for start in range(0, len(order), size)]
+        stretched = self.lengths * (1 + JITTER * rng.random(len(order)))
+        batches: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), BUCKET * size):
+            rows = order[start : start + BUCKET * size]
+            count = -(-len(rows) // size)
+            cuts = len(rows) // count + (rng.permutation(count) < len(rows) % count)
+            batches += np.split(rows[np.argsort(stretched[rows])], np.cumsum(cuts)[:-1])
+        return [batches[index] for index in rng.permutation(len(batches))]
+
+
+class ExampleSampler(EpochSampler):
+    """Labelled rows as pieces.
+
+    Args:
+        encoded: N rows.
+        targets: N vectors.
+        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
+        seed: decides the order, and the masks.
+        masks: number of pieces of the vocabulary, if pieces are to be masked beside (`LanguageModel.text_loss`).
+        windows: of a row, that are in a batch at most; None: all.
+    """
+
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        targets: Sequence[Target],
+        *,
+        batch_size: int,
+        seed: int,
+        masks: int | None = None,
+        windows: int | None = None,
+    ) -> None:
+        # Where some windows are left out, the pieces are those of the longest ones.
+        pieces = np.asarray(
+            [sum(sorted(map(len, row.pieces), reverse=True)[:windows]) for row in encoded], dtype=np.int64
+        )
+        super().__init__(longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
+        self.encoded = encoded
+        self.targets = targets
+        self.masks = masks
+        self.windows = windows
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, with targets."""
+        rows = self.rows(step)[rank::world]
+        encoded = [self._learned(step, int(row)) for row in rows]
+        batch = collate(encoded, [self.targets[row] for row in rows])
+        if self.masks is not None:
+            rngs = [
+                counter_rng(self.seed, "masks", step, int(row), sequence)
+                for row, own in zip(rows, encoded, strict=True)
+                for sequence in range(len(own.pieces))
+            ]
+            batch |= mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=self.masks)
+        return batch
+
+    def _learned(self, step: int, row: int) -> Encoded:
+        found = self.encoded[row]
+        if self.windows is None or len(found.pieces) <= self.windows:
+            return found
+        rng = counter_rng(self.seed, "windows", step, row)
+        return some_windows(found, self.targets[row], most=self.windows, rng=rng)

@@ -1,0 +1,187 @@
+"""The head that finds answers in a text: a start and an end for each unit (piece of the context), and "no answer".
+
+Devlin et al. 2019, sections 4.2 and 4.3: a span from unit i to unit j scores start_i + end_j; no answer scores
+start_0 + end_0, where unit 0 stands for the whole sequence ([CLS] for BERT). A window that does not hold the answer is
+taught to say that there is none. Of a row's windows the best span of all wins; it stands against the lowest score of
+"no answer", that of the window which is surest of holding one. Dev decides by how much it has to win.
+
+Shapes: S sequences of B rows, U units, K units of the longest answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+from components.task_models.heads import TextHead, mask
+
+if TYPE_CHECKING:
+    # The tasks import this head.
+    from components.tasks.data import Answer
+
+#: Score of a span where there is none (no context), and the threshold where "no answer" is never to be said.
+NEVER: Final = -1e4
+
+
+class Answering(TextHead):
+    """Scores of starts and ends.
+
+    Args:
+        features: F.
+        settings: `longest_answer` in characters, and what `TextHead` has: its normalisation, dropout and hidden layer.
+    """
+
+    threshold: Tensor
+
+    def __init__(self, features: int, settings: FinetuneSettings) -> None:
+        super().__init__(
+            features, 2, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
+        )
+        self.longest = settings.longest_answer
+        # Added to the score of "no answer"; learned on dev, and kept with the weights that it was learned for.
+        self.register_buffer("threshold", torch.zeros(()))
+        self._decides = True
+
+    @property
+    def is_linear(self) -> bool:
+        """Never solved for: the units of all rows at once are more than memory is for."""
+        return False
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, U, F) and (S,) units of each sequence -> starts and ends (S, U, 2), zero where there is no unit."""
+        assert lengths is not None, "answers are looked for in units"
+        inside_SU = mask(lengths, features.shape[1])
+        found_N2 = self.output(self.hidden(self.dropout(self.norm(features[inside_SU]))))
+        outputs = found_N2.new_zeros(*inside_SU.shape, 2)
+        outputs[inside_SU] = found_N2
+        return outputs
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean cross entropy of start and end over the sequences, against the first reference of each row."""
+        inside_SU = mask(batch["unit_lengths"], outputs.shape[1])
+        scores_SU2 = outputs.float().masked_fill(~inside_SU.unsqueeze(-1), -torch.inf)
+        start_S, end_S = _true_units(batch)
+        cross_entropy = nn.functional.cross_entropy
+        return (cross_entropy(scores_SU2[..., 0], start_S) + cross_entropy(scores_SU2[..., 1], end_S)) / 2
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """[start, end, score, score of no answer] of each row; start == end where the latter is higher."""
+        spans_S3 = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=self.longest)
+        none_S = outputs[:, 0].float().sum(-1)
+        rows = batch["rows"].cpu().numpy()
+        spans, none = spans_S3.double().cpu().numpy(), none_S.double().cpu().numpy()
+        # Of a row's windows, which stand side by side, the best span and the lowest score of none.
+        order = np.lexsort((-spans[:, 2], rows))
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        best = spans[order[first]]
+        found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
+        found[:, 3] += float(self.threshold)
+        return decided(found) if self._decides else list(found)
+
+    def calibrate(
+        self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
+    ) -> list[Answer]:
+        """Choose the threshold under which the mean score is highest; returns the answers by it."""
+        self.threshold.zero_()
+        self._decides = False
+        raw = np.stack(answer())
+        self._decides = True
+        refused = [_refused(row) for row in raw]
+        margin = raw[:, 2].astype(np.float64) - raw[:, 3]
+        self.threshold.fill_(best_threshold(margin, score(list(raw)), score(refused)))
+        raw[:, 3] += float(self.threshold)
+        return decided(raw)
+
+
+def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: int) -> Tensor:
+    """The best span of each sequence, unit 0 aside.
+
+    Args:
+        outputs: (S, U, 2) scores of starts and ends.
+        offsets: (S, U, 2) characters of each unit, neither their starts nor their ends descending.
+        lengths: (S,) units of each sequence.
+        longest: characters of an answer at most; a single unit may have more.
+
+    Returns:
+        (S, 3) float64: first character, character behind the last, score; 0, 0, `NEVER` where there is no unit.
+    """
+    count, units = outputs.shape[:2]
+    inside_SU = mask(lengths, units)
+    inside_SU[:, 0] = False
+    begin_SU, end_SU = offsets.unbind(-1)
+    far = torch.iinfo(torch.int64).max
+    # How many units a span that begins at a unit can have, at most.
+    reach_SU = torch.searchsorted(end_SU.masked_fill(~mask(lengths, units), far), begin_SU + longest, right=True)
+    reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~inside_SU, 1).clamp(min=1)
+    most = int(reach_SU.amax())
+    starts_SU, ends_SU = outputs.masked_fill(~inside_SU.unsqueeze(-1), -torch.inf).unbind(-1)
+    ends_SUK = nn.functional.pad(ends_SU, (0, most - 1), value=-torch.inf).unfold(1, most, 1)
+    allowed_SUK = torch.arange(most, device=outputs.device) < reach_SU.unsqueeze(-1)
+    scores_SUK = (starts_SU.unsqueeze(-1) + ends_SUK).masked_fill(~allowed_SUK, -torch.inf)
+    best_S, place_S = scores_SUK.flatten(1).max(1)
+    first_S, last_S = place_S // most, place_S // most + place_S % most
+    rows = torch.arange(count, device=outputs.device)
+    found_S3 = torch.stack([begin_SU[rows, first_S], end_SU[rows, last_S], best_S], -1).double()
+    none_3 = torch.tensor([0.0, 0.0, NEVER], dtype=torch.float64, device=outputs.device)
+    return torch.where((lengths > 1).unsqueeze(-1), found_S3, none_3)
+
+
+def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refused: NDArray[np.float64]) -> float:
+    """Which margin of the best span over no answer is needed, for the highest sum of scores: half-way between two rows,
+    of equals the one nearest to 0; `NEVER` where it is best to answer always.
+
+    Args:
+        margin: (N,) score of the span - score of no answer.
+        given: (N,) score of a row that is answered with its span.
+        refused: (N,) score of a row that is not answered.
+    """
+    order = np.argsort(margin)
+    sorted_margin = margin[order]
+    # [k]: the k rows of the lowest margins are not answered.
+    totals = given.sum() + np.concatenate([[0.0], np.cumsum((refused - given)[order])])
+    between = (sorted_margin[:-1] + sorted_margin[1:]) / 2
+    cuts = np.concatenate([[NEVER], between, [sorted_margin[-1] + 1.0]])
+    # Rows of one margin cannot be told apart.
+    apart = np.concatenate([[True], sorted_margin[:-1] < sorted_margin[1:], [True]])
+    best = totals[apart].max()
+    if totals[0] >= best - 1e-9:
+        return NEVER
+    found = cuts[apart & (totals >= best - 1e-9)]
+    return float(found[np.abs(found).argmin()])
+
+
+def decided(raw: NDArray[np.float32]) -> list[Answer]:
+    """(N, 4) answers with their spans -> without a span where "no answer" scores higher."""
+    return [_refused(row) if row[3] > row[2] else row for row in raw]
+
+
+def _refused(row: NDArray[np.float32]) -> Answer:
+    return np.asarray([0, 0, row[2], row[3]], dtype=np.float32)
+
+
+def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:
+    """(S,) first and last unit of the answer in each sequence; 0 where the sequence does not hold all of it."""
+    offsets, lengths, targets = batch["offsets"], batch["unit_lengths"], batch["targets"]
+    units = offsets.shape[1]
+    if targets.shape[1] < 2:
+        return torch.zeros_like(lengths), torch.zeros_like(lengths)
+    first_B2 = targets[:, :2].nan_to_num(nan=-1.0).long()
+    begin_S1, end_S1 = first_B2[batch["rows"]].split(1, dim=1)
+    inside_SU = mask(lengths, units)
+    inside_SU[:, 0] = False
+    touches_SU = inside_SU & (offsets[..., 0] < end_S1) & (offsets[..., 1] > begin_S1)
+    start_S = touches_SU.int().argmax(1)
+    last_S = units - 1 - touches_SU.flip(1).int().argmax(1)
+    rows = torch.arange(len(lengths), device=lengths.device)
+    # At the edge of a window the unit itself has to begin (end) where the answer does: what precedes it is not there.
+    whole_S = (start_S > 1) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
+    whole_S = whole_S & ((last_S < lengths - 1) | (offsets[rows, last_S, 1] >= end_S1[:, 0]))
+    held_S = touches_SU.any(1) & whole_S
+    return start_S.where(held_S, 0), last_S.where(held_S, 0)

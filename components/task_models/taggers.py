@@ -1,0 +1,133 @@
+"""Heads that give every unit of a row (a word) a tag: linear, CRF, biLSTM-CRF.
+
+Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all of its sequences), N units in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch
+from components.models.layers.chunks import Texts
+from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
+from components.models.layers.directions import joined, turn, turned
+from components.models.layers.lstm import LSTM
+from components.settings.finetune import FinetuneSettings
+from components.task_models.heads import TextHead, mask
+from components.task_models.tag_constraints import legal_transitions
+
+
+class BiLSTM(nn.Module):
+    """One LSTM over the units from left to right, another from right to left, joined (Huang, Xu and Yu 2015).
+
+    Args:
+        inputs: F.
+        hidden: width of each direction.
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.ahead = LSTM(inputs, hidden)
+        self.back = LSTM(inputs, hidden)
+
+    def forward(self, x_SUF: Tensor, lengths: Tensor) -> Tensor:
+        """(S, U, F) and (S,) units of each sequence -> (S, U, 2 * hidden)."""
+        turned_SU = turned(lengths, x_SUF.shape[1])
+        texts = Texts(lengths)
+        ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1), texts=texts)
+        back_USH, _ = self.back(turn(x_SUF, turned_SU).transpose(0, 1), texts=texts)
+        return joined(ahead_USH.transpose(0, 1), back_USH.transpose(0, 1), turned_SU)
+
+
+class Tagger(TextHead):
+    """Scores of the tags at each unit, by the layers of `TextHead`, and what is made of them.
+
+    `linear`: every unit by itself; among the legal sequences of tags the one that is most probable then wins. `crf`:
+    the scores are a CRF's emissions. `bilstm_crf`: a biLSTM stands before (Lample et al. 2016; Akbik et al. 2018).
+
+    A row that was cut into windows is put together again before anything is learned or decoded, so that a sequence of
+    tags is one, wherever the windows lie.
+
+    Args:
+        features: F.
+        labels: names of the tags, which say what may follow what.
+        settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
+    """
+
+    _start: Tensor
+    _step: Tensor
+    _end: Tensor
+
+    def __init__(self, features: int, labels: Sequence[str], settings: FinetuneSettings) -> None:
+        recurrent = settings.tagger == "bilstm_crf"
+        super().__init__(
+            features,
+            len(labels),
+            hidden=0 if recurrent else settings.head_hidden,
+            dropout=settings.head_dropout,
+            norm=settings.head_norm,
+        )
+        self.lstm: BiLSTM | None = None
+        if recurrent:
+            self.lstm = BiLSTM(features, settings.tagger_hidden)
+            self.output = nn.Linear(2 * settings.tagger_hidden, len(labels))
+        legal = legal_transitions(labels)
+        self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
+        for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):
+            # Follows from the labels: not stored with the weights.
+            self.register_buffer(f"_{name}", scores, persistent=False)
+
+    @property
+    def is_linear(self) -> bool:
+        """Never solved for: the units of all rows at once are more than memory is for."""
+        return False
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, U, F) and (S,) units of each sequence -> scores (S, U, C), zero where there is no unit."""
+        assert lengths is not None, "a tagger reads units"
+        inside_SU = mask(lengths, features.shape[1])
+        x_NF = self.dropout(self.norm(features[inside_SU]))
+        if self.lstm is not None:
+            x_SUH = self.lstm(_laid_out(x_NF, inside_SU), lengths)
+            x_NF = self.dropout(x_SUH[inside_SU])
+        return _laid_out(self.output(self.hidden(x_NF)), inside_SU)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Negative log-likelihood a unit: of each tag by itself, or of each row's whole sequence by the CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        inside_BW = mask(lengths_B, scores_BWC.shape[1])
+        tags_BW = batch["targets"].nan_to_num().long()
+        if self.crf is None:
+            return nn.functional.cross_entropy(scores_BWC[inside_BW], tags_BW[inside_BW])
+        return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """The tag numbers (W,) of each row: the best legal sequence."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        if self.crf is None:
+            # The log probabilities of one unit differ from its scores by a constant, which decides nothing.
+            found_BW = viterbi(scores_BWC, lengths_B, start=self._start, step=self._step, end=self._end)
+        else:
+            found_BW = self.crf.decode(scores_BWC, lengths_B)
+        tags = found_BW.cpu().numpy().astype(np.float32)
+        return [row[:length] for row, length in zip(tags, lengths_B.tolist(), strict=True)]
+
+
+def _laid_out(vectors_NX: Tensor, inside: Tensor) -> Tensor:
+    """(N, X) -> (S, U, X): one after the other where `inside` (S, U) is true, zero elsewhere."""
+    laid_out = vectors_NX.new_zeros(*inside.shape, vectors_NX.shape[-1])
+    laid_out[inside] = vectors_NX
+    return laid_out
+
+
+def _of_rows(outputs_SUC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The outputs of a row's sequences one after the other, (B, W, C), and (B,) how many units each row has."""
+    units_S = batch["unit_lengths"]
+    # Ascending, and every row has a sequence: the last one tells how many rows there are.
+    lengths_B = units_S.new_zeros(int(batch["rows"][-1]) + 1).index_add(0, batch["rows"], units_S)
+    flat_NC = outputs_SUC[mask(units_S, outputs_SUC.shape[1])]
+    return _laid_out(flat_NC, mask(lengths_B, int(lengths_B.max()))), lengths_B

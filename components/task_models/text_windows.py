@@ -1,0 +1,93 @@
+"""Long texts for encoders that carry no state from one stretch of a text to the next: windows, pooled.
+
+A text is cut into windows of `chunk` pieces, each with the family's special pieces around it. Every window is read by
+itself and gives a vector; what the head reads is made of all of them. Encoders that carry a state read the whole text
+instead (`LanguageModel.set_chunks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.models.base import Batch, LanguageModel
+from components.settings.finetune import FinetuneSettings
+
+
+def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
+    """Pieces of a window, special ones included; None where texts are read as one sequence."""
+    if settings.chunk is None or encoder.carries_state:
+        return None
+    return min(settings.chunk, encoder.max_tokens or settings.chunk)
+
+
+def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list[NDArray[np.int64]]:
+    """A text's pieces, one or more of them, in windows of at most `size`."""
+    room = max(1, size - len(encoder.special_tokens([])))
+    return [
+        np.asarray(encoder.special_tokens(list(pieces[start : start + room])), dtype=np.int64)
+        for start in range(0, len(pieces), room)
+    ]
+
+
+class WindowPooling:
+    """A row's vector from those of its windows: the mean of what is a summary or a mean, the maximum of what is a
+    maximum. So a text that fits one window has the vector that it has without windows.
+
+    Args:
+        pooling: how a window became a vector; of `concat`, each layer's middle third is a maximum.
+        width: of a layer.
+    """
+
+    def __init__(self, settings: FinetuneSettings, *, width: int) -> None:
+        self.pooling = settings.pooling
+        self.width = width
+        self.learned = settings.chunks_learned
+
+    def __call__(self, features: Tensor, rows: Tensor) -> Tensor:
+        """(S, F) of windows and (S,) the row that each belongs to, ascending -> (B, F)."""
+        count = int(rows[-1]) + 1
+        index = rows[:, None].expand_as(features)
+        zeros = features.new_zeros(count, features.shape[1])
+        mean = zeros.scatter_reduce(0, index, features, "mean", include_self=False)
+        if self.pooling not in ("concat", "max"):
+            return mean
+        most = zeros.scatter_reduce(0, index, features, "amax", include_self=False)
+        if self.pooling == "max":
+            return most
+        middle = torch.arange(features.shape[1], device=features.device) // self.width % 3 == 1
+        return torch.where(middle, most, mean)
+
+
+def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> WindowPooling | None:
+    """How the vectors of a text's windows become one; None where a text is one sequence."""
+    if window_size(settings, encoder) is None:
+        return None
+    one = torch.tensor([encoder.special_tokens([])])
+    with torch.no_grad():
+        top = encoder.hidden_states(one, torch.tensor([one.shape[1]]))[-1]
+    return WindowPooling(settings, width=top.shape[-1])
+
+
+def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
+    """`hidden_states` of a batch whose gradients go through the last `learned` sequences of each row only: nothing is
+    kept for the others, however many windows a text has."""
+    rows = batch["rows"]
+    behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows), device=rows.device)
+    learns = behind <= learned
+
+    def read(chosen: Tensor) -> list[Tensor]:
+        segments = batch["segments"][chosen] if "segments" in batch else None
+        return encoder.hidden_states(batch["tokens"][chosen], batch["lengths"][chosen], segments)
+
+    if not torch.is_grad_enabled() or bool(learns.all()):
+        return read(torch.ones_like(learns))
+    with torch.no_grad():
+        before = read(~learns)
+    after = read(learns)
+    places = torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort()
+    return [torch.cat(parts)[places] for parts in zip(before, after, strict=True)]

@@ -1,0 +1,1 @@
+"""Labelled data of downstream tasks: kinds, readers, inputs and outputs, result files."""

@@ -1,0 +1,175 @@
+"""Stage `examples`: a task's labelled files, read and checked once, as tables that the other stages read.
+
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see `tasks.base`),
+labels.json (names by number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs
+to come, and a digest of each split's content, by which later stages know one test version from another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.artifacts import read_manifest, writing
+from components.errors import ArtifactError
+from components.settings.section import Section
+from components.settings.tasks import TaskSource
+from components.task_models.kinds import find_task
+from components.tasks.budgets import draw, numbered
+from components.tasks.data import Labels, Split
+from components.tasks.results import ragged
+
+KIND = "examples"
+#: What reading counted and whoever owns the data should hear of, and the key that says what becomes of it.
+NOTICES = {
+    "train_rows_in_later_splits": ("row(s) of train stand in dev or test too", "overlap"),
+    "dev_rows_in_later_splits": ("row(s) of dev stand in test too", "overlap"),
+    "wrong_spans": ("answer(s) do not stand where they are said to", "wrong_spans"),
+}
+SCHEMA = pa.schema(
+    [
+        ("fields", pa.list_(pa.string())),
+        ("target", pa.list_(pa.float64())),
+        ("slice", pa.string()),
+        ("id", pa.string()),
+    ]
+)
+
+
+class ExamplesJob(Section):
+    """What the stage is told: the task's name and its block in params.yaml, and where to write."""
+
+    task: str
+    source: TaskSource
+    output: Path
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What the other stages must know of a task beside its rows; `budgets` ascend, -1 stands for all rows."""
+
+    task: str
+    kind: str
+    labels: list[str]
+    budgets: list[int]
+    seeds: list[int]
+    digests: dict[str, str]
+    language: str
+    baselines: str
+
+
+def examples(job: ExamplesJob) -> Path:
+    """Read, check and write the labelled rows of one task.
+
+    Raises:
+        ConfigError: `kind` names no task.
+        DataError: what the task's reader finds wrong (file, line, what to do).
+    """
+    key = f"data.tasks.{job.task}"
+    task = find_task(job.source.kind, key=f"{key}.kind")
+    found = task.read(job.task, job.source)
+    budgets = numbered(job.source.budgets)
+    splits = {"train": found.train, "dev": found.dev, "test": found.test}
+    strata = strata_of(found.train, job.source.kind)
+    counted = task.strata(found.train) is not None
+    short = {}
+    for budget in budgets:
+        _, missing = draw(strata, budget, seed=0)
+        for stratum, rows in missing.items():
+            name = found.labels[stratum] if counted else "train"
+            short[f"budget_{budget}_{name}"] = rows
+            said = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {said}, all of them are used")
+    for count, (said, rule) in NOTICES.items():
+        if found.counts.get(count):
+            print(f"{key}: {found.counts[count]} {said} ({rule}: {getattr(job.source, rule)})")
+    with writing(job.output, kind=KIND) as draft:
+        for name, split in splits.items():
+            table = pa.table(
+                [
+                    pa.array(split.fields, pa.list_(pa.string())),
+                    ragged(split.targets, pa.float64()),
+                    pa.array(split.slices, pa.string()),
+                    pa.array(split.ids, pa.string()),
+                ],
+                schema=SCHEMA,
+            )
+            pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
+        (draft.path / "labels.json").write_text(json.dumps(found.labels, ensure_ascii=False, indent=1) + "\n")
+        metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
+        metrics |= {"classes": len(found.labels), **found.counts, "short": short}
+        (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
+        draft.facts |= {
+            "task": job.task,
+            "kind": job.source.kind,
+            "budgets": budgets,
+            "seeds": sorted(set(job.source.seeds)),
+            "language": job.source.language,
+            "baselines": job.source.baselines,
+            "digests": {name: digest(split, found.labels) for name, split in splits.items()},
+        }
+    return job.output
+
+
+def strata_of(train: Split, kind: str) -> Labels:
+    """(N,) what a budget counts rows of: the task's strata, or 0 for all rows where it has none."""
+    found = find_task(kind).strata(train)
+    return np.zeros(len(train), dtype=np.int64) if found is None else found
+
+
+def digest(split: Split, labels: list[str]) -> str:
+    """SHA-256 over inputs, targets and slices in their order: the version of a split, whatever file holds it."""
+    content = hashlib.sha256()
+    for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
+        right = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, right, name]).encode() + b"\n")
+    return content.hexdigest()
+
+
+def read_facts(directory: Path) -> TaskFacts:
+    """What `examples` wrote about a task.
+
+    Raises:
+        ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
+    """
+    facts = read_manifest(directory, kind=KIND).facts
+    expected = {field.name for field in fields(TaskFacts)} - {"labels"}
+    if missing := sorted(expected - facts.keys()):
+        raise ArtifactError(f"{directory}: its facts lack {', '.join(missing)}; run the stage examples again")
+    if unknown := sorted(facts.keys() - expected):
+        raise ArtifactError(f"{directory}: unknown facts {', '.join(unknown)}; run the stage examples again")
+    labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+    return TaskFacts(labels=labels, **facts)
+
+
+def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
+    """A split, or some of its rows in the order given.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
+    path = directory / f"{split}.parquet"
+    try:
+        table = pq.read_table(path, schema=SCHEMA)
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    if rows is not None:
+        table = table.take(pa.array(rows))
+    targets = table.column("target").combine_chunks()
+    ends = np.cumsum(targets.value_lengths().to_numpy(zero_copy_only=False)).tolist()
+    flat = targets.flatten().to_numpy(zero_copy_only=False)
+    return Split(
+        [tuple(parts) for parts in table.column("fields").to_pylist()],
+        # Not np.split, which takes a second for 100,000 rows.
+        [flat[start:end] for start, end in pairwise([0, *ends])],
+        table.column("slice").to_pylist(),
+        table.column("id").to_pylist(),
+    )

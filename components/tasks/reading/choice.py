@@ -1,0 +1,58 @@
+"""A text and several ways to go on or to answer, one of them right."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+from components.errors import DataError
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples
+from components.tasks.reading.records import Place, Record, filled, label_of, read_records, split_files
+from components.tasks.reading.splits import Row, Rows, examples_of
+
+
+def read_choices(name: str, source: TaskSource) -> Examples:
+    """Fields are the text and its choices; a target is the number of the right one, from 0.
+
+    Raises:
+        DataError: a file is missing or damaged, a text or choice is empty, a row has one choice only, the label names
+            none of them (file and line); the splits do not fit (see `examples_of`).
+    """
+    columns = source.choices if isinstance(source.choices, list) else [source.choices]
+    rows: Rows = {}
+    for split, path, member in split_files(source):
+        for record in read_records(path, member, source, [source.text, *columns, source.label], nested=True):
+            text = filled(record.values[0], "the text", source.text, record.place)
+            choices = _choices(record, source)
+            right = _right(label_of(record.values[-1], source.label, record.place), choices, source, record.place)
+            rows.setdefault(split, []).append(Row((text, *choices), right, record.slice, record.id, record.place))
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+
+
+def _choices(record: Record, source: TaskSource) -> list[str]:
+    values: list[Any] = list(record.values[1:-1])
+    names = source.choices if isinstance(source.choices, list) else [source.choices]
+    if isinstance(source.choices, str):
+        if not isinstance(values[0], list):
+            raise DataError(f"{record.place}: {names[0]!r} holds no list of choices; name a column for each of them")
+        values, names = values[0], names * len(values[0])
+    if len(values) < 2:
+        raise DataError(f"{record.place}: {len(values)} choice(s); there have to be two or more")
+    return [filled(value, "a choice", name, record.place) for value, name in zip(values, names, strict=True)]
+
+
+def _right(label: str, choices: list[str], source: TaskSource, place: Place) -> int:
+    if source.answer == "text":
+        found = [index for index, choice in enumerate(choices) if choice.strip() == label]
+        number = found[0] if len(found) == 1 else -1
+    elif source.answer == "letter":
+        number = string.ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
+    else:
+        number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
+    if not 0 <= number < len(choices):
+        raise DataError(
+            f"{place}: label {label!r} names none of the {len(choices)} choices (answer: {source.answer}); "
+            f"correct it, or set answer to from_zero, from_one, letter or text"
+        )
+    return number

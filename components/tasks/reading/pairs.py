@@ -1,0 +1,52 @@
+"""Two texts with a label (paraphrase, entailment), or with a number (similarity)."""
+
+from __future__ import annotations
+
+import math
+
+from components.errors import DataError
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples
+from components.tasks.reading.records import as_text, filled, read_records, split_files
+from components.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.tasks.reading.texts import labelled
+
+_SIDES = ("first text", "second text")
+
+
+def read_pairs(name: str, source: TaskSource) -> Examples:
+    """Columns `first`, `second` and `label`; a target is the number of the label, by name.
+
+    Raises:
+        DataError: as `read_classification`; a side of a pair is empty (file and line).
+    """
+    return labelled(name, source, (source.first, source.second), _SIDES)
+
+
+def read_similarities(name: str, source: TaskSource) -> Examples:
+    """Columns `first`, `second` and `score`; a target is the score.
+
+    Raises:
+        DataError: a side of a pair is empty, a score is no number (file and line); train has one score only; the
+            splits do not fit (see `examples_of`).
+    """
+    rows: Rows = {}
+    for split, path, member in split_files(source):
+        for record in read_records(path, member, source, [source.first, source.second, source.score]):
+            *texts, value = record.values
+            fields = tuple(
+                filled(text, f"the {side}", column, record.place)
+                for text, side, column in zip(texts, _SIDES, (source.first, source.second), strict=True)
+            )
+            try:
+                score = float(as_text(value, record.place) or "")
+            except ValueError:
+                score = math.nan
+            if not math.isfinite(score):
+                raise DataError(f"{record.place}: the score ({source.score!r}) is {value!r}, not a number; correct it")
+            rows.setdefault(split, []).append(Row(fields, score, record.slice, record.id, record.place))
+    if len({row.target for row in rows["train"]}) < 2:
+        raise DataError(
+            f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
+        )
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))

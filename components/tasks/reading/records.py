@@ -1,0 +1,122 @@
+"""The rows of a split as its files hold them: the named columns, the slice, the id, and where each row stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.errors import DataError
+from components.formats.lines import Reading
+from components.formats.plain import read_label_first, read_parallel
+from components.formats.tables import TABLES, Layout
+from components.settings.tasks import SPLITS, TaskSource
+
+_READERS = {**TABLES, "label-first": read_label_first, "parallel": read_parallel}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row comes from, for messages and for the ids of rows that have none."""
+
+    path: str
+    line: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.unit} {self.line}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of a table: the values of the asked columns (null, text, number; lists and objects where nested)."""
+
+    values: tuple[Any, ...]
+    slice: str | None
+    id: str | None
+    place: Place
+
+
+def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
+    """(split, path, member) of every file of a task, in order; `member` as in `FILE#MEMBER`.
+
+    Raises:
+        DataError: a file is not there.
+    """
+    for split in SPLITS:
+        for file in source.files(split):
+            name, _, member = file.partition("#")
+            path = Path(source.path) / name
+            if not path.exists():
+                raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+            yield split, path, member
+
+
+def read_records(
+    path: Path, member: str, source: TaskSource, columns: Sequence[str], *, nested: bool = False
+) -> Iterator[Record]:
+    """The rows of one file of a table-like format (`nested`: lists and objects are values too).
+
+    Raises:
+        DataError: whatever the reader finds wrong, with file and line; the file holds no rows.
+    """
+    form = source.format_of(path.name)
+    layout = Layout(
+        header=source.header,
+        delimiter=source.delimiter,
+        quotes=source.quotes,
+        encoding=source.encoding,
+        member=member,
+        nested=nested,
+    )
+    extra = [name for name in (source.slice, source.id) if name is not None]
+    unit = "row" if form in ("json", "parquet") else "line"
+    name, count = f"{path}{'#' * bool(member)}{member}", 0
+    for number, values in _READERS[form](path, [*columns, *extra], layout, Reading()):
+        place = Place(name, number, unit)
+        rest = iter(values[len(columns) :])
+        part = as_text(next(rest), place) if source.slice is not None else None
+        row_id = as_text(next(rest), place) if source.id is not None else None
+        count += 1
+        yield Record(tuple(values[: len(columns)]), part, row_id, place)
+    if not count:
+        raise DataError(f"{name}: holds no rows")
+
+
+def as_text(value: Any, place: Place) -> str | None:
+    """A value as text: numbers and booleans as JSON writes them (labels are often 0 and 1).
+
+    Raises:
+        DataError: it is a list or an object.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise DataError(f"{place}: holds a {type(value).__name__} where text is expected")
+
+
+def filled(value: Any, what: str, column: str, place: Place) -> str:
+    """A text that is not empty.
+
+    Raises:
+        DataError: it is.
+    """
+    text = as_text(value, place)
+    if text is None or not text.strip():
+        raise DataError(f"{place}: {what} ({column!r}) is empty; remove the row or fill it in")
+    return text
+
+
+def label_of(value: Any, column: str, place: Place) -> str:
+    """A label, without white space around it.
+
+    Raises:
+        DataError: it is missing.
+    """
+    text = as_text(value, place)
+    if text is None or not text.strip():
+        raise DataError(f"{place}: the label ({column!r}) is missing; remove the row or label it")
+    return text.strip()

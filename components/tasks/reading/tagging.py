@@ -1,0 +1,160 @@
+"""Words with a tag each: CoNLL, CoNLL-U, parallel files, or tables with a column of words and one of tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.errors import DataError
+from components.formats.conll import Sentence, read_conll, read_conllu
+from components.formats.lines import Reading
+from components.formats.tags import OUTSIDE, TagError, convert, inventory
+from components.formats.textkey import text_key
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples
+from components.tasks.reading.records import Place, as_text, read_records, split_files
+from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+
+#: Names of the columns where params.yaml does not say.
+_COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
+
+
+#: Words of a sentence at most: beyond, a file lacks the empty lines between its sentences.
+MOST_WORDS = 10_000
+
+
+@dataclass(frozen=True)
+class _Tagged:
+    """A sentence; `lines`: the line of each word, or of the whole."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    slice: str | None
+    id: str | None
+    place: Place
+
+
+def read_tagging(name: str, source: TaskSource) -> Examples:
+    """Fields are the words; a target is the number of each word's tag.
+
+    Spans are checked against `scheme` and written anew as `learn_as` has it; the labels are then every tag that the
+    types of train can have. With `scheme: none` the labels are the tags of train.
+
+    Raises:
+        DataError: a file is missing or damaged, a tag breaks the scheme (file and line), words and tags differ in
+            number, a word is empty, a sentence has more than `MOST_WORDS`, a type or tag of dev or test does not occur
+            in train; the splits do not fit.
+    """
+    rows: Rows = {}
+    for split, path, member in split_files(source):
+        before = len(rows.setdefault(split, []))
+        for sentence in _sentences(path, member, source):
+            if len(sentence.tags) != len(sentence.words):
+                raise DataError(
+                    f"{sentence.place}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word has one tag"
+                )
+            if len(sentence.words) > MOST_WORDS:
+                raise DataError(
+                    f"{sentence.place}: a sentence of {len(sentence.words)} words, {MOST_WORDS} are the most; set "
+                    f"sentences apart (in CoNLL by an empty line)"
+                )
+            for index, tag in enumerate(sentence.tags):
+                if not tag:
+                    raise DataError(f"{_word_place(sentence, index)}: word {sentence.words[index]!r} has no tag")
+            tags = _learned(sentence, source)
+            rows[split].append(Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.place))
+        if len(rows[split]) == before:
+            raise DataError(f"{path}: holds no sentences")
+    seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
+    if len(seen) < (2 if source.scheme == "none" else 1):
+        raise DataError(
+            f"{train_of(source)}: holds "
+            f"{'one tag only' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
+        )
+    kinds = {str(kind) for kind in seen}
+    refuse_unseen(rows, source, kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
+    labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, source.learn_as)
+    number = {label: index for index, label in enumerate(labels)}
+    return examples_of(
+        name,
+        source,
+        rows,
+        labels=labels,
+        target=lambda row: [number[tag] for tag in row.target],
+        key=lambda row: text_key(" ".join(row.fields)),
+    )
+
+
+def _kind(tag: str, source: TaskSource) -> str | None:
+    """The type of the span that a tag belongs to, or the tag itself where tags are no spans."""
+    if source.scheme == "none":
+        return tag
+    return None if tag == OUTSIDE else tag.partition("-")[2]
+
+
+def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
+    if source.scheme == "none":
+        return tuple(sentence.tags)
+    try:
+        return tuple(convert(sentence.tags, source.scheme, source.learn_as))
+    except TagError as error:
+        word = sentence.words[error.index]
+        raise DataError(
+            f"{_word_place(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
+        ) from error
+
+
+def _word_place(sentence: _Tagged, index: int) -> str:
+    if len(sentence.lines) == len(sentence.words):
+        return f"{sentence.place.path}, line {sentence.lines[index]}"
+    return f"{sentence.place}, word {index + 1}"
+
+
+def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]:
+    form = source.format_of(path.name)
+    default = _COLUMNS.get(form, ("words", "tags"))
+    words, tags = source.words or default[0], source.tags or default[1]
+    if form in ("conll", "conllu"):
+        found = (
+            read_conllu(path, Reading(), tags=tags)
+            if form == "conllu"
+            else read_conll(
+                path,
+                Reading(),
+                words=int(words),
+                tags=int(tags),
+                delimiter=source.delimiter,
+                comments=source.comments,
+                encoding=source.encoding,
+            )
+        )
+        for sentence in found:
+            yield _of_comments(path, sentence, source)
+        return
+    for record in read_records(path, member, source, [words, tags], nested=True):
+        first, second = (
+            _listed(value, column, record.place) for value, column in zip(record.values, (words, tags), strict=True)
+        )
+        yield _Tagged(first, second, [], record.slice, record.id, record.place)
+
+
+def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
+    """The slice and the id are what comments say; `sent_id` is the id where nothing else is named."""
+    comments = sentence.comments
+    part = comments.get(source.slice) if source.slice is not None else None
+    row_id = comments.get(source.id or "sent_id")
+    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, Place(str(path), sentence.line))
+
+
+def _listed(value: Any, column: str, place: Place) -> list[str]:
+    """A list of texts, or the words of a text between white space."""
+    found = [as_text(item, place) or "" for item in value] if isinstance(value, list) else None
+    found = (as_text(value, place) or "").split() if found is None else found
+    if not found:
+        raise DataError(f"{place}: {column!r} is empty; remove the row or fill it in")
+    if any(not item.strip() for item in found):
+        raise DataError(f"{place}: {column!r} holds an empty word; remove it, and its tag")
+    return found

@@ -1,0 +1,297 @@
+"""A published tokenizer as one of ours, with identical cuts; only the ids change: the special pieces come first.
+
+Taken from the folder, in this order: tokenizer.json (the `tokenizers` library's own form), vocab.txt (WordPiece),
+vocab.json with merges.txt (byte-level BPE), spiece.model (unigram). tokenizer_config.json and special_tokens_map.json
+name the special pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from components.artifacts import digest_files
+from components.errors import ArtifactError
+from components.tokenization import Tokenizer
+from components.tokenization.bpe import BytePairTokenizer, pre_tokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.sentencepiece import read_sentencepiece
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.unigram import WORDS, UnigramTokenizer
+from components.tokenization.wordpiece import LONGEST_WORD, WordPieceTokenizer
+
+#: For each of our special pieces, the keys that name theirs, and the names that are usual, in order of preference. A
+#: piece of theirs is taken once, by the first: GPT-2's one special piece is all of theirs, and [SEP] here.
+NAMES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
+    ("[SEP]", ("sep_token", "eos_token"), ("[SEP]", "<sep>", "</s>", "<|endoftext|>")),
+    ("[CLS]", ("cls_token",), ("[CLS]", "<cls>", "<s>")),
+    ("[MASK]", ("mask_token",), ("[MASK]", "<mask>")),
+    ("[PAD]", ("pad_token",), ("[PAD]", "<pad>")),
+    ("[UNK]", ("unk_token",), ("[UNK]", "<unk>")),
+)
+FILES: Final = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json",
+    "special_tokens_map.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A published tokenizer in our terms.
+
+    Attributes:
+        tokenizer: cuts every text as the published one does.
+        rows: our id -> theirs, -1 for a special piece that they do not have.
+        named: our special piece -> the name of theirs, for the log.
+        size: number of their ids.
+    """
+
+    tokenizer: Tokenizer
+    rows: list[int]
+    named: dict[str, str]
+    size: int
+
+
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """The tokenizer of a Hugging Face folder.
+
+    Raises:
+        ArtifactError: no tokenizer there, a damaged one, or one with rules that none of ours has.
+    """
+    settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    if (folder / "tokenizer.json").is_file():
+        return _from_library(folder / "tokenizer.json", settings)
+    if (folder / "vocab.txt").is_file():
+        words = (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        lowercase = settings.get("do_lower_case", True)
+        rules = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": lowercase,
+        }
+        return _word_pieces(folder / "vocab.txt", _numbered(words, folder / "vocab.txt"), rules, settings)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
+        merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+        if settings.get("add_prefix_space"):
+            raise ArtifactError(f"{folder}: add_prefix_space: a tokenizer that puts a space before a text is not taken")
+        return _byte_pairs(folder / "vocab.json", _json(folder / "vocab.json"), merges, settings, marks=False)
+    if (folder / "spiece.model").is_file():
+        return _from_sentencepiece(folder / "spiece.model", settings)
+    raise ArtifactError(
+        f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model"
+    )
+
+
+def vocabulary_digest(folder: Path) -> str:
+    """SHA-256 over the files that `read_vocabulary` may read."""
+    return digest_files(folder / name for name in FILES)
+
+
+def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, if it is what was named.
+
+    Raises:
+        ArtifactError: as `read_vocabulary`; or it is of another kind or content.
+    """
+    tokenizer = read_vocabulary(folder).tokenizer
+    if tokenizer.kind != kind:
+        raise ArtifactError(f"{folder}: its tokenizer is of the kind {tokenizer.kind!r}, not {kind!r}")
+    if (content := vocabulary_digest(folder)) != digest:
+        raise ArtifactError(f"{folder}: the digest of its tokenizer is {content}, expected {digest}")
+    return tokenizer
+
+
+def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
+    content = _json(path)
+    try:
+        model, normalizer, cutter = content["model"], content["normalizer"], content["pre_tokenizer"]
+        kind, entries = model.get("type", "WordPiece"), model["vocab"]
+        if kind == "Unigram":
+            pieces = [(str(piece), float(score)) for piece, score in entries]
+            if model.get("byte_fallback") or cutter is None:
+                raise ArtifactError(f"{path}: a unigram vocabulary that falls back to bytes is not taken")
+            added = sorted(content.get("added_tokens", []), key=lambda entry: entry["id"])
+            controls = {entry["content"] for entry in added if entry.get("special")}
+            pieces += [(entry["content"], 0.0) for entry in added if entry["id"] >= len(entries)]
+            return _unigram(path, pieces, controls, normalizer, cutter, settings)
+        vocabulary: dict[str, int] = dict(entries)
+        for added in content.get("added_tokens", []):
+            vocabulary.setdefault(added["content"], added["id"])
+        if kind == "WordPiece":
+            if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
+                raise ArtifactError(f"{path}: continuations are marked {prefix!r}; only '##' can be taken over")
+            if model.get("max_input_chars_per_word", LONGEST_WORD) != LONGEST_WORD:
+                raise ArtifactError(f"{path}: max_input_chars_per_word is not {LONGEST_WORD}")
+            if (cutter or {}).get("type") != "BertPreTokenizer":
+                raise ArtifactError(f"{path}: a WordPiece vocabulary without BERT's pre-tokenizer is not taken")
+            return _word_pieces(path, vocabulary, normalizer or {}, settings)
+        if kind == "BPE":
+            marks = _marks(cutter)
+            if normalizer is not None or marks is None:
+                raise ArtifactError(
+                    f"{path}: of BPE vocabularies only byte-level ones that cut as GPT-2 does, without a space put "
+                    "before the text, can be taken over"
+                )
+            merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+            return _byte_pairs(path, vocabulary, merges, settings, marks=marks)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
+    raise ArtifactError(f"{path}: a vocabulary of type {kind!r}; WordPiece, BPE and Unigram can be taken over")
+
+
+def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
+    """`marks` of the byte-level BPE that cuts as this pre-tokenizer does; None if none does.
+
+    That is GPT-2's with its built-in pattern, or one of ours that was exported, with its pattern written out.
+    """
+    parts = (cutter or {}).get("pretokenizers", [cutter])
+    if parts[-1] is None or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space", True):
+        return None
+    if len(parts) == 1:
+        return False if parts[0].get("use_regex", True) else None
+    for marks in (False, True):
+        ours = json.loads(pre_tokenizer(marks=marks, segmentation=Segmentation("none")).__getstate__())
+        if parts == ours["pretokenizers"]:
+            return marks
+    return None
+
+
+def _word_pieces(
+    path: Path, vocabulary: Mapping[str, int], rules: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Vocabulary:
+    if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
+        raise ArtifactError(f"{path}: a WordPiece vocabulary without BERT's normaliser is not taken")
+    lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
+    order, named = _order(path, list(vocabulary), vocabulary, settings)
+    tokenizer = WordPieceTokenizer(
+        _pieces(order, vocabulary),
+        segmentation=Segmentation("none"),
+        lowercase=lowercase,
+        strip_accents=lowercase if strip is None else bool(strip),
+    )
+    return Vocabulary(tokenizer, order, named, len(vocabulary))
+
+
+def _byte_pairs(
+    path: Path,
+    vocabulary: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    settings: Mapping[str, Any],
+    *,
+    marks: bool,
+) -> Vocabulary:
+    order, named = _order(path, list(vocabulary), vocabulary, settings)
+    try:
+        tokenizer = BytePairTokenizer(
+            _pieces(order, vocabulary), merges=merges, segmentation=Segmentation("none"), marks=marks
+        )
+    except ValueError as error:
+        raise ArtifactError(f"{path}: {error}") from error
+    return Vocabulary(tokenizer, order, named, len(vocabulary))
+
+
+def _unigram(
+    path: Path,
+    pieces: Sequence[tuple[str, float]],
+    controls: set[str] | frozenset[str],
+    normalizer: Mapping[str, Any] | None,
+    cutter: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> Vocabulary:
+    vocabulary = _numbered([piece for piece, _ in pieces], path)
+    order, named = _order(path, list(vocabulary), vocabulary, settings)
+    names = _pieces(order, vocabulary)
+    # With a space in its name a piece is never found in text.
+    names[FIRST_ORDINARY:] = [f" {name}" if name in controls else name for name in names[FIRST_ORDINARY:]]
+    tokenizer = UnigramTokenizer(
+        names,
+        scores=[pieces[row][1] if row >= 0 else 0.0 for row in order],
+        segmentation=Segmentation("none"),
+        normalizer=normalizer,
+        pre_tokenizer=WORDS if _cuts_like_ours(cutter) else cutter,
+    )
+    return Vocabulary(tokenizer, order, named, len(vocabulary))
+
+
+def _cuts_like_ours(cutter: Mapping[str, Any]) -> bool:
+    """Whether a pre-tokenizer is `WORDS`, whatever older spelling of it."""
+    parts = cutter.get("pretokenizers", [])
+    if [part.get("type") for part in parts] != ["WhitespaceSplit", "Metaspace"]:
+        return False
+    mark = parts[1]
+    always = mark.get("prepend_scheme", "always" if mark.get("add_prefix_space", True) else "never") == "always"
+    return always and bool(mark.get("split", True)) and mark.get("replacement") == "\u2581"
+
+
+def _from_sentencepiece(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
+    """As transformers converts ALBERT's and XLNet's: quotes, accents and case first, then the model's own rules."""
+    read = read_sentencepiece(path)
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")
+    ]
+    if not settings.get("keep_accents", False):
+        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if settings.get("do_lower_case", any(piece == "[CLS]" for piece, _ in read.pieces)):
+        steps.append({"type": "Lowercase"})
+    if read.charsmap:
+        steps.append({"type": "Precompiled", "precompiled_charsmap": read.charsmap})
+    normalizer = {"type": "Sequence", "normalizers": steps}
+    unknown = {"unk_token": read.pieces[read.unknown][0]}
+    return _unigram(path, read.pieces, read.controls, normalizer, WORDS, unknown | dict(settings))
+
+
+def _order(
+    path: Path, names: Sequence[str], vocabulary: Mapping[str, int], settings: Mapping[str, Any]
+) -> tuple[list[int], dict[str, str]]:
+    """Our id -> theirs: the special pieces, then all others in their order; and the names of the special ones."""
+    ids = sorted(vocabulary.values())
+    if ids != list(range(len(ids))):
+        raise ArtifactError(f"{path}: ids are not 0..{len(ids) - 1}, each once")
+    named: dict[str, str] = {}
+    for ours, keys, usual in NAMES:
+        given = [_content(settings.get(key)) for key in keys]
+        found = next((name for name in [*given, *usual] if name in vocabulary and name not in named.values()), None)
+        if found is not None:
+            named[ours] = found
+    taken = {vocabulary[name] for name in named.values()}
+    special = [vocabulary[named[ours]] if ours in named else -1 for ours in SPECIAL_PIECES]
+    return [*special, *(id_ for id_ in ids if id_ not in taken)], named
+
+
+def _pieces(order: Sequence[int], vocabulary: Mapping[str, int]) -> list[str]:
+    name = {id_: piece for piece, id_ in vocabulary.items()}
+    ordinary = [name[id_] for id_ in order[FIRST_ORDINARY:]]
+    # One of their ordinary pieces may have the name of a special piece of ours.
+    return [*SPECIAL_PIECES, *(f" {piece}" if piece in SPECIAL_PIECES else piece for piece in ordinary)]
+
+
+def _content(value: Any) -> str:
+    """A special piece is given by its name or as {"content": name, ...}."""
+    return str(value.get("content", "")) if isinstance(value, dict) else str(value or "")
+
+
+def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    if len(vocabulary) != len(pieces):
+        twice = next(piece for index, piece in enumerate(pieces) if vocabulary[piece] != index)
+        raise ArtifactError(f"{path}: {twice!r} stands there twice")
+    return vocabulary
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object; {} if there is no such file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{path}: expected an object")
+    return content

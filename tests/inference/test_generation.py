@@ -1,0 +1,228 @@
+"""Sampling on exact distributions; text that goes on, gaps and sums of words with models whose answers are known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.errors import ConfigError, DataError
+from components.inference.generation import Sampling, continued, filled, generate, probabilities, related
+from components.models.base import Carry, LanguageModel
+from components.models.encoder import build_model
+from components.models.static import StaticVectors
+from components.tokenization import Tokenizer
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
+
+LOGITS = torch.tensor([0.5, 0.1, 0.25, 0.15]).log()
+WORDS = ["king", "queen", "man", "woman", "apple"]
+
+
+def word_tokenizer(*words: str) -> WordTokenizer:
+    return WordTokenizer(
+        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
+    )
+
+
+class Counting(LanguageModel):
+    """Says that the piece after n is n + 1, and END after the last; the carry holds how many were read."""
+
+    def __init__(self, vocabulary: int, *, room: int | None = None) -> None:
+        super().__init__()
+        self.vocabulary, self.room = vocabulary, room
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.read: list[list[int]] = []
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        self.read.append(tokens[0].tolist())
+        following = torch.where(tokens + 1 < self.vocabulary, tokens + 1, END)
+        following = torch.where(tokens == END, FIRST_ORDINARY, following)
+        logits = torch.nn.functional.one_hot(following, self.vocabulary) * 50.0
+        # The special pieces would be most probable.
+        logits[..., [0, 1, 2, MASK]] = 100.0
+        return logits, (torch.tensor([[float(tokens.shape[1])]]) + (carry[0] if carry else 0),)
+
+    def special_tokens(self, pieces: list[int]) -> list[int]:
+        return [END, *pieces, END]
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.room
+
+    losses = hidden_states = summary = layer_groups = remap_vocabulary = None  # type: ignore[assignment]
+
+
+Counting.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0.5, 0.1, 0.25, 0.15]),
+        (Sampling(temperature=0), [1, 0, 0, 0]),
+        (Sampling(temperature=0.5), [0.25 / 0.345, 0.01 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345]),
+        (Sampling(top_k=2), [2 / 3, 0, 1 / 3, 0]),
+        (Sampling(top_k=9), [0.5, 0.1, 0.25, 0.15]),
+        (Sampling(top_p=0.5), [1, 0, 0, 0]),
+        (Sampling(top_p=0.51), [2 / 3, 0, 1 / 3, 0]),
+        (Sampling(top_p=1e-9), [1, 0, 0, 0]),
+        # Of the two that top-k leaves, the first has two thirds.
+        (Sampling(top_k=2, top_p=0.6), [1, 0, 0, 0]),
+    ],
+)
+def test_probabilities(sampling: Sampling, expected: list[float]) -> None:
+    assert probabilities(LOGITS, sampling).tolist() == pytest.approx(expected, abs=1e-7)
+
+
+def test_of_equal_logits_the_lower_id_comes_first() -> None:
+    assert probabilities(torch.zeros(4), Sampling(top_k=1)).tolist() == [1, 0, 0, 0]
+    assert probabilities(torch.zeros(4), Sampling(temperature=0)).tolist() == [1, 0, 0, 0]
+    assert probabilities(torch.zeros(4), Sampling(top_p=0.5)).tolist() == [0.5, 0.5, 0, 0]
+
+
+def test_impossible_logits_are_never_drawn() -> None:
+    logits = torch.tensor([-math.inf, 0.0, -math.inf])
+    for sampling in (Sampling(), Sampling(top_k=3), Sampling(top_p=0.9), Sampling(temperature=0)):
+        assert probabilities(logits, sampling).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}]
+)
+def test_impossible_sampling_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"sampling: {next(iter(wrong)).replace('_', '-')}"):
+        Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_one_new_piece_costs_one_step() -> None:
+    model = Counting(12)
+    assert generate(model, [END, 5, 6], length=4, sampling=Sampling()) == [7, 8, 9, 10]
+    assert model.read == [[END, 5, 6], [7], [8], [9]]
+
+
+def test_it_ends_at_the_end() -> None:
+    assert generate(Counting(8), [5], length=9, sampling=Sampling(temperature=0)) == [6, 7]
+    assert generate(Counting(8), [7], length=9, sampling=Sampling()) == []
+
+
+def test_the_seed_decides() -> None:
+    class Uniform(Counting):
+        def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+            return torch.zeros(1, tokens.shape[1], self.vocabulary), ()
+
+    model = Uniform(1000)
+    once = generate(model, [5], length=20, sampling=Sampling(), seed=3)
+    assert once == generate(model, [5], length=20, sampling=Sampling(), seed=3)
+    assert once != generate(model, [5], length=20, sampling=Sampling(), seed=4)
+    assert min(once) >= FIRST_ORDINARY
+
+
+def test_positions_are_a_limit() -> None:
+    assert len(generate(Counting(99, room=6), [5, 6], length=4, sampling=Sampling())) == 4
+    with pytest.raises(ConfigError, match=r"3 pieces of text and 4 to come are more than the model's 6 positions"):
+        generate(Counting(99, room=6), [5, 6, 7], length=4, sampling=Sampling())
+
+
+def test_a_text_goes_on_without_the_piece_that_would_end_it() -> None:
+    model, tokenizer = Counting(10), word_tokenizer(*WORDS)
+    assert continued(model, tokenizer, "King QUEEN", length=2, sampling=Sampling()) == "king queen man woman"
+    assert model.read[0] == [END, 5, 6]
+    assert continued(model, tokenizer, "", length=1, sampling=Sampling()) == "king"
+
+
+def test_words_and_characters_that_are_not_known() -> None:
+    words = word_tokenizer(*WORDS)
+    with pytest.raises(DataError, match="the vocabulary does not know 'kings'; did you mean 'king'?"):
+        continued(Counting(10), words, "the kings".replace("the ", ""), length=2, sampling=Sampling())
+    with pytest.raises(DataError, match="the vocabulary does not know 'a', 'cat'"):
+        continued(Counting(10), words, "a cat, man, a".replace(",", ""), length=2, sampling=Sampling())
+    alphabet = CharTokenizer([*SPECIAL_PIECES, "a", "b"], segmentation=Segmentation("none"))
+    with pytest.raises(DataError, match="the alphabet does not hold 'ก', '!'"):
+        continued(Counting(7), alphabet, "abก!ก", length=2, sampling=Sampling())
+
+
+class Gaps(Counting):
+    """At place t the piece FIRST_ORDINARY + t is the most probable."""
+
+    def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
+        self.read.append(tokens[0].tolist())
+        logits = torch.zeros(1, tokens.shape[1], self.vocabulary)
+        for place in range(tokens.shape[1]):
+            logits[0, place, FIRST_ORDINARY + place] = math.log(3)
+        logits[..., :FIRST_ORDINARY] = 100
+        return logits, ()
+
+
+def test_gaps_are_filled_where_they_stand() -> None:
+    model, tokenizer = Gaps(10), word_tokenizer(*WORDS)
+    first, second = filled(model, tokenizer, "[MASK] man [MASK]", count=2)
+    assert model.read == [[END, MASK, 7, MASK, END]]
+    assert first[0] == ("queen", pytest.approx(3 / 7))
+    assert second[0] == ("woman", pytest.approx(3 / 7))
+    assert first[1][1] == pytest.approx(1 / 7)
+
+
+def test_the_space_before_a_gap_belongs_to_its_piece() -> None:
+    from components.tokenization.bpe import BytePairTokenizer
+
+    tokenizer = BytePairTokenizer([*SPECIAL_PIECES, "a", "Ġ", "b"], merges=[], segmentation=Segmentation("none"))
+    model = Gaps(12)
+    filled(model, tokenizer, "a [MASK] b", count=1)
+    assert model.read == [[END, 5, MASK, 6, 7, END]]
+
+
+def test_texts_without_a_gap_or_too_long() -> None:
+    with pytest.raises(DataError, match=r"'king': no gap to fill; write \[MASK\] where a word is missing"):
+        filled(Gaps(10), word_tokenizer(*WORDS), "king")
+    with pytest.raises(ConfigError, match=r"5 pieces are more than the model's 4 positions"):
+        filled(Gaps(10, room=4), word_tokenizer(*WORDS), "king [MASK] man")
+
+
+@pytest.fixture
+def vectors() -> tuple[StaticVectors, Tokenizer]:
+    model = build_model("word2vec", vocabulary=10, settings={"width": 3})
+    assert isinstance(model, StaticVectors)
+    table = torch.tensor([[1.0, 1, 0], [0, 1, 1], [1, 0, 0], [0, 0, 1], [-1, 0, 0]])
+    model.load_state_dict({"input": torch.cat([torch.zeros(5, 3), table]), "output": torch.zeros(10, 3)})
+    tokenizer = word_tokenizer(*WORDS)
+    model.bind(tokenizer)
+    return model, tokenizer
+
+
+def test_neighbours_and_sums_of_words(vectors: tuple[StaticVectors, Tokenizer]) -> None:
+    best = related(*vectors, "KING", count=2)
+    assert best == [("man", pytest.approx(2**-0.5)), ("queen", pytest.approx(0.5))]
+    word, cosine = related(*vectors, "king - man + woman", count=1)[0]
+    half = 2**-0.5
+    query = torch.tensor([half - 1, half, 1])
+    assert word == "queen"
+    assert cosine == pytest.approx(float(query @ torch.tensor([0, half, half]) / query.norm()))
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("king queen", "expected words with . or - between them, such as king - man . woman"),
+        ("- king", "expected words with"),
+        ("king -", "expected a word after the last sign"),
+        ("", "expected a word"),
+        ("kings", "'kings' is not in the vocabulary; did you mean 'king'"),
+    ],
+)
+def test_what_is_no_sum_of_words(vectors: tuple[StaticVectors, Tokenizer], expression: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        related(*vectors, expression)
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    from components.errors import ArtifactError
+    from components.inference.generate import try_model
+
+    with pytest.raises(ArtifactError, match=r"not a complete output \(no manifest.json\)"):
+        try_model(tmp_path, "a", length=1, count=1, sampling=Sampling(), seed=0)

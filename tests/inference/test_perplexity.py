@@ -1,0 +1,133 @@
+"""`headstart perplexity`: per word and character whatever the pieces, on files of every kind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from components.artifacts import writing
+from components.cli import app
+from components.errors import ConfigError, DataError
+from components.inference.likelihood import pseudo, running_text
+from components.inference.perplexity import Measured, measure_file, measure_texts
+from components.models.encoder import Encoder, build_model, save_encoder
+from components.tokenization.char import CharTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END, SPECIAL_PIECES
+from components.tokenization.word import WordTokenizer
+
+NONE = Segmentation("none")
+WORDS = WordTokenizer([*SPECIAL_PIECES, "the", "old", "goat"], segmentation=NONE, lowercase=True, strip_accents=True)
+CHARACTERS = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz "], segmentation=NONE)
+TEXTS = ["the old goat", "the new goat sings"]
+SIZES = {
+    "ulmfit": {"embedding": 8, "hidden": 8, "layers": 2},
+    "flair": {"embedding": 6, "hidden": 8},
+    "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 16},
+    "word2vec": {"width": 8},
+}
+
+
+def encoder_of(family: str) -> Encoder:
+    torch.manual_seed(0)
+    tokenizer = CHARACTERS if family == "flair" else WORDS
+    model = build_model(family, vocabulary=tokenizer.vocab_size, settings=SIZES[family]).eval()
+    model.bind(tokenizer)
+    return Encoder(family, model, tokenizer)
+
+
+def saved(family: str, folder: Path) -> Path:
+    """An encoder of `encoder_of`, written as trained."""
+    WORDS.save(folder / "tokenizer")
+    with writing(folder / "encoder", kind="encoder") as draft:
+        save_encoder(draft.path, family=family, model=encoder_of(family).model, tokenizer=folder / "tokenizer")
+        draft.facts["trained"] = True
+    return folder / "encoder"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A ULMFiT encoder on disk."""
+    return saved("ulmfit", tmp_path)
+
+
+def test_a_causal_model_predicts_every_piece_and_the_ends() -> None:
+    encoder = encoder_of("ulmfit")
+    found = measure_texts(encoder, TEXTS)
+    assert (found.documents, found.words, found.characters, found.pieces, found.unknown) == (2, 7, 30, 9, 2)
+    stream = [5, 6, 7, END, 5, 1, 7, 1, END]
+    assert found.nats == pytest.approx(-running_text(encoder.model, stream).sum())
+    assert found.per_word == pytest.approx(math.exp(found.nats / 7))
+    assert found.per_piece == pytest.approx(math.exp(found.nats / 9))
+    assert found.bits_per_character == pytest.approx(found.nats / 30 / math.log(2))
+
+
+def test_characters_and_words_have_the_same_denominators() -> None:
+    words, characters = measure_texts(encoder_of("ulmfit"), TEXTS), measure_texts(encoder_of("flair"), TEXTS)
+    assert (words.words, words.characters) == (characters.words, characters.characters)
+    assert characters.pieces == 30 + 2
+
+
+def test_a_masked_model_has_its_pseudo_likelihood() -> None:
+    encoder = encoder_of("bert")
+    found = measure_texts(encoder, TEXTS)
+    expected = -sum(float(pseudo(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
+    assert found.nats == pytest.approx(expected)
+    assert found.pieces == 7
+
+
+def test_documents_are_read_until_there_are_enough_pieces() -> None:
+    encoder = encoder_of("ulmfit")
+    assert [measure_texts(encoder, TEXTS, most=most).documents for most in (1, 3, 4, 100)] == [1, 1, 2, 2]
+
+
+def test_no_more_is_read_than_is_asked_for() -> None:
+    read = []
+
+    def documents() -> Iterator[str]:
+        for number in range(10_000):
+            read.append(number)
+            yield "the old goat"
+
+    assert measure_texts(encoder_of("ulmfit"), documents(), most=30).documents == 10
+    assert len(read) < 1000
+
+
+def test_no_number_is_too_large() -> None:
+    assert math.isfinite(Measured(1, 1, 1, 1, 0, nats=1e6).per_word)
+
+
+def test_files_and_what_is_wrong_with_them(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
+    found = measure_file(directory, tmp_path / "a.jsonl", text="body")
+    assert found == measure_texts(encoder_of("ulmfit"), TEXTS)
+    (tmp_path / "b.txt").write_text("the old goat\n")
+    assert measure_file(directory, tmp_path / "b.txt").pieces == 4
+    (tmp_path / "c.txt").write_text(" \n")
+    with pytest.raises(DataError, match=r"c.txt: holds no text that the vocabulary has pieces for"):
+        measure_file(directory, tmp_path / "c.txt")
+    with pytest.raises(DataError, match="d.txt"):
+        measure_file(directory, tmp_path / "d.txt")
+
+
+def test_word_vectors_give_no_probability(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("the old goat\n")
+    with pytest.raises(ConfigError, match="'word2vec' predicts no pieces"):
+        measure_file(saved("word2vec", tmp_path), tmp_path / "b.txt")
+
+
+def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("the old goat\n")
+    result = CliRunner().invoke(app, ["perplexity", str(directory), str(tmp_path / "b.txt")])
+    assert result.exit_code == 0, result.output
+    assert "bits/character" in result.output
+    found = measure_file(directory, tmp_path / "b.txt")
+    assert f"{found.per_word:.2f}" in result.output and f"{found.bits_per_character:.4f}" in result.output
+    result = CliRunner().invoke(app, ["perplexity", str(directory), str(tmp_path / "b.txt"), "--pieces", "-3"])
+    assert result.exit_code == 2 and "Invalid value for '--pieces'" in result.output

@@ -1,0 +1,346 @@
+"""Labelling files: formats, empty rows, and bad input with its message."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import ConfigError, DataError
+from components.inference.prediction import Predicted, named_columns, predict_file, told
+from components.tasks.task_io import Fields
+
+
+class ByLength:
+    """Says "short" of texts of up to three characters, with confidence 0.75, and "long" of others, with 1.0."""
+
+    kind = "classification"
+    labels = ("short", "long")
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        self.batches.append([text for (text,) in rows])
+        return [np.array([0.75, 0.25] if len(text) <= 3 else [0.0, 1.0], dtype=np.float32) for (text,) in rows]
+
+
+ROWS = [
+    {"id": 1, "text": "abc"},
+    {"id": 2, "text": "with, a comma\nand a line"},
+    {"id": 3, "text": ""},
+    {"id": 4, "text": "ไทย"},
+    {"id": 5, "text": "  \t"},
+]
+#: In a tsv a line is a row, and quotes are characters like any other.
+TSV_ROWS = [{**row, "text": {2: '"Good", he said', 5: "  "}.get(row["id"], row["text"])} for row in ROWS]  # type: ignore[call-overload]
+PREDICTIONS = ["short", "long", None, "short", None]
+CONFIDENCES = [0.75, 1.0, None, 0.75, None]
+
+
+def write(path: Path, rows: list[dict] = ROWS) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".tsv":
+        path.write_text("id\ttext\n" + "".join(f"{row['id']}\t{row['text']}\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "text"])
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def read(path: Path) -> list[dict]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    if path.suffix == ".tsv":
+        header, *lines = [line.split("\t") for line in path.read_text().splitlines()]
+        return [dict(zip(header, line, strict=True)) for line in lines]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_format_into_every_format(tmp_path: Path, suffix: str, target: str) -> None:
+    given = TSV_ROWS if ".tsv" in (suffix, target) else ROWS
+    source, output = write(tmp_path / f"in{suffix}", given), tmp_path / "new" / f"out{target}"
+    classifier = ByLength()
+
+    told = predict_file(source, output=output, classifier=classifier, batch_size=2)
+
+    assert told == Predicted(rows=5, empty=2)
+    assert classifier.batches == [["abc", given[1]["text"]], ["ไทย"]]
+    rows = read(output)
+    assert [list(row) for row in rows] == [["id", "text", "prediction", "confidence"]] * 5
+    assert [row["text"] for row in rows] == [row["text"] for row in given]
+    assert [row["prediction"] or None for row in rows] == PREDICTIONS
+    assert [float(row["confidence"]) if row["confidence"] not in ("", None) else None for row in rows] == CONFIDENCES
+    if suffix == target == ".parquet":
+        assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_a_tsv_has_no_place_for_tabs_and_line_breaks(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl")
+    with pytest.raises(DataError, match=r"out\.tsv: a value holds a tab or a line break, .*; write \.jsonl instead$"):
+        predict_file(source, output=tmp_path / "out.tsv", classifier=ByLength())
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_answers_carry_the_probabilities() -> None:
+    short, none, long = told(ByLength(), [("ab",), None, ("abcd",)])
+    assert short == {
+        "prediction": "short", "label": "short", "confidence": 0.75, "probabilities": {"short": 0.75, "long": 0.25},
+    }  # fmt: skip
+    assert none is None
+    assert long is not None and long["probabilities"] == {"short": 0.0, "long": 1.0}
+    assert told(ByLength(), []) == []
+
+
+def test_progress_is_told_batch_by_batch(tmp_path: Path) -> None:
+    told: list[int] = []
+    source = write(tmp_path / "in.jsonl")
+    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), batch_size=2, progress=told.append)
+
+    assert told == [2, 2, 1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_rows_with_many_characters_are_answered_a_few_at_a_time(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.inference.prediction.CHARACTERS", 10)
+    told: list[int] = []
+    source = write(tmp_path / f"in{suffix}")
+    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), progress=told.append)
+
+    assert told == [2, 3]
+
+
+def test_a_file_may_be_replaced_by_its_own_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "both.csv")
+    predict_file(path, output=path, classifier=ByLength())
+
+    assert [row["prediction"] for row in read(path)] == ["short", "long", "", "short", ""]
+
+
+def test_a_header_alone_gives_a_header_alone(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n")
+    for target in (".csv", ".parquet"):
+        told = predict_file(tmp_path / "in.csv", output=tmp_path / f"out{target}", classifier=ByLength())
+        assert told == Predicted(rows=0, empty=0)
+        assert read(tmp_path / f"out{target}") == []
+    assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
+
+
+def test_a_very_long_text(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n" + "x" * 10_000_000 + "\n")
+    assert predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength()).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.csv", b"", r"in.csv: is empty$"),
+        ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body$"),
+        ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv:\d: not UTF-8; convert the file"),
+        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv:3: has more fields than the header's 2$"),
+        ("in.csv", b'text\n"abc\n', r"in.csv:\d: not readable \(unexpected end of data\)$"),
+        ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),
+        ("in.jsonl", b"\n\n", r"in.jsonl: is empty$"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl:2: not readable"),
+        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl:3: expected an object with key 'text', found list$"),
+        ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl:2: has no key 'text'; found: body$"),
+        ("in.jsonl", b'{"text": 7}\n', r"in.jsonl:1: 'text' is int, expected text$"),
+        ("in.jsonl", b'{"text": "\xe9"}\n', r"in.jsonl:1: not UTF-8"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": "b", "confidence": 1}\n', r"in.jsonl:2: already has a key 'confidence'"),
+        ("in.parquet", b"PAR1 cut off", r"in.parquet: not a whole parquet file"),
+        ("in.xlsx", b"x", r"in.xlsx: unknown format '.xlsx'; known: .csv, .tsv, .jsonl, .parquet$"),
+        ("in", b"x", r"in: unknown format '\(no suffix\)'"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "out.csv").write_text("from before")
+
+    with pytest.raises(DataError, match=message):
+        predict_file(tmp_path / name, output=tmp_path / "out.csv", classifier=ByLength(), batch_size=1)
+    assert (tmp_path / "out.csv").read_text() == "from before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.csv"])
+
+
+def test_columns_that_differ_from_row_to_row(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "m": "x"}\n')
+    told = predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=ByLength())
+    assert told.rows == 2
+    assert read(tmp_path / "out.jsonl")[1] == {"text": "b", "m": "x", "prediction": "short", "confidence": 0.75}
+
+    for target in ("out.csv", "out.parquet"):
+        with pytest.raises(
+            DataError, match=rf"{target}: a row has the column 'm', which the first row does not have; "
+        ):
+            predict_file(tmp_path / "in.jsonl", output=tmp_path / target, classifier=ByLength(), batch_size=1)
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "n": "x"}\n')
+    with pytest.raises(DataError, match=r"out.parquet: rows differ in their types .* write .jsonl instead"):
+        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.parquet", classifier=ByLength(), batch_size=1)
+
+
+def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere.csv: does not exist$"):
+        predict_file(tmp_path / "nowhere.csv", output=tmp_path / "out.csv", classifier=ByLength())
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"in.parquet: column 'text' is int64, expected text$"):
+        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.csv", classifier=ByLength())
+    with pytest.raises(DataError, match=r"out.xlsx: unknown format"):
+        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.xlsx", classifier=ByLength())
+    write(tmp_path / "in.csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"out.csv: cannot be written \(.*\); free space or choose another place$"):
+        predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
+
+
+class Says:
+    """Answers every row of a kind of task with the same."""
+
+    def __init__(self, kind: str, *answer: float, labels: Sequence[str] = ()) -> None:
+        self.kind, self.labels, self.said = kind, labels, np.array(answer, dtype=np.float32)
+        self.rows: list[Fields] = []
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        self.rows += rows
+        return [self.said] * len(rows)
+
+
+TAGS = ["B-PER", "I-PER", "O"]
+KINDS = [
+    (
+        Says("pair", 0.25, 0.75, labels=["no", "yes"]),
+        [{"first": "one", "second": "two"}, {"first": "one", "second": " "}],
+        [("one", "two")],
+        {"prediction": "yes", "confidence": 0.75},
+    ),
+    (
+        Says("multilabel", 0.75, 0.25, 0.5, labels=["a", "b", "c"]),
+        [{"text": "one"}, {"text": None}],
+        [("one",)],
+        {"prediction": "a,c"},
+    ),
+    (Says("similarity", 2.5), [{"first": "one", "second": "two"}], [("one", "two")], {"prediction": 2.5}),
+    (
+        Says("tagging", 0, 1, 2, labels=TAGS),
+        [{"words": "Marie Curie  slept"}, {"words": ""}],
+        [("Marie", "Curie", "slept")],
+        {
+            "prediction": "B-PER I-PER O",
+            "spans": [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}],
+        },
+    ),
+    (
+        Says("tagging", 1, 0, labels=["NOUN", "VERB"]),
+        [{"words": ["sleep", "well"]}, {"words": []}],
+        [("sleep", "well")],
+        {"prediction": "VERB NOUN", "spans": []},
+    ),
+    (
+        Says("questions", 4, 7, 5, 1.5),
+        [{"question": "who", "context": "the cat sat"}, {"question": "who", "context": ""}],
+        [("who", "the cat sat")],
+        {"prediction": "cat", "start": 4, "end": 7, "score": 3.5},
+    ),
+    (
+        Says("questions", 0, 0, 1, 3),
+        [{"question": "who", "context": "the cat sat"}],
+        [("who", "the cat sat")],
+        {"prediction": "", "start": None, "end": None, "score": 2.0},
+    ),
+    (
+        Says("choice", 0.25, 0.5, 0.25),
+        [{"text": "so", "choices": ["x", "y", "z"]}, {"text": "so", "choices": ["x"]}],
+        [("so", "x", "y", "z")],
+        {"prediction": "y", "confidence": 0.5},
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "rows", "asked", "answer"), KINDS)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_every_kind_of_task_answers_a_file(
+    tmp_path: Path, model: Says, rows: list[dict], asked: list[Fields], answer: dict, suffix: str
+) -> None:
+    model.rows.clear()
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    else:
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
+    assert model.rows == asked
+    found = read(output)
+    assert found[0] == rows[0] | answer
+    assert all(found[-1][name] is None for name in answer) or len(rows) == 1
+
+
+def test_csv_holds_lists_as_json_and_names_columns_its_own_way(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("sentence\nMarie Curie slept\n")
+    model = Says("tagging", 0, 1, 2, labels=TAGS)
+    predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=model, columns={"words": "sentence"})
+    (row,) = read(tmp_path / "out.csv")
+    assert json.loads(row["spans"]) == [{"start": 0, "end": 2, "type": "PER", "text": "Marie Curie"}]
+
+    (tmp_path / "in.csv").write_text('text,choices\nso,"[""x"", ""y""]"\n')
+    chooser = Says("choice", 0.25, 0.75)
+    predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=chooser)
+    assert chooser.rows == [("so", "x", "y")]
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "message"),
+    [
+        (Says("choice", 1, 0), '{"text": "a", "choices": "x"}', r"in.jsonl:1: 'choices' is not a list in JSON"),
+        (
+            Says("choice", 1, 0),
+            '{"text": "a", "choices": [1, 2]}',
+            r"in.jsonl:1: 'choices' is list, expected a list of",
+        ),
+        (Says("tagging", 1, labels=TAGS), '{"words": 7}', r"in.jsonl:1: 'words' is int, expected a list of texts$"),
+        (Says("pair", 1, 0), '{"first": "a"}', r"in.jsonl:1: has no key 'second'; found: first$"),
+        (
+            Says("questions", 0, 0, 0, 0),
+            '{"question": "a", "context": [1]}',
+            r"in.jsonl:1: 'context' is list, expected",
+        ),
+        (Says("questions", 0, 0, 0, 0), '{"question": "a", "context": "b", "end": 1}', r"has a key 'end'; rename it$"),
+    ],
+)
+def test_bad_inputs_of_other_kinds(tmp_path: Path, model: Says, content: str, message: str) -> None:
+    (tmp_path / "in.jsonl").write_text(content + "\n")
+    with pytest.raises(DataError, match=message):
+        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=model)
+
+
+def test_columns_by_name() -> None:
+    assert named_columns([]) == {}
+    assert named_columns(["body"]) == {"text": "body"}
+    assert named_columns(["first=a", "second=b=c"]) == {"first": "a", "second": "b=c"}
+    for wrong in (["first="], ["=a"], ["first=a", "first=b"]):
+        with pytest.raises(ConfigError, match=r"expected INPUT=COLUMN, once for each input"):
+            named_columns(wrong)
+
+
+def test_an_input_that_the_task_does_not_have(tmp_path: Path) -> None:
+    write(tmp_path / "in.csv")
+    with pytest.raises(ConfigError, match=r"^the task reads no 'first'; known: text$"):
+        predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength(), columns={"first": "text"})

@@ -1,0 +1,174 @@
+"""Encoders for others: AutoModel and onnxruntime say the same; what has no counterpart is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from components.artifacts import writing
+from components.errors import ArtifactError, ConfigError
+from components.interchange.exporting import export_encoder
+from components.interchange.huggingface import CONVERTERS
+from components.interchange.importing import read_published
+from components.models import FAMILIES
+from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder
+from components.tokenization import load_tokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, START
+from tests.models.conftest import SIZES
+
+#: Kinds of tokenizer that Hugging Face's classes have beside the default one.
+KINDS = {"bert": "wordpiece", "albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram"}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+SaveEncoder = Callable[..., Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> SaveEncoder:
+    """`save("bert")`: an encoder directory with random weights."""
+
+    def write(family: str) -> Path:
+        tokenizer = tokenizer_directory(KINDS.get(family, FAMILIES[family].tokenizers[0]))
+        model = build_model(family, vocabulary=24, settings=SIZES[family])
+        model.bind(load_tokenizer(tokenizer))
+        for parameter in model.parameters():
+            # Biases and norms start where a mistake would not be seen.
+            torch.nn.init.normal_(parameter, std=0.1)
+        with writing(tmp_path / family, kind=KIND) as draft:
+            save_encoder(draft.path, family=family, model=model, tokenizer=tokenizer)
+        return tmp_path / family
+
+    return write
+
+
+def padded(encoder: Encoder, texts: list[str]) -> tuple[Tensor, Tensor]:
+    rows = [encoder.model.special_tokens(ids.tolist()) for ids in encoder.tokenizer.encode_batch(texts)]
+    lengths = torch.tensor([len(row) for row in rows])
+    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+    for row, ids in enumerate(rows):
+        tokens[row, : len(ids)] = torch.tensor(ids)
+    return tokens, lengths
+
+
+TEXTS = ["a b c", "d", "a z b [MASK] c"]
+
+
+@pytest.mark.parametrize("family", list(CONVERTERS))
+def test_transformers_opens_it_with_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+    directory = save(family)
+    export_encoder(directory, output=tmp_path / "out")
+    encoder = load_encoder(directory)
+    model = AutoModel.from_pretrained(tmp_path / "out").eval()
+    for text in TEXTS[:2]:
+        tokens, lengths = padded(encoder, [text])
+        with torch.no_grad():
+            expected = encoder.model.hidden_states(tokens, lengths)
+            segments = {"token_type_ids": torch.zeros_like(tokens)} if family != "gpt" else {}
+            if family == "xlnet":
+                segments = {"token_type_ids": (tokens == 2).long() * 2}
+            found = model(input_ids=tokens, output_hidden_states=True, **segments).hidden_states
+        for ours, other in zip(expected, found, strict=True):
+            torch.testing.assert_close(other, ours, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", list(CONVERTERS))
+def test_their_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+    directory = save(family)
+    export_encoder(directory, output=tmp_path / "out")
+    encoder = load_encoder(directory)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in ["a b  c", "", "dog s", "ab"]:
+        expected = encoder.model.special_tokens(encoder.tokenizer.encode_batch([text])[0].tolist())
+        assert tokenizer(text)["input_ids"] == expected
+    assert [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id] == [0, 1, 4]
+    assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
+
+
+def test_one_class_piece_ends_all_texts_of_xlnet(save: SaveEncoder, tmp_path: Path) -> None:
+    export_encoder(save("xlnet"), output=tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a b", "c"))
+    single, pair = (tokenizer(*texts, return_token_type_ids=True) for texts in (("a b",), ("a b", "c")))
+    assert single["input_ids"] == [*first, END, START]
+    assert single["token_type_ids"] == [*[0] * (len(first) + 1), 2]
+    assert pair["input_ids"] == [*first, END, *second, END, START]
+    assert pair["token_type_ids"] == [*[0] * (len(first) + 1), *[1] * (len(second) + 1), 2]
+
+
+@pytest.mark.parametrize("family", list(CONVERTERS))
+def test_out_and_in_again_it_is_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+    directory = save(family)
+    export_encoder(directory, output=tmp_path / "out")
+    encoder, back = load_encoder(directory), read_published(tmp_path / "out")
+    assert back.family == family
+    assert back.tokenizer.pieces == encoder.tokenizer.pieces
+    for text in TEXTS:
+        assert back.tokenizer.encode_batch([text])[0].tolist() == encoder.tokenizer.encode_batch([text])[0].tolist()
+    before, after = encoder.model.state_dict(), back.model.state_dict()
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.allclose(before[name], after[name], atol=1e-6)] == []
+
+
+#: They look up in Python how pieces are spelt; of CoVe torch's exporter fixes the length.
+NO_ONNX = ["elmo", "fasttext", "cove"]
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[] if family in ("ulmfit", "flair", "bert", "gpt") else [pytest.mark.slow])
+        for family in FAMILIES
+        if family not in NO_ONNX
+    ],
+)
+def test_onnxruntime_says_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+    directory = save(family)
+    export_encoder(directory, output=tmp_path / "out", form="onnx")
+    encoder = load_encoder(directory)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    assert load_tokenizer(tmp_path / "out" / "tokenizer").fingerprint() == encoder.tokenizer.fingerprint()
+    for rows, width in ((1, 3), (2, 11), (5, 4)):
+        tokens = torch.randint(FIRST_ORDINARY, 24, (rows, width))
+        lengths = torch.randint(min(3, width), width + 1, (rows,))
+        inside = torch.arange(width) < lengths[:, None]
+        tokens = tokens.masked_fill(~inside, 0)
+        with torch.no_grad():
+            layers = encoder.model.hidden_states(tokens, lengths)
+            summary = encoder.model.summary(layers[-1], lengths)
+        found = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        np.testing.assert_allclose(found[0], summary.numpy(), atol=1e-5, rtol=1e-4)
+        for ours, other in zip(layers, found[1:], strict=True):
+            np.testing.assert_allclose(other[inside.numpy()], ours.numpy()[inside.numpy()], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", NO_ONNX)
+def test_families_that_torch_cannot_write_are_refused(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written as ONNX"):
+        export_encoder(save(family), output=tmp_path / "out", form="onnx")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_has_no_counterpart(save: SaveEncoder, tmp_path: Path) -> None:
+    ulmfit = save("ulmfit")
+    with pytest.raises(ConfigError, match="the family 'ulmfit' has no counterpart in transformers; .*--format onnx"):
+        export_encoder(ulmfit, output=tmp_path / "out")
+    with pytest.raises(ConfigError, match="the family 'ulmfit' has no vectors of words by themselves"):
+        export_encoder(ulmfit, output=tmp_path / "out", form="vectors")
+    with pytest.raises(ConfigError, match="unknown format 'onx'; did you mean 'onnx'"):
+        export_encoder(ulmfit, output=tmp_path / "out", form="onx")
+    with pytest.raises(ArtifactError, match="not a complete output"):
+        export_encoder(tmp_path, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

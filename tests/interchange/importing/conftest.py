@@ -1,0 +1,148 @@
+"""Tiny models as Hugging Face's own classes save them, with tokenizers that cut words of some letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from components.interchange.huggingface import CONVERTERS
+
+#: Texts that the tokenizers cut in more than one way.
+TEXTS = ["The lists, unnamed!", "names of the list", "ÉTÉ naïve 42", "it's  (the)\tlist"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+UNIGRAM = ["▁the", "▁", "▁list", "▁name", "un", "ed", *LETTERS, *"0123456789.,!'()", "[unused]"]
+WORDPIECE = [
+    "the",
+    "list",
+    "un",
+    "##name",
+    "##ed",
+    "name",
+    *LETTERS,
+    *("##" + letter for letter in LETTERS),
+    *"42,!'()",
+]
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
+
+#: Of an added token.
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+SaveFolder = Callable[..., Path]
+
+
+def unigram_json(special: list[str]) -> dict[str, object]:
+    """tokenizer.json of ALBERT or XLNet, as their newer versions write it."""
+    names = [*special, *UNIGRAM]
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": index, "content": name, "special": True, **dict.fromkeys(FLAGS, False)}
+            for index, name in enumerate(special)
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"String": "``"}, "content": '"'}, {"type": "NFKD"},
+            {"type": "StripAccents"}, {"type": "Lowercase"},
+        ]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        ]},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "Unigram", "unk_id": special.index("<unk>"), "byte_fallback": False,
+                  "vocab": [[name, -float(index)] for index, name in enumerate(names)]},
+    }  # fmt: skip
+
+
+def write_tokenizer(family: str, folder: Path) -> int:
+    """Write the family's usual files; returns the number of pieces."""
+    if family == "bert":
+        # As published: the special pieces stand where they stand.
+        words = ["[PAD]", *(f"[unused{index}]" for index in range(3)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDPIECE]
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
+        return len(words)
+    if family in ("roberta", "gpt"):
+        from tests.tokenization.test_bpe import PLAIN
+
+        bytes_and_merges = PLAIN.pieces[5:]
+        if family == "gpt":
+            names = [*bytes_and_merges, "<|endoftext|>"]
+            config = {"tokenizer_class": "GPT2Tokenizer"}
+        else:
+            names = ["<s>", "<pad>", "</s>", "<unk>", *bytes_and_merges, "<mask>"]
+            config = {"tokenizer_class": "RobertaTokenizer"}
+        (folder / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
+        merges = "\n".join(f"{left} {right}" for left, right in PLAIN.merges)
+        (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        return len(names)
+    special = {"albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]}.get(
+        family, ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    )
+    (folder / "tokenizer.json").write_text(json.dumps(unigram_json(special)))
+    roles = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    names = dict(zip(roles, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), strict=True))
+    if family == "xlnet":
+        names |= {"cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
+    return len(special) + len(UNIGRAM)
+
+
+def their_model(family: str, vocabulary: int) -> PreTrainedModel:
+    torch.manual_seed(0)
+    if family == "bert":
+        return transformers.BertForPreTraining(transformers.BertConfig(vocab_size=vocabulary, **SIZES))
+    if family == "roberta":
+        config = transformers.RobertaConfig(
+            vocab_size=vocabulary, type_vocab_size=1, max_position_embeddings=66, **SIZES
+        )
+        return transformers.RobertaForMaskedLM(config)
+    if family == "albert":
+        config = transformers.AlbertConfig(vocab_size=vocabulary, embedding_size=16, **SIZES)
+        return transformers.AlbertForPreTraining(config)
+    if family == "gpt":
+        end = vocabulary - 1
+        return transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                vocab_size=vocabulary,
+                n_embd=24,
+                n_layer=2,
+                n_head=2,
+                n_positions=64,
+                bos_token_id=end,
+                eos_token_id=end,
+            )
+        )
+    return transformers.XLNetLMHeadModel(
+        transformers.XLNetConfig(vocab_size=vocabulary, d_model=24, n_layer=2, n_head=2, d_inner=96)
+    )
+
+
+@pytest.fixture(params=list(CONVERTERS))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def save_folder(tmp_path: Path) -> SaveFolder:
+    """`save_folder("bert")`: a folder as the hub holds it."""
+
+    def save(family: str) -> Path:
+        folder = tmp_path / f"published-{family}"
+        folder.mkdir()
+        vocabulary = write_tokenizer(family, folder)
+        their_model(family, vocabulary).save_pretrained(folder)
+        return folder
+
+    return save

@@ -1,0 +1,213 @@
+"""Folders of Hugging Face models: same output, same cuts, as one of ours downstream; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, ConfigError
+from components.inference.generate import try_model
+from components.inference.generation import Sampling
+from components.interchange.importing import import_encoder, read_published, source_digest
+from components.models.encoder import Encoder, load_encoder
+from components.tokenization.published import read_vocabulary
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from tests.interchange.importing.conftest import TEXTS, SaveFolder
+
+NAMED = {
+    "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
+    "gpt": [None, None, None, "<|endoftext|>", None],
+    "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
+}
+
+
+def imported(folder: Path) -> Encoder:
+    import_encoder(folder, output=folder.parent / "encoder")
+    return load_encoder(folder.parent / "encoder", verify=True)
+
+
+def theirs(folder: Path, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    """Hidden states of transformers' own model for padded rows."""
+    model = AutoModel.from_pretrained(folder).eval()
+    mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+    with torch.no_grad():
+        return list(model(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True).hidden_states)
+
+
+def test_hidden_states_are_those_of_transformers(family: str, save_folder: SaveFolder) -> None:
+    folder = save_folder(family)
+    encoder = imported(folder)
+    rows = torch.tensor(read_vocabulary(folder).rows)
+    tokens = torch.randint(FIRST_ORDINARY, len(rows), (3, 9))
+    lengths = torch.tensor([9, 4, 6])
+    if family == "xlnet":
+        # There, padding stands before the text; rows of one length need none.
+        lengths = torch.full((3,), 9)
+    inside = torch.arange(9) < lengths[:, None]
+    pad = max(0, int(rows[0]))
+    expected = theirs(folder, rows[tokens].masked_fill(~inside, pad), lengths)
+    with torch.no_grad():
+        found = encoder.model.hidden_states(tokens.masked_fill(~inside, 0), lengths)
+    # What ours calls the last state of GPT-2 and XLNet is theirs, too.
+    assert len(found) == len(expected)
+    for ours, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours[inside], other[inside], atol=1e-5, rtol=1e-5)
+
+
+def test_text_is_cut_as_there(family: str, save_folder: SaveFolder) -> None:
+    folder = save_folder(family)
+    vocabulary = read_vocabulary(folder)
+    other = AutoTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        ids = vocabulary.tokenizer.encode_batch([text])[0].tolist()
+        assert [vocabulary.rows[id_] for id_ in ids] == other(text, add_special_tokens=False)["input_ids"]
+
+
+def test_special_pieces_stand_first(family: str, save_folder: SaveFolder) -> None:
+    folder = save_folder(family)
+    encoder = imported(folder)
+    vocabulary = read_vocabulary(folder)
+    assert encoder.tokenizer.pieces[:FIRST_ORDINARY] == list(SPECIAL_PIECES)
+    assert [vocabulary.named.get(piece) for piece in SPECIAL_PIECES] == NAMED[family]
+    known = [row for row in vocabulary.rows if row >= 0]
+    assert sorted(known) == list(range(vocabulary.size))
+    facts = encoder.manifest.facts if encoder.manifest else {}
+    assert (facts["trained"], facts["family"], facts["source"]) == (True, family, str(folder))
+    assert facts["source_digest"] == source_digest(folder)
+    log = (folder.parent / "encoder" / "import.log").read_text()
+    assert all(f"{name!r}" in log for name in NAMED[family] if name)
+    if family == "gpt":
+        assert "[MASK] (id 4): not in the published vocabulary, starts at the mean of all rows" in log
+
+
+def test_a_folder_of_the_encoder_alone(save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    log = import_encoder(folder, output=folder.parent / "encoder")
+    assert "start as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
+    fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
+    assert "cls.predictions.transform.dense.weight" in fresh
+    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains one"):
+        try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
+
+
+def test_weights_in_shards(save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    before = read_published(folder).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in shards.items():
+        save_file({name: tensors[name] for name in held}, folder / file)
+    index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    after = read_published(folder).model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    (folder / "b.safetensors").unlink()
+    with pytest.raises(ArtifactError, match="missing b.safetensors; fetch the folder again"):
+        read_published(folder)
+
+
+def test_the_digest_names_what_is_read(save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    digest = source_digest(folder)
+    (folder / "README.md").write_text("of no weight")
+    assert source_digest(folder) == digest
+    assert read_published(folder, digest=digest).digest == digest
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace("gelu", "gelu_new"))
+    with pytest.raises(
+        ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not what was named"
+    ):
+        read_published(folder, digest=digest)
+
+
+def change(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def test_missing_surplus_and_misshapen_tensors(save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("bert.encoder.layer.0.attention.self.query.weight")
+    tensors["bert.encoder.layer.7.output.dense.bias"] = torch.zeros(3)
+    tensors["bert.embeddings.position_embeddings.weight"] = torch.zeros(4, 24)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ArtifactError) as caught:
+        read_published(folder)
+    message = str(caught.value)
+    assert "missing bert.encoder.layer.0.attention.self.query.weight" in message
+    assert "surplus bert.encoder.layer.7.output.dense.bias" in message
+    assert "bert.embeddings.position_embeddings.weight is (4, 24), expected (512, 24)" in message
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (lambda folder: (folder / "config.json").unlink(), "no config.json; this is no folder of a Hugging Face model"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
+        (lambda folder: change(folder, model_type="llama"), "config.json: no family takes model_type 'llama'"),
+        (lambda folder: change(folder, hidden_act="relu"), "hidden_act is 'relu', only"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder holds no weights"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            r"pytorch_model.bin: a pickle may run anything .* AutoModel.from_pretrained\(folder\).save_pretrained",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "not readable as safetensors"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "no tokenizer here; expected tokenizer.json, vocab.txt"),
+        (
+            lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"),
+            r"the tokenizer has 6 pieces, the model \d+ rows; they do not belong together",
+        ),
+        (lambda folder: (folder / "vocab.txt").write_text("a\nb\na\n"), "vocab.txt: 'a' stands there twice"),
+        (
+            lambda folder: (folder / "tokenizer_config.json").write_text('{"tokenize_chinese_chars": false}'),
+            "a WordPiece vocabulary without BERT's normaliser is not taken",
+        ),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: damaged"),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text(
+                '{"model": {"type": "WordLevel", "vocab": {}}, "normalizer": null, "pre_tokenizer": null}'
+            ),
+            "a vocabulary of type 'WordLevel'; WordPiece, BPE and Unigram can be taken over",
+        ),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text(
+                '{"model": {"type": "BPE", "vocab": {}, "merges": []}, "normalizer": null, "pre_tokenizer": null}'
+            ),
+            "only byte-level ones that cut as GPT-2 does",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_folder_of_ours(prepare: object, message: str, save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    prepare(folder)  # type: ignore[operator]
+    with pytest.raises(ArtifactError, match=message):
+        read_published(folder)
+
+
+def test_another_family_than_the_folder_holds(save_folder: SaveFolder) -> None:
+    folder = save_folder("bert")
+    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'roberta'"):
+        read_published(folder, family="roberta")
+    with pytest.raises(ConfigError, match="unknown family 'brt'; did you mean 'bert'"):
+        read_published(folder, family="brt")
+
+
+def test_a_file_that_is_nothing_known(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="not known what this is; give a Hugging Face folder, a fastai file"):
+        read_published(tmp_path / "model.bin")

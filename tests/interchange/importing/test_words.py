@@ -1,0 +1,94 @@
+"""fastai's files and word vectors as encoders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.errors import ArtifactError, ConfigError
+from components.interchange.exporting import export_encoder
+from components.interchange.fastai import to_fastai
+from components.interchange.importing import import_encoder, read_published
+from components.interchange.vectors_text import read_vectors, write_vectors
+from components.models.encoder import build_model, load_encoder
+from components.models.static import StaticVectors
+from components.models.ulmfit import AWDLSTM
+from components.tokenization.special import SPECIAL_PIECES
+
+
+@pytest.fixture
+def fastai_file(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    model = build_model("ulmfit", vocabulary=8, settings={"embedding": 6, "hidden": 10, "layers": 2})
+    assert isinstance(model, AWDLSTM)
+    state, words = to_fastai(model, [*SPECIAL_PIECES, "the", "film", "good"])
+    torch.save(state, tmp_path / "lm.pth")
+    (tmp_path / "itos.json").write_text(json.dumps(words))
+    return tmp_path / "lm.pth"
+
+
+def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> None:
+    log = import_encoder(fastai_file, output=tmp_path / "encoder")
+    encoder = load_encoder(tmp_path / "encoder", verify=True)
+    assert (encoder.family, encoder.trained, encoder.tokenizer.kind) == ("ulmfit", True, "word")
+    ids = encoder.tokenizer.encode_batch(["The film, good"])[0].tolist()
+    assert [encoder.tokenizer.pieces[id_] for id_ in ids] == ["the", "film", "[UNK]", "good"]
+    torch.manual_seed(0)
+    first = build_model("ulmfit", vocabulary=8, settings={"embedding": 6, "hidden": 10, "layers": 2}).eval()
+    tokens, lengths = torch.tensor([encoder.model.special_tokens(ids)]), torch.tensor([5])
+    with torch.no_grad():
+        for ours, other in zip(
+            encoder.model.hidden_states(tokens, lengths), first.hidden_states(tokens, lengths), strict=True
+        ):
+            torch.testing.assert_close(ours, other)
+    assert "3 of the first 3 words are such as text is cut into here" in log[-1]
+
+
+def test_a_fastai_file_without_its_words(fastai_file: Path, tmp_path: Path) -> None:
+    words = (tmp_path / "itos.json").rename(tmp_path / "words.json")
+    with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
+        read_published(fastai_file)
+    assert read_published(fastai_file, vocabulary=words).family == "ulmfit"
+    with pytest.raises(ConfigError, match="the family 'bert' does not take it; known: ulmfit"):
+        read_published(fastai_file, vocabulary=words, family="bert")
+
+
+def test_word_vectors_become_an_encoder_and_go_out_again(tmp_path: Path) -> None:
+    vectors = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
+    write_vectors(tmp_path / "glove.txt", ["king", "<unk>", "café", "well-known", "</s>"], vectors, header=False)
+    log = import_encoder(tmp_path / "glove.txt", output=tmp_path / "encoder")
+    encoder = load_encoder(tmp_path / "encoder", verify=True)
+    assert isinstance(encoder.model, StaticVectors)
+    assert encoder.tokenizer.pieces == [*SPECIAL_PIECES, "king", "café", "well-known"]
+    table = encoder.model.vectors().numpy()
+    np.testing.assert_array_equal(table[5:], vectors[[0, 2, 3]])
+    np.testing.assert_array_equal(table[1], vectors[1])
+    np.testing.assert_array_equal(table[3], vectors[4])
+    assert not table[[0, 2, 4]].any()
+    # Accents are kept, because the words have them.
+    assert encoder.tokenizer.encode_batch(["KING CAFÉ queen"])[0].tolist() == [5, 6, 1]
+    assert "2 of the first 3 words are such as text is cut into here; the others are never met" in log[-1]
+    export_encoder(tmp_path / "encoder", output=tmp_path / "out", form="vectors")
+    read = read_vectors(tmp_path / "out" / "vectors.txt")
+    assert read.words == ["king", "café", "well-known"]
+    np.testing.assert_array_equal(read.vectors, table[5:])
+
+
+def test_without_an_unknown_word_there_is_the_mean(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "v.vec", ["King", "man"], np.asarray([[1, 2], [3, 4]], dtype=np.float32))
+    imported = read_published(tmp_path / "v.vec")
+    assert imported.model.state_dict()["input"][1].tolist() == [2, 3]
+    assert imported.tokenizer.encode_batch(["King king"])[0].tolist() == [5, 1]
+    with pytest.raises(ConfigError, match="the family 'glove' does not take it; known: word2vec"):
+        read_published(tmp_path / "v.vec", family="glove")
+
+
+def test_thai_words_are_cut_before_they_are_looked_up(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "thai.vec", ["ภาษา", "ไทย"], np.ones((2, 2), dtype=np.float32))
+    tokenizer = read_published(tmp_path / "thai.vec").tokenizer
+    assert tokenizer.segmentation.name == "auto"
+    assert 1 not in tokenizer.encode_batch(["ภาษา ไทย"])[0].tolist()

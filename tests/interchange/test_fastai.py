@@ -1,0 +1,275 @@
+"""fastai's weight files: the same hidden states and the same loss, there and back, and what is refused.
+
+fastai itself is not needed: `FastaiLanguageModel` has its parts under its names (fastai/text/models/awdlstm.py).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.errors import ArtifactError
+from components.interchange.fastai import NEVER, FastaiModel, from_fastai, read_fastai, to_fastai
+from components.models.encoder import build_model
+from components.models.ulmfit import AWDLSTM
+from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
+
+WORDS = ["xxunk", "xxpad", "xxbos", "xxmaj", "the", "film", "was", "good", ".", "xxfake", "xxfake"]
+EMBEDDING, HIDDEN = 6, 10
+State = dict[str, Tensor]
+
+
+class WeightDropout(nn.Module):
+    """fastai's: the weights proper are `weight_hh_l0_raw`; evaluation copies them into the LSTM."""
+
+    def __init__(self, module: nn.LSTM) -> None:
+        super().__init__()
+        self.module = module
+        self.weight_hh_l0_raw = nn.Parameter(module.weight_hh_l0.data.clone())
+        # What a dropout mask has left there.
+        module.weight_hh_l0.data.mul_(torch.rand_like(module.weight_hh_l0) > 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.module.weight_hh_l0.data = self.weight_hh_l0_raw.data
+        output: Tensor = self.module(x)[0]
+        return output
+
+
+class EmbeddingDropout(nn.Module):
+    def __init__(self, emb: nn.Embedding) -> None:
+        super().__init__()
+        self.emb = emb
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(len(WORDS), EMBEDDING, padding_idx=1)
+        self.encoder_dp = EmbeddingDropout(self.encoder)
+        widths = [EMBEDDING, HIDDEN, HIDDEN, EMBEDDING]
+        self.rnns = nn.ModuleList(
+            WeightDropout(nn.LSTM(inputs, outputs, batch_first=True))
+            for inputs, outputs in zip(widths, widths[1:], strict=False)
+        )
+
+
+class Decoder(nn.Module):
+    def __init__(self, tied: nn.Parameter) -> None:
+        super().__init__()
+        self.decoder = nn.Linear(EMBEDDING, len(WORDS))
+        self.decoder.weight = tied
+
+
+class FastaiLanguageModel(nn.Sequential):
+    def __init__(self) -> None:
+        encoder = Encoder()
+        super().__init__(encoder, Decoder(encoder.encoder.weight))
+
+    def states(self, tokens: Tensor) -> list[Tensor]:
+        outputs = [self[0].encoder(tokens)]
+        for rnn in self[0].rnns:
+            outputs.append(rnn(outputs[-1]))
+        return outputs
+
+    def log_probabilities(self, tokens: Tensor) -> Tensor:
+        return F.log_softmax(self[1].decoder(self.states(tokens)[-1]), dim=-1)
+
+
+@pytest.fixture
+def theirs() -> FastaiLanguageModel:
+    model = FastaiLanguageModel()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+@pytest.fixture
+def state(theirs: FastaiLanguageModel) -> State:
+    return {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
+
+
+def built(found: FastaiModel) -> AWDLSTM:
+    model = build_model("ulmfit", vocabulary=len(found.pieces), settings=found.settings)
+    assert isinstance(model, AWDLSTM)
+    model.load_state_dict(found.tensors)
+    return model.eval()
+
+
+def ours(found: FastaiModel, tokens: Tensor) -> Tensor:
+    """fastai's ids as ours, by the words that they stand for."""
+    special = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
+    place = {word: index for index, word in enumerate(found.pieces)} | special
+    return torch.tensor([[place[WORDS[id_]] for id_ in row] for row in tokens.tolist()])
+
+
+def test_same_states_and_same_loss(theirs: FastaiLanguageModel, state: State) -> None:
+    assert {"0.rnns.2.weight_hh_l0_raw", "0.rnns.0.module.weight_hh_l0", "1.decoder.bias"} <= state.keys()
+    found = from_fastai(state, WORDS)
+    assert found.settings == {"embedding": EMBEDDING, "hidden": HIDDEN, "layers": 3}
+    assert found.pieces[:7] == [*SPECIAL_PIECES, "xxmaj", "the"]
+    model = built(found)
+    stream = torch.randint(0, 9, (4, 12))
+    tokens = ours(found, stream)
+    for left, right in zip(
+        model.hidden_states(tokens, torch.full((4,), 12)), theirs.eval().states(stream), strict=True
+    ):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+    result = model.losses({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
+    expected = F.nll_loss(theirs.log_probabilities(stream[:, :-1]).flatten(0, 1), stream[:, 1:].flatten())
+    torch.testing.assert_close(result.loss, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_pieces_without_a_counterpart_are_never_expected(state: State) -> None:
+    found = from_fastai(state, WORDS)
+    for row in (START, MASK):
+        assert float(found.tensors["bias"][row]) == NEVER
+        assert not found.tensors["embedding"][row].any()
+
+
+def test_there_and_back(theirs: FastaiLanguageModel, state: State) -> None:
+    found = from_fastai(state, WORDS)
+    back, words = to_fastai(built(found), found.pieces)
+    assert words == [*WORDS[:-1], "xxfake10"]
+    again = FastaiLanguageModel()
+    missing, surplus = again.load_state_dict(back, strict=False)
+    # Made from the weights proper at the first step.
+    assert (missing, surplus) == ([f"0.rnns.{layer}.module.weight_hh_l0" for layer in range(3)], [])
+    stream = torch.randint(0, 9, (2, 7))
+    torch.testing.assert_close(again.log_probabilities(stream), theirs.log_probabilities(stream))
+    third = from_fastai(back, words)
+    assert third.pieces == found.pieces
+    for name, tensor in found.tensors.items():
+        torch.testing.assert_close(third.tensors[name], tensor)
+
+
+def test_names_of_the_first_fastai_and_an_encoder_alone(state: State) -> None:
+    expected = from_fastai(state, WORDS).tensors
+    first = {
+        name.replace("encoder_dp.emb", "encoder_with_dropout.embed").replace(
+            "weight_hh_l0_raw", "module.weight_hh_l0_raw"
+        ): (tensor)
+        for name, tensor in state.items()
+        if not name.endswith("module.weight_hh_l0")
+    }
+    assert "0.rnns.1.module.weight_hh_l0_raw" in first
+    alone = {name.removeprefix("0."): tensor for name, tensor in state.items() if name.startswith("0.")}
+    for other, same in ((first, expected.keys()), (alone, expected.keys() - {"bias"})):
+        tensors = from_fastai(other, WORDS).tensors
+        for name in same:
+            assert torch.equal(tensors[name], expected[name])
+
+
+def without(name: str) -> Callable[[State], Any]:
+    return lambda state: state.pop(name)
+
+
+def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[State], Any]:
+    return lambda state: state.update({name: change(state[name])})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("0.encoder.weight"), "there is no table 0.encoder.weight"),
+        (without("0.rnns.1.module.bias_ih_l0"), "missing 0.rnns.1.bias_ih_l0"),
+        (
+            changed("0.rnns.0.module.weight_ih_l0", lambda t: t[:, 1:]),
+            r"0.rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
+        ),
+        (changed("1.decoder.bias", lambda t: t[1:]), r"1.decoder.bias is \(10,\)"),
+        (changed("1.decoder.weight", lambda t: t + 1), "decoder.weight is not the embedding; only a tied softmax"),
+        (
+            lambda state: state.update({"0.rnns.0.module.weight_ih_l0_reverse": torch.zeros(1)}),
+            "surplus rnns.0.module.weight_ih_l0_reverse",
+        ),
+        (
+            lambda state: [state.pop(name) for name in list(state) if name.startswith("0.rnns.1.")],
+            r"found LSTM layers \[0, 2\]",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit(state: State, damage: Callable[[State], Any], message: str) -> None:
+    damage(state)
+    with pytest.raises(ArtifactError, match=message):
+        from_fastai(state, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (WORDS[1:], "10 words in the vocabulary for 11 rows of the embedding"),
+        ([*WORDS[:-1], "the"], "'the' stands in the vocabulary twice"),
+        ([*WORDS[:-1], "[MASK]"], r"'\[MASK\]' stands in the vocabulary twice, or is the name of a special piece"),
+    ],
+)
+def test_vocabularies_that_do_not_fit(state: State, words: list[str], message: str) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        from_fastai(state, words)
+
+
+@pytest.fixture
+def files(state: State, tmp_path: Path) -> tuple[Path, Path]:
+    torch.save(state, tmp_path / "model.pth")
+    (tmp_path / "vocab.json").write_text(json.dumps(WORDS))
+    return tmp_path / "model.pth", tmp_path / "vocab.json"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_files_are_read(files: tuple[Path, Path], state: State, wrapped: bool) -> None:
+    if wrapped:
+        torch.save({"model": state, "opt": {"state": [1, 2]}}, files[0])
+    expected, found = from_fastai(state, WORDS), read_fastai(*files)
+    assert (found.settings, found.pieces) == (expected.settings, expected.pieces)
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in expected.tensors.items())
+
+
+class Danger:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("must-not-exist"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.json", None, "vocab.json: does not exist"),
+        ("vocab.json", b"{", "vocab.json: not readable as JSON"),
+        ("vocab.json", b'{"a": 1}', "vocab.json: expected a list of words"),
+        ("model.pth", None, "model.pth: does not exist"),
+        ("model.pth", b"PK", "model.pth: not readable as tensors alone; save it with learn.save"),
+        ("model.pth", b"", "model.pth: not readable as tensors alone"),
+    ],
+)
+def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | None, message: str) -> None:
+    path = next(path for path in files if path.name == name)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=re.escape(message)):
+        read_fastai(*files)
+
+
+def test_a_pickle_is_not_run(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": Danger()}, files[0])
+    with pytest.raises(ArtifactError, match="not readable as tensors alone"):
+        read_fastai(*files)
+    (tmp_path / "itos.pkl").write_bytes(pickle.dumps(Danger()))
+    with pytest.raises(ArtifactError, match=r"itos.pkl: a vocabulary is read from .json only.* json.dump"):
+        read_fastai(files[0], tmp_path / "itos.pkl")
+    assert not (tmp_path / "must-not-exist").exists()
+
+
+def test_tensors_that_are_no_model(files: tuple[Path, Path]) -> None:
+    torch.save([torch.zeros(1)], files[0])
+    with pytest.raises(ArtifactError, match="model.pth: expected the tensors of a model by name"):
+        read_fastai(*files)

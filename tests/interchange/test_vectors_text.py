@@ -1,0 +1,118 @@
+"""Word vectors as text: the forms that word2vec, GloVe and fastText publish, and files that are none of them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.errors import ArtifactError, DataError
+from components.interchange import vectors_text
+from components.interchange.vectors_text import read_vectors, write_vectors
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["vectors.txt", "vectors.vec.gz"])
+@pytest.mark.parametrize("header", ["", "3 2\n"])
+def test_with_and_without_header_plain_and_compressed(tmp_path: Path, name: str, header: str) -> None:
+    # A space at the line's end, as word2vec writes; a tab; an empty line at the end.
+    found = read_vectors(written(tmp_path / name, f"{header}the 0.5 -1e-3 \nวัน 1 2\na\t.25\t3\r\n\n"))
+    assert found.words == ["the", "วัน", "a"]
+    assert found.vectors.dtype == np.float32
+    np.testing.assert_allclose(found.vectors, [[0.5, -0.001], [1, 2], [0.25, 3]])
+
+
+def test_words_that_hold_spaces_or_look_like_numbers(tmp_path: Path) -> None:
+    # As in GloVe's 840B; U+0085 ends a line for some, and not here.
+    text = "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n2012 1 2 4\nx\u0085y 3 2 1\n"
+    assert read_vectors(written(tmp_path / "glove.txt", text)).words == [
+        "the", ". . .", "at name@domain.com", "2012", "x\u0085y",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
+@pytest.mark.parametrize("header", [True, False])
+def test_what_is_written_is_read_again_bit_by_bit(tmp_path: Path, name: str, header: bool) -> None:
+    vectors = np.random.default_rng(0).standard_normal((2500, 7)).astype(np.float32)
+    vectors[3] = [1e-45, -0.0, 3.4028235e38, 1 / 3, 16777217, 0, -1e-9]
+    words = [f"word{number}" for number in range(2500)]
+    write_vectors(tmp_path / name, words, vectors, header=header)
+    found = read_vectors(tmp_path / name)
+    assert found.words == words
+    assert np.array_equal(found.vectors.view(np.int32), vectors.view(np.int32))
+    write_vectors(tmp_path / f"again-{name}", words, vectors, header=header)
+    assert (tmp_path / f"again-{name}").read_bytes() == (tmp_path / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the 1 2\na 3\n", "line 2: 1 numbers, expected 2"),
+        ("3 2\nthe 1 2\na 3 4 5\n", "line 3: more than 2 numbers"),
+        ("the 1 2\na 3 4\nthe 5 6\n", "line 3: 'the' stands in line 1 already"),
+        ("the 1 2\na 3 O.4\n", "line 2: 'O.4' is not a number"),
+        ("the 1 2\na 3 \n", "line 2: 1 numbers, expected 2"),
+        ("the 1 2\n 3 4\n", "line 2: no word before its numbers"),
+        ("the 1 2\na nan 4\n", "line 2: holds a number that is not finite"),
+        ("the 1 2\na 1e39 4\n", "line 2: holds a number that is not finite"),
+        ("3 2\nthe 1 2\na 3 4\n", "the header says 3 words, the file holds 2; is it cut off?"),
+        ("the\n", "line 1: expected a word and its numbers, or a header 'words width'"),
+        ("", "holds no vectors"),
+        ("0 3\n", "holds no vectors"),
+        (b"3 2\nthe \xff\xfe\x00\x01\n", "line 2: not UTF-8; is it a binary file of vectors?"),
+    ],
+)
+def test_bad_files_say_where(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = written(tmp_path / "bad.txt", text)
+    with pytest.raises(DataError) as caught:
+        read_vectors(path)
+    assert str(caught.value) in (f"{path}, {message}", f"{path}: {message}")
+
+
+def test_a_bad_line_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    lines = [f"w{number} 1 2" for number in range(3000)]
+    lines[2500] = "w2500 1 x"
+    with pytest.raises(DataError, match=r"line 2501: 'x' is not a number"):
+        read_vectors(written(tmp_path / "long.txt", "\n".join(lines)))
+
+
+def test_files_that_are_missing_or_cut_off(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none.txt: does not exist$"):
+        read_vectors(tmp_path / "none.txt")
+    whole = written(tmp_path / "whole.gz", "the 1 2\n" * 500).read_bytes()
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])
+    with pytest.raises(DataError, match=r"cut.gz: damaged or cut off|line 2: 'the' stands"):
+        read_vectors(tmp_path / "cut.gz")
+    (tmp_path / "no.gz").write_bytes(b"the 1 2\n")
+    with pytest.raises(DataError, match=r"no.gz: damaged or cut off \(Not a gzipped file"):
+        read_vectors(tmp_path / "no.gz")
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
+        read_vectors(tmp_path)
+
+
+def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.zeros((2, 3), np.float32)
+    for word in ("", "new york", "a\u00a0b", "line\n"):
+        with pytest.raises(
+            DataError, match="a word that is empty or holds white space cannot stand in a file of vectors"
+        ):
+            write_vectors(tmp_path / "bad.txt", ["the", word], vectors)
+    with pytest.raises(DataError, match="1 words for 2 vectors"):
+        write_vectors(tmp_path / "bad.txt", ["the"], vectors)
+    with pytest.raises(ArtifactError, match=r"bad.txt: cannot be written \(No such file or directory\); free space"):
+        write_vectors(tmp_path / "nowhere" / "bad.txt", ["the", "a"], vectors)
+
+    def full(raw: object, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(vectors_text, "_compressing", full)
+    with pytest.raises(ArtifactError, match=r"cannot be written \(No space left on device\)"):
+        write_vectors(tmp_path / "bad.txt", ["the", "a"], vectors)
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,298 @@
+"""The table of stages: every item of every shipped params file makes a valid job."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from components.errors import ConfigError
+from components.interchange.importing import source_digest
+from components.pipeline import stages
+from components.pipeline.checks import check_params
+from components.pipeline.stages import STAGES, Stage, run_stage
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.settings.section import Section
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
+    stage = STAGES[name]
+    module = importlib.import_module(stage.module)
+    assert callable(getattr(module, stage.function))
+    params = load_params(path)
+    items = stage.items(params)
+    unused = [] if "adapted" in params.run.starts else ["adapt"]
+    if not params.data.parallel:
+        unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
+    if not params.adapt_task:
+        unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
+    if not params.together:
+        unused += ["together", "share"]
+    assert items or name in unused
+    for arguments in items.values():
+        job = getattr(module, stage.job)(**arguments)
+        assert isinstance(job, Section)
+
+
+def test_each_corpus_goes_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+    raw["tokenizer"]["domain_vocabulary"] = "general"
+    params = Params.model_validate(raw)
+    tokenize = STAGES["tokenize"].items(params)
+    assert {item: str(arguments["tokenizer"]) for item, arguments in tokenize.items()} == {
+        "general-wordpiece": "artifacts/tokenizer/general-wordpiece",
+        "domain-wordpiece": "artifacts/tokenizer/general-wordpiece",
+    }
+    assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+    assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
+
+
+def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
+    for section in ("pretrain", "adapt", "finetune"):
+        raw[section]["ulmfit-backward"] = json.loads(json.dumps(raw[section]["ulmfit"]))
+    raw["pretrain"]["ulmfit-backward"] |= {"family": "ulmfit", "model": {"direction": "backward"}}
+    raw["run"]["families"] = ["ulmfit", "ulmfit-backward"]
+    params = Params.model_validate(raw)
+    for stage, folder in (("pretrain", "pretrained"), ("adapt", "adapted"), ("scratch", "scratch")):
+        items = STAGES[stage].items(params)
+        assert {item: arguments["family"] for item, arguments in items.items()} == {
+            "ulmfit": "ulmfit",
+            "ulmfit-backward": "ulmfit",
+        }
+        assert str(items["ulmfit-backward"]["output"]) == f"artifacts/encoder/ulmfit-backward/{folder}"
+    assert str(STAGES["adapt"].items(params)["ulmfit-backward"]["pretrained"]).endswith("ulmfit-backward/pretrained")
+    finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
+    assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
+    assert finetuned["family"] == "ulmfit-backward"
+
+
+@pytest.fixture
+def with_all_ways(raw: dict[str, Any]) -> dict[str, Any]:
+    """Two tasks, one of which is adapted to, and both are learned together too."""
+    raw["run"]["tasks"] = ["aws-type", "aws-service"]
+    raw["adapt_task"] = {"aws-type": {"epochs": 3, "rate": 0.004}}
+    raw["together"] = {"aws": {"tasks": ["aws-type", "aws-service"], "temperature": 2.0}}
+    return raw
+
+
+def test_a_model_goes_on_with_the_texts_of_a_task(with_all_ways: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_ways)
+    tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
+    assert {name: str(value) for name, value in tokens.items()} == {
+        "examples": "artifacts/examples/aws-type",
+        "tokenizer": "artifacts/tokenizer/domain-wordpiece",
+        "output": "artifacts/task-tokens/aws-type/wordpiece",
+    }
+    (adapted,) = STAGES["adapt-task"].items(params).values()
+    assert str(adapted["pretrained"]) == "artifacts/encoder/ulmfit/adapted"
+    assert adapted["tokens"] == tokens["output"]
+    assert str(adapted["tokenizer"]) == "artifacts/encoder/ulmfit/adapted/tokenizer"
+    assert str(adapted["output"]) == "artifacts/encoder/ulmfit/task-adapted-aws-type"
+    assert (adapted["epochs"], adapted["training"].rate) == (3, 0.004)
+    assert adapted["training"].window == params.adapt["ulmfit"].training.window
+    (tuned,) = STAGES["finetune-task-adapted"].items(params).values()
+    assert tuned["encoder"] == adapted["output"] and tuned["start"] == "task-adapted"
+    assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
+
+
+def test_tasks_learned_together_lie_beside_those_learned_alone(with_all_ways: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_ways)
+    joint = STAGES["together"].items(params)
+    assert list(joint) == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
+    assert joint["aws-ulmfit-adapted"]["temperature"] == 2
+    assert {task: str(path) for task, path in joint["aws-ulmfit-adapted"]["examples"].items()} == {
+        "aws-type": "artifacts/examples/aws-type",
+        "aws-service": "artifacts/examples/aws-service",
+    }
+    shared = STAGES["share"].items(params)["aws-service-aws-ulmfit-adapted"]
+    assert shared["together"] == joint["aws-ulmfit-adapted"]["output"]
+    assert str(shared["output"]) == "artifacts/finetuned/aws-service/ulmfit-adapted-with-aws"
+    alone = ["scratch", "pretrained", "adapted"]
+    joined = [f"{start}-with-aws" for start in alone]
+    evaluated = STAGES["evaluate"].items(params)
+    assert evaluated["aws-type"]["starts"] == [*alone, "task-adapted", *joined]
+    assert evaluated["aws-service"]["starts"] == [*alone, *joined]
+    (register,) = STAGES["register"].items(params).values()
+    assert register["further"] == {"aws-type": ["task-adapted", *joined], "aws-service": joined}
+    # Whatever is evaluated has a stage that writes it.
+    written = {
+        str(arguments["output"])
+        for stage in ("finetune", "finetune-task-adapted", "share")
+        for arguments in STAGES[stage].items(params).values()
+    }
+    assert written == {
+        f"artifacts/finetuned/{task}/ulmfit-{start}"
+        for task, arguments in evaluated.items()
+        for start in arguments["starts"]
+    }
+
+
+def test_what_does_not_go_together_is_said_before_anything_runs(
+    with_all_ways: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with_all_ways["finetune"]["ulmfit"] |= {"method": "features"}
+    with_all_ways["pretrain"]["word2vec"] = {**with_all_ways["pretrain"]["ulmfit"], "model": {}}
+    with_all_ways["adapt"]["word2vec"] = with_all_ways["adapt"]["ulmfit"]
+    with_all_ways["finetune"]["word2vec"] = {
+        **with_all_ways["finetune"]["ulmfit"],
+        "method": "finetune",
+        "lm_weight": 0.5,
+    }
+    with_all_ways["run"]["families"] = ["ulmfit", "word2vec"]
+    with_all_ways["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(with_all_ways))
+    said = str(caught.value)
+    assert "finetune.word2vec.lm_weight: word2vec predicts no pieces of a text; set it to 0" in said
+    assert "finetune.ulmfit.method: tasks that learn together need finetune" in said
+    assert (
+        "together.aws: its tasks must have as many budgets each, found aws-type 5, 20, all; aws-service 5, 20" in said
+    )
+
+
+def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
+    raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
+    params = Params.model_validate(raw)
+    domain = STAGES["tokenize-parallel"].items(params)["domain"]
+    assert str(domain["corpus"]) == "artifacts/corpus/domain-parallel"
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/domain-parallel"
+    assert str(STAGES["tokenizer-parallel"].items(params)["domain"]["corpus"]) == "artifacts/corpus/domain"
+    assert str(STAGES["pretrain"].items(params)["cove"]["tokens"]) == "artifacts/tokens/general-parallel"
+    adapt = STAGES["adapt"].items(params)
+    assert str(adapt["cove"]["general_corpus"]) == "artifacts/corpus/general-parallel"
+    assert str(adapt["ulmfit"]["general_corpus"]) == "artifacts/corpus/general"
+    raw["tokenizer"]["domain_vocabulary"] = "general"
+    domain = STAGES["tokenize-parallel"].items(Params.model_validate(raw))["domain"]
+    assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
+
+
+def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
+    raw["data"]["parallel"] = {corpus: {"path": "data/absent"} for corpus in ("general", "domain")}
+    raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
+    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.cove.tokenizer: word does not fit; it learns from pairs; set it to parallel" in message
+    assert "pretrain.ulmfit.tokenizer: parallel does not fit; it learns from text, not from pairs" in message
+    assert "data.parallel.domain.path: data/absent does not exist" in message
+
+
+def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+
+    def work(job: SimpleNamespace) -> Path:
+        output = tmp_path / "written"
+        output.mkdir()
+        (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
+        (output / "curve.csv").write_text("step,loss\n1,2\n")
+        return output
+
+    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=SimpleNamespace, work=work))
+    monkeypatch.setitem(STAGES, "sample", Stage("sample", "Job", "work", lambda params: {"one": {"loss": 3}}))
+    run_stage("sample", Params.model_validate(raw), item="one")
+    assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
+    assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
+
+
+def test_unknown_stages_and_items_name_the_nearest(raw: dict[str, Any]) -> None:
+    params = Params.model_validate(raw)
+    with pytest.raises(ConfigError, match="unknown stage 'pretrian'; did you mean 'pretrain'\\?"):
+        run_stage("pretrian", params)
+    with pytest.raises(ConfigError, match="stage pretrain: unknown item 'bert'; known: ulmfit"):
+        run_stage("pretrain", params, item="bert")
+    with pytest.raises(ConfigError, match="stage report has no items; found 'ulmfit'"):
+        run_stage("report", params, item="ulmfit")
+
+
+def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any], tmp_path: Path) -> None:
+    for corpus in ("general", "domain"):
+        raw["data"][corpus]["path"] = str(tmp_path)
+    raw["data"]["tasks"]["aws-type"]["path"] = str(tmp_path)
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").touch()
+    raw["pretrain"]["backward"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfit", "model": {"direction": "down"}}
+    raw["pretrain"]["other"] = raw["pretrain"]["ulmfit"] | {"family": "ulmfitt"}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    assert [line.strip() for line in str(caught.value).splitlines()] == [
+        "2 problem(s)",
+        "pretrain.backward: 1 problem(s)",
+        "model.direction: Input should be 'forward' or 'backward' (found 'down')",
+        "pretrain.other: unknown family 'ulmfitt'; did you mean 'ulmfit'?",
+    ]
+
+
+def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str, Any]) -> None:
+    raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
+    raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
+    raw["data"]["general"]["path"] = "data/absent"
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "model.hiden: unknown key; did you mean 'hidden'?" in message
+    assert "unknown task kind 'clasification'; did you mean 'classification'?" in message
+    assert "data.general.path: data/absent does not exist; `headstart data` makes the built-in data" in message
+
+
+def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "vectors.txt"
+    source.write_text("king 1 2\nqueen 2 1\n")
+    digest = source_digest(source)
+    raw["pretrain"]["ulmfit"] |= {"source": str(source), "digest": "0" * 64}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = str(caught.value)
+    assert "pretrain.ulmfit: with a source its sizes are taken over; leave out preset and model" in message
+    assert f"pretrain.ulmfit.digest: {'0' * 64}, but {source} has {digest}" in message
+    raw["pretrain"]["ulmfit"]["source"] = str(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match=r"pretrain.ulmfit.source: .*nothing: does not exist"):
+        check_params(Params.model_validate(raw))
+    for stage in ("pretrain", "scratch"):
+        arguments = STAGES[stage].items(Params.model_validate(raw))["ulmfit"]
+        assert (arguments["source"], arguments["digest"]) == (str(tmp_path / "nothing"), "0" * 64)
+
+
+def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any]) -> None:
+    for wrong, hint in (("macrof1", "did you mean 'macro_f1'"), ("ece", "known: accuracy, macro_f1, mcc, micro_f1")):
+        raw["promote"]["metric"] = wrong
+        with pytest.raises(ConfigError, match=rf"promote.metric: '{wrong}' is no score of aws-type .*; {hint}"):
+            check_params(Params.model_validate(raw))
+    for right in (None, "accuracy"):
+        raw["promote"]["metric"] = right
+        raw["data"]["general"]["path"] = "data/absent"
+        with pytest.raises(ConfigError) as caught:
+            check_params(Params.model_validate(raw))
+        assert "promote.metric" not in str(caught.value)
+
+
+def test_files_of_a_task_that_are_not_there_are_named_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    files = {"train": ["train.jsonl", "more.jsonl"], "test": "test.json#test"}
+    raw["data"]["tasks"]["aws-type"] = {"path": str(tmp_path), "dev": None, **files}
+    raw["data"]["general"]["path"] = raw["data"]["domain"]["path"] = str(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        f"data.tasks.aws-type.train: {tmp_path}/more.jsonl does not exist",
+        f"data.tasks.aws-type.test: {tmp_path}/test.json does not exist",
+    ]

@@ -1,0 +1,145 @@
+"""The stage adapt: it goes on from given weights, re-maps the vocabulary, and says what was forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, ConfigError
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.pretraining.adapt import adapt
+from components.pretraining.pretrain import pretrain
+from components.settings.training import LanguageModelTraining
+from components.tokenization import load_tokenizer, overlap
+from components.tokenization.store import TokenStore
+from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
+
+LONG = lm_settings(tokens=4 * 8 * 20)
+
+
+@pytest.fixture(scope="session")
+def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pretrained")
+    return {family: pretrain(pretrain_job(inputs, family, folder / family)) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path], tmp_path: Path, family: str) -> None:
+    unbroken = adapt(adapt_job(inputs, family, pretrained[family], tmp_path / "unbroken", training=LONG))
+    job = adapt_job(inputs, family, pretrained[family], tmp_path / "killed", training=LONG)
+    killed = run_with_kills(adapt, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
+    assert killed >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained
+    assert encoder.tokenizer.fingerprint() == load_tokenizer(job.tokenizer).fingerprint()
+    assert read_manifest(job.output).facts["parent"] == read_manifest(pretrained[family]).digest
+
+
+def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30))
+    before = load_encoder(job.pretrained)
+    rows = torch.from_numpy(overlap(before.tokenizer.pieces, load_tokenizer(job.tokenizer).pieces))
+    old, new = weights(job.pretrained)["embedding"], weights(adapt(job))["embedding"]
+    shared = rows >= 0
+    assert 5 < int(shared.sum()) < len(rows)
+    torch.testing.assert_close(new[shared], old[rows[shared]])
+    torch.testing.assert_close(new[~shared], old.mean(0).expand(int((~shared).sum()), -1))
+    # What is frequent in the domain is known from its tokenizer.
+    frequencies = torch.from_numpy(load_tokenizer(job.tokenizer).log_frequencies())
+    torch.testing.assert_close(weights(job.output)["bias"], frequencies)
+
+
+def test_epochs_take_the_place_of_the_budget(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, epochs=2.5)
+    held = TokenStore(job.tokens, "train").tokens
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    step = job.training.batch_size * job.training.window
+    assert metrics["steps"] == round(2.5 * held / step) and metrics["tokens"] == pytest.approx(2.5 * held, abs=step)
+    timed = LanguageModelTraining.model_validate(job.training.model_dump() | {"tokens": None, "seconds": 5.0})
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path / "timed", epochs=1, training=timed)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["steps"] == round(held / step)
+
+
+def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    job = adapt_job(inputs, "gpt", pretrained["gpt"], tmp_path, training=lm_settings(window=17))
+    with pytest.raises(ConfigError, match=r"training.window 17 is longer than the model's 16 positions; lower it, or"):
+        adapt(job)
+
+
+def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
+    longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
+    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
+    told = json.loads((pretrained / "metrics.json").read_text())
+    job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
+    # The general text: before, what pretraining measured itself; after, more, for much is forgotten.
+    assert metrics["general_before_perplexity_per_word"] == pytest.approx(told["perplexity_per_word"], rel=1e-4)
+    assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
+
+
+def test_a_translator_goes_on_with_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
+    longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
+    pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
+    told = json.loads((pretrained / "metrics.json").read_text())
+    # A target has seven words and END; of these the perplexity is said, not of the source's pieces.
+    held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
+    assert held["targets"] == held["documents"] * 8 < held["tokens"]
+    assert told["perplexity_per_word"] == pytest.approx(told["perplexity"] ** (8 / 7))
+    job = adapt_job(inputs, "cove", pretrained, tmp_path, training=longer)
+    assert job.general_corpus.name == "general-parallel"
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert metrics["perplexity"] < metrics["before_perplexity"]
+    assert metrics["general_before_perplexity"] == pytest.approx(told["perplexity"], rel=1e-4)
+    # The general pairs in the domain's vocabulary: their words are hardly known there.
+    assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
+
+
+def test_the_general_vocabulary_may_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    general = {
+        "tokens": inputs / "tokens" / "general-wordpiece",
+        "tokenizer": inputs / "tokenizer" / "general-wordpiece",
+    }
+    job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30), **general)
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    torch.testing.assert_close(weights(job.output), weights(job.pretrained))
+    assert metrics["general_after_loss"] == pytest.approx(metrics["general_before_loss"])
+
+
+def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"pretrained: holds 'bert'; run the pretrain stage of ulmfit first"):
+        adapt(adapt_job(inputs, "ulmfit", pretrained["bert"], tmp_path))
+
+
+def test_an_encoder_that_is_not_there(inputs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
+        adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))
+
+
+def test_a_published_model_goes_on_with_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    """Its vocabulary is that of neither corpus: what the general text loses is measured in its own pieces."""
+    from components.interchange.exporting import export_encoder
+    from components.interchange.importing import import_encoder
+
+    domain = pretrain_job(
+        inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",
+        tokenizer=inputs / "tokenizer" / "domain-wordpiece",
+    )  # fmt: skip
+    export_encoder(pretrain(domain), output=tmp_path / "published")
+    import_encoder(tmp_path / "published", output=tmp_path / "imported")
+    imported = load_encoder(tmp_path / "imported")
+    assert imported.tokenizer.frequencies is None
+    job = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "adapted")
+    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    assert {"general_before_perplexity_per_word", "general_after_perplexity_per_word"} <= metrics.keys()
+    assert load_encoder(job.output).trained
+    # Text cut by the imported vocabulary itself, which has no counts: nothing is re-mapped, the bias stays.
+    kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
+    torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))

@@ -1,0 +1,149 @@
+"""Windows of the permutation language model: what is in a row, what is predicted, and who sees whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from components.errors import DataError
+from components.models.base import Batch
+from components.models.xlnet import XLNetConfig, remembered
+from components.pretraining.permutations import PermutationSampler
+from components.pretraining.streams import StreamSampler
+from components.tokenization.special import END, FIRST_ORDINARY, START
+from tests.training.helpers import MemoryStore, numbered_store
+
+WINDOW, ROWS = 48, 4
+TEXT = WINDOW // 2
+
+
+def sampler(store: MemoryStore | None = None, **options: Any) -> PermutationSampler:
+    values = {"batch_size": ROWS, "window": WINDOW, "seed": 3, "vocabulary": 5000} | options
+    return PermutationSampler(store or numbered_store(documents=60), **values)
+
+
+def batches(steps: int, **options: Any) -> list[Batch]:
+    drawn = sampler(**options)
+    return [drawn.batch(step) for step in range(steps)]
+
+
+def test_a_row_is_text_then_two_segments() -> None:
+    follows = 0
+    for batch in batches(30):
+        for tokens, segments in zip(batch["tokens"].tolist(), batch["segments"].tolist(), strict=True):
+            assert len(tokens) == WINDOW
+            assert segments == sorted(segments)
+            cut = segments.index(1)
+            assert tokens[cut - 1] == tokens[-2] == END
+            assert tokens[-1] == START
+            assert segments[-1] == 2 and segments.count(2) == 1
+            a, b = tokens[TEXT : cut - 1], tokens[cut:-2]
+            assert len(a) >= 1 and len(b) >= 1 and len(a) + len(b) == WINDOW - TEXT - 3
+            # Pieces are numbers that count on; at the end of a document stands an END.
+            before = [piece for piece in (*tokens[:TEXT], *a) if piece != END]
+            if a[-1] != END and b[0] != END:
+                follows += b[0] == before[-1] + 1
+    assert 0.35 * 120 < follows < 0.65 * 120
+
+
+def test_the_text_goes_on_from_step_to_step() -> None:
+    """It is the stream of `StreamSampler` in windows of its own length; a goes on from it."""
+    store = numbered_store(documents=60)
+    lanes = StreamSampler(store, batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
+    for step, batch in enumerate(batches(80)):
+        assert torch.equal(batch["tokens"][:, :TEXT], lanes.batch(step)["tokens"])
+        assert torch.equal(batch["tokens"][:, TEXT], lanes.batch(step + 1)["tokens"][:, 0])
+    drawn = sampler()
+    assert [drawn.tokens_before(step) for step in (0, 5)] == [0, 5 * ROWS * WINDOW]
+    assert drawn.rate_scale(7) == 1
+
+
+def test_a_sixth_is_predicted_in_spans() -> None:
+    spans = np.zeros(9, dtype=int)
+    at = np.zeros(WINDOW, dtype=int)
+    for batch in batches(150):
+        assert batch["positions"].shape == batch["targets"].shape == (ROWS, WINDOW // 6)
+        assert torch.equal(batch["tokens"].gather(1, batch["positions"]), batch["targets"])
+        assert (batch["targets"] >= FIRST_ORDINARY).all()
+        assert ((batch["positions"] < TEXT).sum(1) == WINDOW // 12).all()
+        for row in batch["positions"].numpy():
+            assert (np.diff(row) > 0).all()
+            at[row] += 1
+            runs = np.split(row, np.flatnonzero(np.diff(row) > 1) + 1)
+            for run in runs:
+                spans[len(run)] += 1
+    # Spans of one piece are the most frequent, those of five the rarest.
+    assert spans[1] > spans[2] > spans[3] > 0
+    assert spans[1:6].sum() > 0.95 * spans.sum()
+    # No place of the text or of a is favoured; b's END moves about.
+    assert at[:TEXT].min() > 0.5 * at[:TEXT].mean()
+    assert at[:TEXT].max() < 1.5 * at[:TEXT].mean()
+    assert at[-2:].sum() == 0
+
+
+def test_who_sees_whom() -> None:
+    """The rule of the published code, by loops: what is not predicted sees all such of its part; a predicted piece and
+    the three special ones come one by one after it; the text sees nothing of a and b, which see all of the text."""
+    for batch in batches(5):
+        for row in range(ROWS):
+            tokens, order = batch["tokens"][row].tolist(), batch["order"][row].tolist()
+            segments, predicted = batch["segments"][row].tolist(), set(batch["positions"][row].tolist())
+            framed = {segments.index(1) - 1, WINDOW - 2, WINDOW - 1}
+            assert {tokens[place] for place in framed} == {START, END}
+            single = predicted | framed
+            for i in range(WINDOW):
+                for j in range(WINDOW):
+                    sees = order[j] < order[i] or (order[j] == order[i] and i not in predicted)
+                    if (i < TEXT) != (j < TEXT):
+                        assert sees == (i >= TEXT)
+                    elif j not in single:
+                        assert sees
+                    elif i not in single:
+                        assert not sees
+                    elif i == j:
+                        assert sees == (i not in predicted)
+                    else:
+                        assert sees != (order[i] < order[j])
+                        assert order[i] != order[j]
+    first, second = (batch["order"][row].gather(0, batch["positions"][row]).tolist() for row in (0, 1))
+    assert first != second
+
+
+def test_every_second_row_may_be_read_from_its_end() -> None:
+    config = XLNetConfig(vocabulary=5000, backward_rows=True)
+    lanes = StreamSampler(numbered_store(documents=60), batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
+    for step, batch in enumerate(batches(20, config=config)):
+        assert batch["backward"].tolist() == [0, 1, 0, 1]
+        ahead = lanes.batch(step)["tokens"]
+        back, _ = lanes._windows(step, 0, 1, backward=True)
+        expected = torch.stack([back[row] if row % 2 else ahead[row] for row in range(ROWS)])
+        assert torch.equal(batch["tokens"][:, :TEXT], expected)
+        for row, sign in enumerate([1, -1, 1, -1]):
+            cut = int((batch["segments"][row] == 0).sum())
+            for part in (batch["tokens"][row, TEXT : cut - 1], batch["tokens"][row, cut:-2]):
+                inside = (part[:-1] >= FIRST_ORDINARY) & (part[1:] >= FIRST_ORDINARY)
+                steps = (part[1:] - part[:-1])[inside]
+                # Documents may follow each other in any order; within one, pieces count on, or back.
+                assert ((steps == sign) | (steps.abs() > 1)).all()
+                assert (steps == sign).sum() >= len(steps) - 2
+    assert "backward" not in batches(1, config=XLNetConfig(vocabulary=5000))[0]
+
+
+@pytest.mark.parametrize("window", range(6, 14))
+def test_small_windows(window: int) -> None:
+    batch = sampler(window=window).batch(3)
+    assert batch["tokens"].shape == (ROWS, window)
+    assert batch["positions"].shape == (ROWS, 2)
+    assert set(batch["segments"][0].tolist()) == {0, 1, 2}
+    assert remembered(window) == min(window // 2, window - 5)
+    assert all((batch["positions"] < remembered(window)).sum(1) == 1)
+
+
+def test_a_window_without_room() -> None:
+    with pytest.raises(
+        DataError, match=r"training.window 5 leaves no room for text and two segments; choose at least 6"
+    ):
+        sampler(window=5)

@@ -1,0 +1,420 @@
+"""The stages pretrain and scratch: what they write, and that a killed run ends as an unbroken one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, ConfigError, TrainingError
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.pretraining import language_model, launch
+from components.pretraining.language_model import LanguageModelRun, work
+from components.pretraining.pretrain import ScratchJob, pretrain, scratch
+from components.settings.cluster import ClusterSettings
+from components.settings.training import LanguageModelTraining
+from components.tokenization import load_tokenizer
+from components.training import checkpoint
+from components.training.checkpoint import CheckpointStore
+from components.training.distributed import Worker
+from components.training.loop import StepReport
+from tests.training.helpers import TINY, lm_settings, pretrain_job, run_with_kills, same_bits, weights
+
+LONG = lm_settings(tokens=4 * 8 * 20)
+
+
+def test_every_family_has_a_tiny_size() -> None:
+    assert TINY.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str) -> None:
+    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", training=LONG))
+    job = pretrain_job(inputs, family, tmp_path / "killed", training=LONG)
+    killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
+    assert killed >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+    # Not only the weights: what is said of them, times apart.
+    timed = {"seconds", "tokens_per_second"}
+    told = [json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output)]
+    assert {key: told[0][key] for key in told[0].keys() - timed} == {
+        key: told[1][key] for key in told[1].keys() - timed
+    }
+    assert not any((tmp_path / "killed" / "checkpoints").iterdir())
+
+
+def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) -> None:
+    kind, model = TINY["transformer-xl"]
+    assert kind == "wordpiece"
+    changes = {"model": model | {"cutoffs": [20, 45], "divide": 2}, "training": LONG}
+    unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
+    job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
+    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+
+
+def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 150, rate=0.05))
+    assert pretrain(job) == job.output
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained
+    assert encoder.tokenizer.fingerprint() == load_tokenizer(job.tokenizer).fingerprint()
+    facts = read_manifest(job.output, kind="encoder").facts
+    assert facts["tokens"] == read_manifest(job.tokens).digest
+    assert facts["parent"] is None
+    metrics = json.loads((job.output / "metrics.json").read_text())
+    assert metrics["parameters"] == sum(tensor.numel() for tensor in weights(job.output).values())
+    assert metrics["steps"] == 150
+    assert metrics["tokens"] == 4 * 8 * 150
+    assert (metrics["workers"], metrics["precision"]) == (1, "float32")
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert metrics["loss"] < metrics["before_loss"]
+    # Per word and per character from the same sum: pieces / words and pieces / characters of the held-out text.
+    counts = json.loads((job.tokens / "metrics.json").read_text())["heldout"]
+    assert metrics["perplexity_per_word"] == pytest.approx(
+        math.exp(metrics["loss"] * counts["tokens"] / counts["words"])
+    )
+    assert metrics["bits_per_character"] == pytest.approx(
+        metrics["loss"] * counts["tokens"] / counts["chars"] / math.log(2)
+    )
+    with (job.output / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20
+    assert int(rows[-1]["step"]) == 150
+    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
+@pytest.mark.parametrize("family", [name for name, member in FAMILIES.items() if member.objective == "static"])
+def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: str) -> None:
+    settings = lm_settings(tokens=4 * 8 * 150, rate=0.05, optimizer="adagrad", clip=0)
+    output = pretrain(pretrain_job(inputs, family, tmp_path, training=settings))
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert metrics["loss"] < metrics["before_loss"]
+    assert not [name for name in metrics if "perplexity" in name or "bits" in name]
+    with (output / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
+def test_a_backward_model_learns_another_order(inputs: Path, tmp_path: Path) -> None:
+    settings = lm_settings(tokens=4 * 8 * 20)
+    sizes = TINY["ulmfit"][1]
+    forward = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "forward", training=settings))
+    job = pretrain_job(inputs, "ulmfit", tmp_path / "backward", training=settings, name="ulmfit-backward")
+    backward = pretrain(job.model_copy(update={"model": sizes | {"direction": "backward"}}))
+    assert not same_bits(weights(forward), weights(backward))
+    told = [json.loads((output / "metrics.json").read_text()) for output in (forward, backward)]
+    # Drawn from the same seed, they start alike, and are measured each in its own order.
+    assert told[0]["before_loss"] == pytest.approx(told[1]["before_loss"], abs=0.1)
+    assert told[0]["before_loss"] != told[1]["before_loss"]
+    assert read_manifest(backward).facts["family"] == "ulmfit"
+
+
+def test_the_seed_decides_and_the_same_seed_repeats(inputs: Path, tmp_path: Path) -> None:
+    one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
+    other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))
+    assert same_bits(weights(one), weights(two))
+    assert not same_bits(weights(one), weights(other))
+
+
+def test_training_starts_at_the_unigram_frequencies(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(rate=1e-12))
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    frequencies = load_tokenizer(job.tokenizer).frequencies
+    assert frequencies is not None
+    shares = frequencies[frequencies > 0] / frequencies.sum()
+    entropy = float(-(shares * torch.tensor(shares).log().numpy()).sum())
+    assert metrics["before_loss"] == pytest.approx(entropy, abs=0.15)
+    assert metrics["before_loss"] < math.log(len(frequencies)) - 0.2
+
+
+@pytest.mark.parametrize("average", ["ema", "asgd"])
+def test_the_average_is_what_is_written(inputs: Path, tmp_path: Path, average: str) -> None:
+    plain = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "plain"))
+    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / average, training=lm_settings(average=average)))
+    assert not same_bits(weights(plain), weights(averaged))
+    metrics = json.loads((averaged / "metrics.json").read_text())
+    # Averaging changes what is kept, not how it is learned.
+    assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
+
+
+def test_nt_asgd_averages_from_the_trigger_on(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"tokens": 4 * 8 * 20, "rate": 1.0, "clip": 0.25}
+    plain = pretrain(
+        pretrain_job(inputs, "ulmfit", tmp_path / "sgd", training=lm_settings(**settings, optimizer="sgd"))
+    )
+    averaging = lm_settings(**settings, optimizer="asgd")
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: False)
+    never = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "never", training=averaging))
+    assert same_bits(weights(never), weights(plain)), "until it is set off it is SGD"
+    checks: list[int] = []
+    monkeypatch.setattr(language_model, "non_monotone", lambda losses: checks.append(len(losses)) or len(losses) == 8)
+    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "averaged", training=averaging))
+    assert checks == list(range(1, 9)), "asked after every check until it begins"
+    assert not same_bits(weights(averaged), weights(plain))
+    told = [json.loads((output / "metrics.json").read_text()) for output in (plain, averaged)]
+    assert told[0]["training_loss"] == told[1]["training_loss"]
+
+
+def test_another_tokenizer_config_or_corpus_begins_anew(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise TrainingError("stopped before the end")
+
+    job = pretrain_job(inputs, "ulmfit", tmp_path)
+    changed = {
+        "tokenizer": {
+            "tokens": inputs / "tokens" / "domain-wordpiece",
+            "tokenizer": inputs / "tokenizer" / "domain-wordpiece",
+        },
+        "model": {"model": TINY["ulmfit"][1] | {"hidden": 10}},
+        "training": {"training": lm_settings(rate=0.02)},
+        "seed": {"seed": 4},
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "start_model", stop)
+        for other in ({}, *changed.values()):
+            with pytest.raises(TrainingError, match="stopped before the end"):
+                pretrain(job.model_copy(update=other))
+    for name, other in changed.items():
+        unbroken = pretrain(job.model_copy(update=other | {"output": tmp_path / f"{name}-unbroken"}))
+        again = job.model_copy(update={"output": tmp_path / name} | other)
+        assert same_bits(weights(pretrain(again)), weights(unbroken))
+
+
+def test_dropouts_that_act_in_fine_tuning_only(inputs: Path, tmp_path: Path) -> None:
+    plain = TINY["ulmfit"][1] | {"dropout_output": 0.0, "dropout_weight": 0.0}
+    noisy = plain | {"dropout_input": 0.5, "dropout_weight": 0.5}
+    runs = {"plain": (plain, 1.0), "noisy": (noisy, 1.0), "silent": (noisy, 0.0)}
+    found = {
+        name: pretrain(
+            pretrain_job(inputs, "ulmfit", tmp_path / name, model=model, training=lm_settings(dropout=factor))
+        )
+        for name, (model, factor) in runs.items()
+    }
+    assert same_bits(weights(found["silent"]), weights(found["plain"]))
+    assert not same_bits(weights(found["noisy"]), weights(found["plain"]))
+    assert load_encoder(found["silent"]).model.config.model_dump()["dropout_input"] == 0.5
+
+
+def test_time_between_checkpoints_is_no_other_run(inputs: Path, tmp_path: Path) -> None:
+    keys = set()
+    for seconds in (1e-9, 60):
+        run = launch.LanguageModelRun(
+            name="pretrain ulmfit",
+            family="ulmfit",
+            tokens=inputs / "tokens" / "general-wordpiece",
+            tokenizer=inputs / "tokenizer" / "general-wordpiece",
+            training=lm_settings(checkpoint_seconds=seconds),
+        )
+        keys.add(launch._key(run))
+    assert len(keys) == 1
+
+
+def test_tokens_of_another_tokenizer(inputs: Path, tmp_path: Path) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, tokenizer=inputs / "tokenizer" / "domain-wordpiece")
+    with pytest.raises(ArtifactError, match=r"general-wordpiece: not made with the tokenizer in .*domain-wordpiece"):
+        pretrain(job)
+    assert not job.output.exists()
+
+
+def test_a_model_size_that_does_not_exist(inputs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.hiden: unknown key; did you mean 'hidden'"):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model={"hiden": 3}))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "gpt"])
+def test_a_window_longer_than_the_positions(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=17))
+    message = r"training.window 17 is longer than the model's 16 positions; lower it, or pretrain a model with more"
+    with pytest.raises(ConfigError, match=message):
+        pretrain(job)
+    assert not job.output.exists()
+
+
+def test_more_workers_than_the_local_launcher_has(inputs: Path, tmp_path: Path) -> None:
+    cluster = ClusterSettings(launcher="local", workers=2, storage=str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"cluster.workers: the local launcher runs 1 worker, not 2; set cluster.launc"
+    ):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, cluster=cluster))
+
+
+def test_a_rate_that_makes_the_loss_overflow(inputs: Path, tmp_path: Path) -> None:
+    settings = lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant", warmup=0)
+    job = pretrain_job(inputs, "bert", tmp_path, training=settings)
+    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+ .*; lower training.rate"):
+        pretrain(job)
+    assert not job.output.exists()
+
+
+def test_a_full_disk_during_a_checkpoint(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbroken = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "unbroken"))
+    job = pretrain_job(inputs, "ulmfit", tmp_path)
+    saved = 0
+    save_file = checkpoint.save_file
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == 4:
+            raise OSError(28, "No space left on device")
+        save_file(tensors, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(TrainingError, match=r"step 3 cannot be written \(no space left\).*goes on from step 2"):
+            pretrain(job)
+    assert not job.output.exists()
+    assert same_bits(weights(pretrain(job)), weights(unbroken))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, family: str) -> None:
+    kind, model = TINY[family]
+    job = ScratchJob(
+        family=family, model=model, tokenizer=inputs / "tokenizer" / f"domain-{kind}", output=tmp_path / "scratch"
+    )
+    encoder = load_encoder(scratch(job), verify=True)
+    assert not encoder.trained
+    assert encoder.family == family
+    assert encoder.model.config.vocabulary == load_tokenizer(job.tokenizer).vocab_size
+    assert encoder.model.config.model_dump(include=set(model)) == model
+    other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
+    assert not same_bits(weights(job.output), weights(other))
+
+
+def timed(seconds: float) -> LanguageModelTraining:
+    return LanguageModelTraining.model_validate(
+        {**lm_settings().model_dump(), "tokens": None, "seconds": seconds, "rate": 0.01}
+    )
+
+
+def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
+    run = LanguageModelRun(
+        name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
+        training=job.training, storage=str(tmp_path / "checkpoints"), key="run",
+    )  # fmt: skip
+    told: list[float] = []
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
+    real = language_model.train
+
+    def breaks_off(*arguments: Any, **named: Any) -> Iterator[StepReport]:
+        for report in real(*arguments, **named):
+            yield report
+            if report.step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(language_model, "train", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        work(run, Worker())
+    # Another clock later on changes nothing: the steps are those of the first attempt.
+    monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
+    monkeypatch.setattr(language_model, "train", real)
+    work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))
+    stored = CheckpointStore(run.storage, key=run.key).latest()
+    assert stored is not None and stored.step == 5
+    assert stored.numbers["progressed"]["steps"] == 5
+    assert len(told) < 5
+
+
+@pytest.mark.parametrize("family", ["bert", "fasttext"])
+def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: str) -> None:
+    job = pretrain_job(inputs, family, tmp_path, training=timed(0.2))
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    assert metrics["steps"] >= 1
+    assert metrics["tokens"] == metrics["steps"] * 4 * 8
+
+
+@pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
+def test_one_budget_is_wanted(budget: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
+        LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A BERT as Hugging Face's library saves it, over words of the inputs' text."""
+    from transformers import BertConfig, BertForPreTraining
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    (folder / "vocab.txt").write_text("\n".join([*words, *("##" + letter for letter in words[6:])]) + "\n")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertForPreTraining(BertConfig(vocab_size=len(words) + 26, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path: Path, published: Path) -> None:
+    from components.interchange.importing import source_digest
+
+    digest = source_digest(published)
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest=digest, model={})
+    assert pretrain(job) == job.output
+    encoder = load_encoder(job.output, verify=True)
+    assert encoder.trained and encoder.family == "bert"
+    facts = read_manifest(job.output, kind="encoder").facts
+    assert (facts["source_digest"], facts["parent"]) == (digest, None)
+    with (job.output / "curve.csv").open() as file:
+        assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
+    # The report reads of it what it reads of a trained one.
+    told = json.loads((job.output / "metrics.json").read_text())
+    assert told["parameters"] > 1000
+    assert (told["tokens"], told["seconds"], told["tokens_per_second"], told["precision"]) == (0, 0.0, 0.0, "float32")
+    # From scratch: the same sizes for the domain's pieces.
+    random = ScratchJob(
+        family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"
+    )
+    drawn = load_encoder(scratch(random))
+    same = encoder.model.config.model_copy(update={"vocabulary": drawn.tokenizer.vocab_size})
+    assert (drawn.trained, drawn.model.config) == (False, same)
+
+
+def test_an_output_that_was_not_published_starts_at_the_frequencies(
+    inputs: Path, tmp_path: Path, published: Path
+) -> None:
+    from transformers import BertModel
+
+    from components.interchange.importing import read_published
+
+    encoder_alone = tmp_path / "alone"
+    BertModel.from_pretrained(published).save_pretrained(encoder_alone)
+    (encoder_alone / "vocab.txt").write_bytes((published / "vocab.txt").read_bytes())
+    for source, learned in ((published, True), (encoder_alone, False)):
+        counted = read_published(source).tokenizer
+        counted.frequencies = np.arange(counted.vocab_size)
+        folder = tmp_path / f"tokenizer-{source.name}"
+        counted.save(folder)
+        out = tmp_path / f"of-{source.name}"
+        imported = load_encoder(
+            pretrain(pretrain_job(inputs, "bert", out, source=source, digest=None, model={}, tokenizer=folder))
+        )
+        bias = dict(imported.model.named_parameters())["bias"]
+        starts = torch.equal(bias, torch.from_numpy(counted.log_frequencies()).float())
+        assert starts is not learned
+
+
+def test_a_published_model_that_is_not_what_was_named(inputs: Path, tmp_path: Path, published: Path) -> None:
+    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
+    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
+        pretrain(job)
+    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'ulmfit'"):
+        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
+    other = pretrain_job(inputs, "bert", tmp_path, source=published, tokenizer=inputs / "tokenizer" / "general-char")
+    with pytest.raises(ConfigError, match="its tokenizer is of the kind 'wordpiece'; .* instead of 'char'"):
+        pretrain(other)
+    assert not job.output.exists()

@@ -1,0 +1,307 @@
+"""Batches as functions of (seed, step): what is in them, and that neither order of asking nor workers change it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from components.errors import DataError, TrainingError
+from components.models import FAMILIES
+from components.models.ulmfit import AWDLSTMConfig
+from components.pretraining.rows import FullSentencesSampler
+from components.pretraining.samplers import SAMPLERS
+from components.pretraining.sentence_pairs import SentenceOrderSampler, SentencePairSampler
+from components.pretraining.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
+from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
+
+EVERY = sorted(SAMPLERS)
+
+
+def sampler(name: str, **changes: object):  # type: ignore[no-untyped-def]
+    config = next(family for family in FAMILIES.values() if family.sampler == name).config(vocabulary=500)
+    values = {"batch_size": 4, "window": 12, "seed": 1, "vocabulary": 500, "config": config} | changes
+    return SAMPLERS[name](numbered_pairs() if name == "translation" else numbered_store(), **values)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("world", [2, 4])
+def test_workers_share_the_global_batch(name: str, world: int) -> None:
+    for step in (0, 3, 40):
+        whole = sampler(name, jitter=3).batch(step)
+        parts = [sampler(name, jitter=3).batch(step, rank, world) for rank in range(world)]
+        for key, rows in whole.items():
+            assert rows.dtype in (torch.int64, torch.float32)
+            assert torch.equal(rows, torch.cat([part[key] for part in parts])), (key, step)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_any_position_is_reached_at_once(name: str) -> None:
+    walked = sampler(name, jitter=3)
+    for step in range(30):
+        batch = walked.batch(step)
+    jumped = sampler(name, jitter=3)
+    jumped.batch(77)
+    assert all(torch.equal(batch[key], jumped.batch(29)[key]) for key in batch)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_seed_decides(name: str) -> None:
+    assert not torch.equal(sampler(name).batch(0)["tokens"], sampler(name, seed=2).batch(0)["tokens"])
+
+
+def test_rows_that_cannot_be_shared_out() -> None:
+    with pytest.raises(TrainingError, match=r"batch_size 4 cannot be shared out among 3 workers; choose a multiple"):
+        sampler("stream").batch(0, 0, 3)
+
+
+def test_too_little_text() -> None:
+    store = MemoryStore([[[7, 8, 9]]])
+    with pytest.raises(DataError, match=r"holds 4 tokens, too few for batches of 4 rows; add text or lower"):
+        StreamSampler(store, batch_size=4, window=8, seed=0, vocabulary=20)
+    with pytest.raises(DataError, match="at least two documents; the corpus holds one"):
+        SentencePairSampler(store, batch_size=1, window=8, seed=0, vocabulary=20)
+    with pytest.raises(DataError, match=r"training.window 4 leaves no room for two pieces of text; choose at least 5"):
+        SentencePairSampler(numbered_store(), batch_size=1, window=4, seed=0, vocabulary=20)
+
+
+def test_stream_lanes_go_on_and_cover_an_epoch() -> None:
+    store = numbered_store()
+    stream = StreamSampler(store, batch_size=4, window=15, seed=3, vocabulary=500)
+    # 20 documents of 21 pieces: 105 a lane, seven windows of 15.
+    batches = [stream.batch(step) for step in range(7)]
+    rows = torch.cat([batch["tokens"] for batch in batches], dim=1)
+    assert rows.shape == (4, 105)
+    assert sorted(rows.flatten().tolist()) == sorted(store.stream.tolist())
+    for before, after in zip(batches, batches[1:], strict=False):
+        assert torch.equal(before["targets"][:, -1], after["tokens"][:, 0])
+        assert torch.equal(before["tokens"][:, 1:], before["targets"][:, :-1])
+    # Documents are whole and in another order, and the next epoch has another one again.
+    pieces = rows.flatten().tolist()
+    firsts = [pieces[0], *(after for piece, after in zip(pieces, pieces[1:], strict=False) if piece == END)]
+    in_order = [5 + 20 * document for document in range(20)]
+    assert sorted(firsts) == in_order
+    assert firsts != in_order
+    again = torch.cat([stream.batch(step)["tokens"] for step in range(7, 14)], dim=1)
+    assert sorted(again.flatten().tolist()) == sorted(store.stream.tolist())
+    assert not torch.equal(rows, again)
+
+
+def test_windows_vary_in_pairs_and_the_rate_with_them() -> None:
+    stream = StreamSampler(numbered_store(200), batch_size=4, window=12, seed=3, vocabulary=500, jitter=3)
+    lengths = []
+    for step in range(60):
+        start, length = stream.position(step)
+        lengths.append(length)
+        assert stream.batch(step)["tokens"].shape == (4, length)
+        assert stream.rate_scale(step) == length / 12
+        assert stream.position(step + 1)[0] == start + length
+        assert stream.tokens_before(step) == 4 * start
+        assert length >= 5
+    assert [stream.position(2 * pair)[0] for pair in range(30)] == [24 * pair for pair in range(30)]
+    assert len(set(lengths)) > 3
+
+
+def test_a_corpus_smaller_than_a_window_is_read_again_and_again() -> None:
+    store = MemoryStore([[[7, 8]], [[9, 10]]])
+    batch = StreamSampler(store, batch_size=1, window=20, seed=0, vocabulary=20).batch(2)
+    text = [*batch["tokens"][0].tolist(), batch["targets"][0, -1].item()]
+    assert sorted(set(text)) == [END, 7, 8, 9, 10]
+    assert all(after == before + 1 for before, after in zip(text, text[1:], strict=False) if before in (7, 9))
+
+
+def test_the_backward_stream_is_the_text_from_its_end() -> None:
+    store = numbered_store()
+    batch = BidirectionalStreamSampler(store, batch_size=4, window=105, seed=3, vocabulary=500).batch(0)
+    forward, backward = batch["tokens"].flatten(), batch["backward_tokens"].flatten()
+    assert torch.equal(backward, forward.flip(0))
+    assert torch.equal(batch["backward_tokens"][:, 1:], batch["backward_targets"][:, :-1])
+    assert torch.equal(
+        batch["tokens"], StreamSampler(store, batch_size=4, window=105, seed=3, vocabulary=500).batch(0)["tokens"]
+    )
+
+
+def test_a_backward_model_gets_the_stream_from_its_end() -> None:
+    options = {"batch_size": 4, "window": 12, "seed": 3, "vocabulary": 500, "jitter": 3}
+    config = AWDLSTMConfig(vocabulary=500, direction="backward")
+    both = BidirectionalStreamSampler(numbered_store(), **options)
+    backward = StreamSampler(numbered_store(), config=config, **options)
+    for step in (0, 1, 5, 40):
+        assert torch.equal(backward.batch(step)["tokens"], both.batch(step)["backward_tokens"])
+        assert torch.equal(backward.batch(step)["targets"], both.batch(step)["backward_targets"])
+
+
+def unmask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return batch["tokens"].scatter(1, batch["positions"], batch["targets"])
+
+
+def test_pairs_fill_the_row_and_b_follows_a_or_not() -> None:
+    store = numbered_store(documents=60)
+    pairs = SentencePairSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
+    follows = {0: 0, 1: 0}
+    for step in range(8):
+        batch = pairs.batch(step)
+        for row, segments, label in zip(unmask(batch), batch["segments"], batch["next_sentence"].tolist(), strict=True):
+            cut = int((segments == 0).sum())
+            first, second = row[:cut].tolist(), row[cut:].tolist()
+            assert len(row) == 24
+            assert segments.tolist() == [0] * cut + [1] * (24 - cut)
+            assert (first[0], first[-1], second[-1]) == (START, END, END)
+            # Both begin with a sentence: sentences have 5 pieces and pieces count from 5.
+            assert first[1] % 5 == 0
+            assert second[0] % 5 == 0
+            last = [piece for piece in first if piece >= FIRST_ORDINARY][-1]
+            assert (second[0] == last + 1) == (label == 0)
+            same_document = (second[0] - 5) // 20 == (last - 5) // 20
+            assert same_document == (label == 0)
+            follows[label] += 1
+    assert 0.4 < follows[0] / 256 < 0.6
+
+
+def test_an_epoch_of_pairs_visits_the_whole_text() -> None:
+    store = numbered_store(documents=60)
+    pairs = SentencePairSampler(store, batch_size=1, window=24, seed=0, vocabulary=2000)
+    seen: set[int] = set()
+    for step in range(pairs.slots):
+        batch = pairs.batch(step)
+        if batch["next_sentence"][0] == 0:
+            seen |= set(unmask(batch)[0].tolist())
+    # Half of the rows end in random text; what the others show is spread over the whole.
+    assert len(seen & set(range(5, 405))) > 100
+    assert len(seen & set(range(805, 1205))) > 100
+
+
+def test_masks_have_the_published_shares() -> None:
+    pairs = SentencePairSampler(numbered_store(documents=60), batch_size=64, window=40, seed=0, vocabulary=2000)
+    batches = [pairs.batch(step) for step in range(20)]
+    masked = kept = 0
+    for batch in batches:
+        positions, targets = batch["positions"], batch["targets"]
+        assert positions.shape == targets.shape == (64, 6)
+        assert (positions[:, 1:] > positions[:, :-1]).all()
+        assert (targets >= FIRST_ORDINARY).all()
+        shown = batch["tokens"].gather(1, positions)
+        masked += int((shown == MASK).sum())
+        kept += int((shown == targets).sum())
+        assert ((shown == MASK) | (shown >= FIRST_ORDINARY)).all()
+    total = 20 * 64 * 6
+    assert abs(masked / total - 0.8) < 0.02
+    assert abs(kept / total - 0.1) < 0.02
+
+
+def test_short_documents_share_a_row() -> None:
+    store = MemoryStore([[[7]], [[8]], [[9]], [[10]]])
+    batch = SentencePairSampler(store, batch_size=2, window=16, seed=0, vocabulary=20).batch(5)
+    assert batch["tokens"].shape == (2, 16)
+    assert np.isin(unmask(batch).numpy(), [START, END, 7, 8, 9, 10]).all()
+
+
+def test_packed_windows_have_one_length() -> None:
+    packed = PackedSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500, jitter=3)
+    stream = StreamSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500)
+    for step in range(20):
+        assert packed.rate_scale(step) == 1
+        assert packed.tokens_before(step) == 48 * step
+        assert all(torch.equal(rows, stream.batch(step)[key]) for key, rows in packed.batch(step).items())
+
+
+def test_full_sentences_go_on_across_documents() -> None:
+    store = numbered_store(documents=60)
+    full = FullSentencesSampler(store, batch_size=8, window=32, seed=0, vocabulary=2000)
+    seen: set[int] = set()
+    for step in range(10):
+        batch = full.batch(step)
+        assert sorted(batch) == ["positions", "targets", "tokens"]
+        for row in unmask(batch).tolist():
+            assert (row[0], row[-1]) == (START, END)
+            # Sentences have 5 pieces, documents 20, and pieces count from 5: END stands behind every twentieth.
+            assert row[1] % 5 == 0
+            text = [piece for piece in row[1:-1] if piece != END]
+            assert text == list(range(row[1], row[1] + len(text))) or 1204 in text
+            assert [piece % 20 for piece, after in zip(row[1:-1], row[2:-1], strict=False) if after == END] in (
+                [4],
+                [4, 4],
+            )
+            seen |= set(text)
+    assert len(seen) > 1000
+
+
+def test_a_text_that_comes_again_is_masked_anew() -> None:
+    full = FullSentencesSampler(numbered_store(), batch_size=1, window=22, seed=0, vocabulary=500)
+    rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for step in range(40 * full.slots):
+        batch = full.batch(step)
+        rows.setdefault(tuple(unmask(batch)[0].tolist()), set()).add(tuple(batch["positions"][0].tolist()))
+    again = [masks for masks in rows.values() if len(masks) > 1]
+    assert len(again) > len(rows) / 2
+
+
+def test_whole_words_reach_the_sampler() -> None:
+    from components.models.roberta import RoBERTaConfig
+
+    # Every second piece goes on with the word of the piece before it.
+    pieces = [f"##{piece}" if piece >= FIRST_ORDINARY and piece % 2 == 0 else str(piece) for piece in range(500)]
+    config = RoBERTaConfig(vocabulary=500, whole_words=True)
+    options = {"batch_size": 8, "window": 40, "seed": 0, "vocabulary": 500, "config": config, "pieces": pieces}
+    split = 0
+    for step in range(10):
+        batch = FullSentencesSampler(numbered_store(), **options).batch(step)  # type: ignore[arg-type]
+        for row, positions in zip(unmask(batch).tolist(), batch["positions"].tolist(), strict=True):
+            split += sum(
+                row[place] % 2 == 0 and place - 1 not in positions for place in positions if row[place - 1] > 4
+            )
+    assert split == 0
+
+
+def test_parts_of_a_text_in_both_orders() -> None:
+    store = numbered_store(documents=60)
+    orders = SentenceOrderSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
+    counts = {0: 0, 1: 0}
+    ends: dict[str, list[int]] = {"earlier": [], "later": []}
+    for step in range(40):
+        batch = orders.batch(step)
+        for row, segments, label in zip(
+            unmask(batch), batch["segments"], batch["sentence_order"].tolist(), strict=True
+        ):
+            cut = int((segments == 0).sum())
+            first, second = row[1 : cut - 1].tolist(), row[cut:-1].tolist()
+            assert len(row) == 24
+            assert segments.tolist() == [0] * cut + [1] * (24 - cut)
+            assert (row[0], row[cut - 1], row[-1]) == (START, END, END)
+            earlier, later = (second, first) if label else (first, second)
+            # Both begin with a sentence, and the later one with the sentence after the one that the earlier ends in.
+            assert earlier[0] % 5 == later[0] % 5 == 0
+            assert later[0] == earlier[-1] // 5 * 5 + 5
+            assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
+            counts[label] += 1
+            ends["earlier"].append(earlier[-1] % 5)
+            ends["later"].extend([later[-1] % 5] if later[-1] >= FIRST_ORDINARY else [])
+    assert 0.45 < counts[0] / 1280 < 0.55
+    # Neither part tells by its end which one it is: both end anywhere in a sentence.
+    for places in ends.values():
+        assert all(0.12 < places.count(place) / len(places) < 0.28 for place in range(5))
+
+
+def test_the_order_of_parts_does_not_show_in_their_lengths() -> None:
+    store = numbered_store(documents=10, sentences=60)
+    orders = SentenceOrderSampler(store, batch_size=64, window=32, seed=0, vocabulary=4000)
+    lengths = []
+    for step in range(20):
+        batch = orders.batch(step)
+        later = batch["segments"].sum(1) - 1
+        first = 29 - later
+        lengths += torch.where(batch["sentence_order"] == 1, later, first).tolist()
+    # A share of 1/8 of the row is left to either part, and every length between is as likely as any other.
+    counts = np.bincount(lengths, minlength=30)
+    assert not counts[:3].any() and not counts[27:].any()
+    assert counts[3:27].min() > 0.6 * counts[3:27].mean()
+    assert np.mean(lengths) == pytest.approx(14.5, abs=0.4)
+
+
+def test_a_sentence_longer_than_the_row_is_cut_in_two() -> None:
+    store = MemoryStore([[list(range(5, 105))]])
+    batch = SentenceOrderSampler(store, batch_size=1, window=13, seed=0, vocabulary=200).batch(0)
+    first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()
+    earlier, later = (second, first) if batch["sentence_order"][0] else (first, second)
+    assert [*earlier, *later] == list(range(5, 15))

@@ -1,0 +1,121 @@
+"""Vectors from co-occurrences, and embeddings that start from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.pretraining.pretrain import pretrain
+from components.pretraining.vectors import cooccurrence_vectors, start_embeddings
+from components.tokenization.store import TokenStore
+from components.training import threads
+from tests.training.helpers import lm_settings, make_inputs, pretrain_job
+
+VOCABULARY = 14
+
+
+class Text:
+    """Two sets of words that never meet; 6 and 7 stand in the same places, and so do 11 and 12. 13 is absent."""
+
+    documents = 1
+    offsets = np.array([0, 6000])
+    tokens = 6000
+
+    def __init__(self) -> None:
+        chosen = np.random.default_rng(0).integers(0, 2, 2000)
+        first = [[5, 6 + choice, 8] for choice in chosen[:1000]]
+        second = [[9, 11 + choice, 10] for choice in chosen[1000:]]
+        self.stream = np.array([*first, *second], dtype=np.int64).ravel()
+
+    def span(self, start: int, length: int) -> NDArray[np.int64]:
+        return self.stream[start : start + length]
+
+    def sentence_starts(self, document: int) -> NDArray[np.int64]:
+        return np.array([0])
+
+
+def test_words_in_the_same_places_are_alike() -> None:
+    vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=4)
+    assert vectors.shape == (VOCABULARY, 4)
+    alike = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    assert alike[6, 7] > 0.99 and alike[11, 12] > 0.99
+    assert alike[6, 11] < 0.5 and alike[8, 10] < 0.5
+
+
+class LongText(Text):
+    """As many pieces as make it worth a library's while to use a second thread."""
+
+    vocabulary = 2000
+    tokens = 200_000
+
+    def __init__(self) -> None:
+        self.stream = np.random.default_rng(0).zipf(1.3, self.tokens) % self.vocabulary
+
+
+def test_the_same_text_gives_the_same_start_on_any_number_of_threads() -> None:
+    known = np.arange(LongText.vocabulary) % 2 == 0
+    starts = []
+    for count in (1, 2):
+        table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
+        with threads.limited(count):
+            vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
+            start_embeddings(table, vectors, known=known)
+            assert torch.get_num_threads() == count
+        starts.append((vectors, table))
+    assert torch.equal(starts[0][0], starts[1][0])
+    assert torch.equal(starts[0][1], starts[1][1])
+
+
+def test_absent_pieces_are_at_the_centre_and_spare_dimensions_are_zero() -> None:
+    vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=20)
+    torch.testing.assert_close(vectors.mean(0), torch.zeros(20), atol=1e-6, rtol=0)
+    assert torch.equal(vectors[13], vectors[0])
+    assert torch.equal(vectors[:, VOCABULARY:], torch.zeros(VOCABULARY, 6))
+
+
+def test_a_fresh_table_keeps_its_scale() -> None:
+    table, vectors = nn.Parameter(torch.randn(9, 4) * 0.02), torch.randn(9, 4)
+    deviation = table.detach().std()
+    start_embeddings(table, vectors)
+    torch.testing.assert_close(table.detach().std(), deviation)
+    torch.testing.assert_close(table.detach() / table.detach().std(), vectors / vectors.std())
+
+
+def test_new_rows_come_into_the_space_of_the_known_ones() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(2000, 4)
+    learned = vectors @ torch.randn(4, 4)
+    known = np.arange(2000) < 1990
+    table = nn.Parameter(torch.where(torch.from_numpy(known)[:, None], learned, torch.zeros(())))
+    start_embeddings(table, vectors, known=known)
+    assert torch.equal(table[:1990], learned[:1990])
+    assert torch.nn.functional.cosine_similarity(table[1990:], learned[1990:]).min() > 0.999
+    torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)
+
+
+def test_nothing_is_new() -> None:
+    table = nn.Parameter(torch.randn(9, 4))
+    before = table.detach().clone()
+    start_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
+    assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_pretraining_may_start_from_them(tmp_path: Path, family: str) -> None:
+    inputs = make_inputs(tmp_path / "inputs")
+    # A rate that changes nothing: what is written is what training began with.
+    settings = lm_settings(tokens=4 * 8, rate=1e-30, vectors=True)
+    job = pretrain_job(inputs, family, tmp_path, training=settings)
+    table = load_encoder(pretrain(job)).model.piece_embedding()
+    if table is None:
+        assert family in {"flair", "elmo"}, "they read characters"
+        return
+    vectors = cooccurrence_vectors(TokenStore(job.tokens), vocabulary=table.shape[0], width=table.shape[1])
+    torch.testing.assert_close(table / table.std(), vectors / vectors.std(), atol=1e-4, rtol=1e-4)

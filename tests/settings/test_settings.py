@@ -1,0 +1,138 @@
+"""params.yaml: everything that is wrong is reported at once, by key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from components.errors import ConfigError
+from components.settings.loading import load_params
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+def problems(raw: dict[str, Any], tmp_path: Path) -> list[str]:
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(ConfigError) as caught:
+        load_params(path)
+    return [line.strip() for line in str(caught.value).splitlines()[1:]]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_shipped_file_is_valid(path: Path) -> None:
+    params = load_params(path)
+    assert set(params.run.families) == set(params.pretrain) == set(params.finetune)
+    assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
+
+
+def test_further_ways_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["adapt_task"] = {"aws-tpye": {"epochs": 1}}
+    raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
+    raw["run"]["starts"] = ["scratch", "pretrained"]
+    assert problems(raw, tmp_path) == [
+        "adapt_task: goes on from the adapted model; add adapted to run.starts",
+        "together.both.tasks: unknown name 'aws-servce'; known: aws-type",
+        "adapt_task: unknown name 'aws-tpye'; did you mean 'aws-type'?",
+    ]
+    raw["adapt_task"] = {"aws-type": {"epochs": 0}}
+    raw["together"] = {"both": {"tasks": ["aws-type"], "temperature": 0}}
+    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
+    found = problems(raw, tmp_path)
+    assert len(found) == 3 and {line.partition(":")[0] for line in found} == {
+        "adapt_task.aws-type.epochs",
+        "together.both.tasks",
+        "together.both.temperature",
+    }
+
+
+def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["run"]["familys"] = ["bert"]
+    raw["run"]["tasks"] = ["aws-typ"]
+    raw["ingest"]["heldout"] = "much"
+    raw["pretrain"]["ulmfit"]["training"]["rat"] = 1
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "char"
+    del raw["adapt"]["ulmfit"]["training"]["rate"]
+    found = problems(raw, tmp_path)
+    for expected in [
+        "run.familys: unknown key; did you mean 'families'?",
+        "run.tasks: unknown name 'aws-typ'; did you mean 'aws-type'?",
+        "ingest.heldout: must be a valid number, unable to parse string as a number (found 'much')",
+        "pretrain.ulmfit.training.rat: unknown key; did you mean 'rate'?",
+        "pretrain.ulmfit.tokenizer: unknown name 'char'; known: wordpiece",
+        "adapt.ulmfit.training.rate: missing",
+    ]:
+        assert expected in found
+    assert len(found) == 6
+
+
+def test_pairs_of_general_text_alone_and_pairs_that_are_not_there(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["data"]["parallel"] = {"general": {"path": "data/parallel/aws"}}
+    assert problems(raw, tmp_path) == [
+        "data.parallel: must name both general and domain (the same folder, if there is only one)"
+    ]
+    raw["data"]["parallel"] = {}
+    raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
+    assert problems(raw, tmp_path) == ["pretrain.ulmfit.tokenizer: unknown name 'parallel'; known: wordpiece"]
+
+
+def test_a_family_without_its_sections_is_named(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["run"]["families"] = ["ulmfit", "bert"]
+    assert problems(raw, tmp_path) == [
+        f"run.families ({section}): unknown name 'bert'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
+    ]
+
+
+def test_names_of_blocks_are_names_of_folders(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["pretrain"]["ulmfit/large"] = raw["pretrain"]["ulmfit"]
+    (problem,) = problems(raw, tmp_path)
+    assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
+
+
+def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["evaluate"]["ensembles"] = {
+        "both": ["ulmfit", "ulmfit-backward"],
+        "ulmfit": ["ulmfit", "ulmfit"],
+        "one": ["ulmfit"],
+    }
+    assert problems(raw, tmp_path) == [
+        "evaluate.ensembles.one: List should have at least 2 items after validation, not 1 (found ['ulmfit'])",
+        "evaluate.ensembles: 'ulmfit' is the name of another system; choose one of its own",
+        "evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ulmfit",
+    ]
+
+
+def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["run"]["starts"] = ["adopted"]
+    raw["promote"]["confidence"] = 1.5
+    assert problems(raw, tmp_path) == [
+        "run.starts.0: must be 'scratch', 'pretrained' or 'adapted' (found 'adopted')",
+        "promote.confidence: must be less than 1 (found 1.5)",
+    ]
+
+
+def test_a_missing_file_and_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; run from the project's folder"):
+        load_params(tmp_path / "absent.yaml")
+    (tmp_path / "list.yaml").write_text("- a\n- b\n")
+    with pytest.raises(ConfigError, match="expected sections .* found list"):
+        load_params(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("run: {out: [\n")
+    with pytest.raises(ConfigError, match="not readable as YAML"):
+        load_params(tmp_path / "broken.yaml")
+
+
+def test_settings_are_frozen() -> None:
+    params = load_params(ROOT / "params.yaml")
+    with pytest.raises(ValidationError):
+        params.run.seed = 3  # type: ignore[misc]

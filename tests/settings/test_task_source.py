@@ -1,0 +1,124 @@
+"""`data.tasks.<name>`: which keys fit which kind and format, all that is wrong at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from components.errors import ConfigError
+from components.settings.loading import load_params
+from components.settings.tasks import FORMATS, KINDS, TaskSource
+
+ROOT = Path(__file__).parents[2]
+
+
+def problem(**source: Any) -> str:
+    with pytest.raises(ValidationError) as caught:
+        TaskSource(path="x", **source)
+    (found,) = caught.value.errors()
+    return str(found["msg"]).removeprefix("Value error, ")
+
+
+def test_the_formats_that_names_say() -> None:
+    files = {
+        "a.jsonl.zst": "jsonl",
+        "A.CSV.gz": "csv",
+        "b.json#train": "json",
+        "c.conll": "conll",
+        "d.conllu.zst": "conllu",
+        "train": "parallel",
+    }
+    source = TaskSource(path="x", kind="tagging")
+    assert {file: source.format_of(file) for file in files} == files
+    assert TaskSource(path="x", kind="questions").format_of("dev-v1.1.json") == "squad"
+    assert TaskSource(path="x", format="tsv").format_of("SICK_train.txt") == "tsv"
+
+
+def test_one_file_or_several() -> None:
+    source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
+    assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]
+
+
+def test_numbers_are_columns() -> None:
+    source = TaskSource(path="x", text=0, label=1, header=False, train="a.tsv", dev="b.tsv", test="c.tsv")
+    assert (source.text, source.label) == ("0", "1")
+
+
+def test_a_name_that_does_not_say_its_format() -> None:
+    assert problem(train="TREC.train.all") == (
+        "the name 'TREC.train.all' does not say its format; set format to one of csv, tsv, jsonl, json, parquet, "
+        "label-first, parallel, conll, conllu, squad"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"score": "x"}, "key score does not fit kind classification; known: label, outside, text"),
+        ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: learn_as, scheme, tags, words"),
+        (
+            {"kind": "pair", "frist": "x"},
+            "Extra inputs are not permitted",
+        ),
+        (
+            {"kind": "questions", "train": "a.csv"},
+            "format csv cannot hold kind questions; use squad, jsonl, json, parquet",
+        ),
+        ({"quotes": False}, "key quotes means nothing in format jsonl"),
+        (
+            {"kind": "tagging", "format": "conll", "words": "word", "tags": -1, "slice": "part"},
+            "key slice means nothing in format conll; words must be the number of a column in format conll, from 0 "
+            "(-1: the last); found 'word'",
+        ),
+        (
+            {"kind": "tagging", "format": "conllu", "words": "lemma"},
+            "words can only be form in format conllu; found 'lemma'",
+        ),
+        (
+            {"kind": "questions", "format": "squad", "slice": "topic"},
+            "slice can only be title in format squad; found 'topic'",
+        ),
+        (
+            {"kind": "multilabel", "label": "x", "labels": ["a", "b"]},
+            "name either label, one column, or labels, a column of 0 and 1 each",
+        ),
+        ({"encoding": "latin-99"}, "is no encoding that Python knows; for example utf-8, latin-1, cp874"),
+        ({"encoding": "utf-16"}, "has line breaks of several bytes; convert the files to utf-8"),
+    ],
+)
+def test_keys_that_do_not_fit(source: dict[str, Any], message: str) -> None:
+    assert problem(**source) == message
+
+
+def test_what_is_said_of_a_task_names_its_key_and_no_more(tmp_path: Path) -> None:
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["data"]["tasks"]["aws-type"] |= {"scheme": "bio", "test": "test.conll"}
+    raw["data"]["tasks"]["aws-service"]["txt"] = "text"
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.raises(ConfigError) as caught:
+        load_params(tmp_path / "params.yaml")
+    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
+        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format "
+        "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice "
+        "means nothing in format conll",
+    ]
+
+
+def test_a_default_that_is_written_out_fits_everywhere() -> None:
+    TaskSource(path="x", kind="tagging", format="conll", header=True, slice=None, quotes=None)
+
+
+def test_encodings_have_one_name() -> None:
+    assert TaskSource(path="x", encoding="UTF8").encoding == "utf-8"
+    assert TaskSource(path="x", encoding="latin-1").encoding == "iso8859-1"
+
+
+def test_every_key_of_the_tables_is_a_key_of_the_section() -> None:
+    keys = {key for kind in KINDS.values() for key in kind.keys} | set().union(*FORMATS.values())
+    assert keys <= set(TaskSource.model_fields)
+    assert {name for kind in KINDS.values() for name in kind.formats} == set(FORMATS)

@@ -1,0 +1,97 @@
+"""Workers together: the same global batches, the same sums, and a state that another number of workers takes over."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+
+from components.pretraining.streams import StreamSampler
+from components.training.distributed import World
+from components.training.groups import decayed
+from components.training.loop import TrainingState, train
+from tests.training.helpers import lm_settings, numbered_store, tiny_model
+
+SETTINGS = lm_settings()
+STEPS = 6
+
+
+def fresh_state() -> TrainingState:
+    model = tiny_model()
+    model.dropout.p = 0.0
+    return TrainingState.fresh(model, decayed(model.parameters()), settings=SETTINGS)
+
+
+def steps(state: TrainingState, world: World, until: int) -> list[float]:
+    sampler = StreamSampler(numbered_store(), batch_size=4, window=8, seed=1, vocabulary=32, jitter=1)
+    losses = []
+    for report in train(state, sampler, settings=SETTINGS, total_steps=STEPS, seed=5, world=world):
+        losses.append(float(report.loss or 0))
+        if report.step == until:
+            break
+    return losses
+
+
+def one_of_two(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    world = World(rank, 2)
+    state = fresh_state()
+    losses = steps(state, world, 3)
+    stored = state.tensors(world)
+    other = torch.full((3,), float(rank))
+    numbers = torch.tensor(rank + 1.0)
+    world.average_([other, numbers])
+    said = world.share(f"from {rank}")
+    assert (other.tolist(), numbers.item(), said) == ([0.5] * 3, 1.5, "from 0")
+    assert world.total(torch.tensor([1.0 + rank])).item() == 3.0
+    save_file({**stored, "losses": torch.tensor(losses)}, folder / f"{rank}.safetensors")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
+    """What two workers held after three steps."""
+    folder = tmp_path_factory.mktemp("two")
+    forking = multiprocessing.get_context("fork")
+    processes = [forking.Process(target=one_of_two, args=(rank, folder)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    return [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
+
+
+def test_workers_hold_the_same_bits(two: list[dict[str, torch.Tensor]]) -> None:
+    # Each has counted the tokens of its own rows.
+    assert [held.pop("model.seen").item() for held in map(dict, two)] == [two[0]["model.seen"].item()] * 2
+    for name in two[0]:
+        assert torch.equal(two[0][name], two[1][name]), name
+
+
+def test_two_workers_learn_what_one_learns(two: list[dict[str, torch.Tensor]]) -> None:
+    alone = fresh_state()
+    losses = steps(alone, World(), 3)
+    assert two[0]["losses"].tolist() == pytest.approx(losses, rel=1e-5)
+    held = alone.tensors(World())
+    assert two[0]["carry.0"].shape == held["carry.0"].shape == (4, 6)
+    torch.testing.assert_close(two[0]["carry.0"], held["carry.0"], rtol=1e-3, atol=1e-4)
+
+
+def test_one_worker_takes_over_from_two(two: list[dict[str, torch.Tensor]]) -> None:
+    alone, taken = fresh_state(), fresh_state()
+    losses = steps(alone, World(), STEPS)
+    numbers = taken.numbers() | {"step": 3}
+    taken.restore(two[0], numbers, world=World())
+    assert steps(taken, World(), STEPS) == pytest.approx(losses[3:], rel=1e-3)
+
+
+def test_rows_of_each_worker() -> None:
+    rows = torch.arange(8)
+    assert [World(rank, 4).own_rows(rows).tolist() for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert World().own_rows(rows).tolist() == rows.tolist()
