@@ -120,7 +120,8 @@ def stay(folder: Path) -> None:
 
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     driver = (
-        "from pathlib import Path; from components import cluster; from components.settings.cluster import ClusterSettings; "
+        "from pathlib import Path; from components import cluster; "
+        "from components.settings.cluster import ClusterSettings; "
         "from tests.test_cluster import stay; import sys; "
         "list(cluster.map_parallel(stay, [Path(sys.argv[1])], settings=ClusterSettings(launcher='local')))"
     )
