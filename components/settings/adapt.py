@@ -1,4 +1,4 @@
-"""`adapt.<name>` and `adapt_task.<task>`: continued pretraining on the domain or on the text of one task."""
+"""`adapt.<name>` and `adapt_task.<task>`: continued pretraining on the text of the domain or of one task."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from components.settings.training import LanguageModelTraining
 
 
 class AdaptSettings(Section):
-    """Going on with the domain's text."""
+    """Continued pretraining on the domain's text."""
 
+    #: Training of the language model.
     training: LanguageModelTraining
 
 
 class AdaptTaskSettings(Section):
-    """Going on from `adapted` with the texts of one task's train, without their labels (Gururangan et al. 2020), by the
-    settings of `adapt.<family>` but for these."""
+    """Continued pretraining of the adapted model on the unlabelled texts of one task's train split (Gururangan et al.
+    2020). Keys that are null take their value from `adapt.<name>.training`."""
 
-    #: How often the texts are read; takes the place of the budget.
+    #: Passes over the texts; replaces the budget of `adapt.<name>.training`.
     epochs: Annotated[float, Field(gt=0)] = 10
+    #: Peak learning rate.
     rate: Annotated[float, Field(gt=0)] | None = None
+    #: Rows per step.
     batch_size: Positive | None = None

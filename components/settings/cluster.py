@@ -10,13 +10,17 @@ from components.settings.section import Positive, Section
 
 
 class ClusterSettings(Section):
-    """Where training runs. None of it changes what is learned, so no stage depends on it."""
+    """Where training runs. No key changes a result, so no stage depends on this section."""
 
+    #: `ray` trains in Ray workers; `local` runs the same code in the stage's process.
     launcher: Literal["ray", "local"] = "ray"
+    #: Number of training workers; `auto`: one per GPU, or one CPU worker per node with all of its cores.
     workers: Positive | Literal["auto"] = "auto"
+    #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
+    #: Checkpoint storage: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.
     storage: str = ".headstart/checkpoints"
-    #: Folder for what frozen encoders say of texts, so that it is computed once for all label budgets, seeds and heads;
-    #: beyond so many gigabytes what was not used for longest goes.
+    #: Cache of frozen-encoder features, shared by all label budgets, seeds and heads.
     features: str = ".headstart/features"
+    #: Size limit of the feature cache in gigabytes; the least recently used files are deleted first.
     features_gigabytes: Annotated[float, Field(ge=0)] = 8

@@ -11,31 +11,40 @@ from components.settings.tasks import TaskSource
 
 
 class CorpusSource(Section):
-    """Raw text of one corpus: a folder of txt, jsonl, csv, tsv or parquet files, plain, .gz or .zst."""
+    """Raw text of one corpus."""
 
+    #: Folder of txt, jsonl, csv, tsv or parquet files, plain, .gz or .zst.
     path: str
+    #: Column that holds the text.
     text: str = "text"
+    #: Column that holds a document's id; null: documents are known by file and line.
     id: str | None = None
-    language: str = "en"
 
 
 class ParallelSource(Section):
-    """Pairs of texts, one a translation of the other: a folder of jsonl, csv, tsv or parquet files with two columns."""
+    """Pairs of texts, one the translation of the other."""
 
+    #: Folder of jsonl, csv, tsv or parquet files.
     path: str
+    #: Column of the text that is translated.
     source: str = "source"
+    #: Column of its translation.
     target: str = "target"
+    #: Column that holds a pair's id; null: pairs are known by file and line.
     id: str | None = None
 
 
 class DataSettings(Section):
-    """Where the raw data lies; all of it below data/, which data.dvc versions."""
+    """Where the raw data is. data.dvc versions everything below data/."""
 
+    #: General text, for pretraining.
     general: CorpusSource
+    #: Unlabelled text of the domain, for adaptation.
     domain: CorpusSource
-    #: Pairs for families that learn to translate: what is pretrained on (`general`) and what adaptation goes on with
-    #: (`domain`; the same folder where the domain has no pairs of its own). Empty: nothing is made of pairs.
+    #: Translation pairs for the family `cove`: `general` for pretraining and `domain` for adaptation. Both may name the
+    #: same folder. Empty: no stage for pairs exists.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
+    #: Task name -> labelled data.
     tasks: dict[str, TaskSource] = Field(min_length=1)
 
     @field_validator("parallel")

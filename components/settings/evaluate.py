@@ -11,11 +11,15 @@ from components.settings.section import Positive, Section
 
 
 class EvaluateSettings(Section):
-    """How systems are scored; `ensembles`: name -> families whose mean class probabilities are scored as one more."""
+    """How systems are scored and compared."""
 
+    #: Confidence level of all intervals.
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    #: Bootstrap resamples.
     resamples: Positive = 1000
+    #: Bins of the expected calibration error.
     calibration_bins: Positive = 15
+    #: Ensemble name -> blocks of `pretrain` whose mean class probabilities are scored as one more system.
     ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}
-    #: Classes and slices with fewer test rows are not looked at one by one for harm that transfer does.
+    #: Minimum number of test rows of a class or slice for which negative transfer is tested.
     part_rows: Positive = 20

@@ -12,88 +12,102 @@ from components.settings.training import Training
 
 
 class ScratchSettings(Section):
-    """What differs where the encoder starts from random weights: there is nothing yet that small rates protect, and
-    frozen random features say nothing of what the model could learn."""
+    """Overrides for an encoder with random weights: there are no pretrained weights to protect with small learning
+    rates, and frozen random features are no fair comparison."""
 
+    #: As `finetune.<name>.method`.
     method: Literal["features", "finetune"] = "finetune"
+    #: Peak learning rate; null: `training.rate`.
     rate: Annotated[float, Field(gt=0)] | None = None
+    #: Epochs; null: `epochs`.
     epochs: Annotated[float, Field(gt=0)] | None = None
+    #: As `finetune.<name>.head_scale`.
     head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
+    #: As `finetune.<name>.discriminative`.
     discriminative: Annotated[float, Field(ge=1)] = 1.0
+    #: As `finetune.<name>.unfreeze_epochs`.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
 
 
 class FinetuneSettings(Section):
-    """How the labels are learned (SYSTEMS.md section 2), one block a family.
+    """Fine-tuning of one language model.
 
-    The head learns first, on features of the frozen encoder (`head_steps`); with method `finetune` everything then
-    goes on from there, group by group (Kumar et al. 2022, "linear probing then fine-tuning").
+    The head is first trained on features of the frozen encoder (`head_steps`). With `method: finetune` the encoder is
+    then trained with it, layer group by layer group (linear probing, then fine-tuning: Kumar et al. 2022).
     """
 
-    #: `features`: the head alone on the frozen encoder; `finetune`: everything. So word vectors are random (start
-    #: `scratch`), frozen (`features`) or fine-tuned; CoVe's states come with its word vectors, [E(w); CoVe(w)], and
-    #: those may be GloVe's (`pretrain.<name>.training.vectors`).
+    #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained.
     method: Literal["features", "finetune"] = "finetune"
-    #: With method `finetune`: score the head alone, on the frozen encoder, as a system of its own (not from scratch).
+    #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a system of its own. Not for
+    #: an encoder with random weights.
     frozen: bool = False
-    #: Which hidden states the head reads.
+    #: Hidden states that the head reads.
     layers: LayerChoice = "all"
-    #: How they become one vector a text; `summary` is the first token (BERT) or the last state (causal models),
-    #: `lead` a mean that counts a text's beginning more.
+    #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal
+    #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
+    #: 3.3).
     pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
-    #: How two texts are read: `joined` in one sequence, or `apart`, the head comparing their vectors u and v by
-    #: [u, v, |u - v|, u v] (Conneau et al. 2017); `auto` joins them where the encoder attends from one to the other.
+    #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
+    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
     pairs: Literal["auto", "joined", "apart"] = "auto"
-    #: Width of a hidden layer in the head; 0 for none.
+    #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
-    #: Normalisation of the head's input: `fixed` by the training features' mean and deviation, `batch`, or `none`.
+    #: Normalisation of the head's input: `fixed` with mean and std of the training features, `batch` norm, or `none`.
     head_norm: Literal["fixed", "batch", "none"] = "fixed"
+    #: Dropout rate before each linear layer of the head.
     head_dropout: Fraction = 0.1
-    #: Most steps of the head alone on the frozen encoder's features; 0 starts it at random weights.
+    #: Maximum number of steps of the head on the frozen encoder's features; 0 starts with a random head.
     head_steps: Annotated[int, Field(ge=0)] = 200
-    #: Learning rate of a head that learns on features by gradient steps (linear heads of one vector a text are solved
-    #: for); null: `training.rate`.
+    #: Learning rate of heads that are trained on features by gradient descent; null: `training.rate`. Linear heads with
+    #: one vector per text are solved as logistic regression and have none.
     head_rate: Annotated[float, Field(gt=0)] | None = None
-    #: Factor on the head's rate while the encoder learns with it. Adam moves every weight alike, so what a linear head
-    #: says moves with the number of its inputs: one of thousands loses in a few steps what was solved for. A rate in
-    #: inverse proportion to the width keeps it (Yang et al. 2022, Tensor Programs V, table 3).
+    #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
+    #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
+    #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
     head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    #: Strengths of the L2 penalty tried in that phase (inverse of C in logistic regression); dev decides.
+    #: Candidates for the head's L2 penalty on features (1 / C of logistic regression); the best on dev is used.
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
-    #: Rate of a layer group is the rate of the group above divided by this (ULMFiT section 3.2: 2.6).
+    #: Discriminative learning rates: the rate of a layer group is that of the group above divided by this factor
+    #: (ULMFiT, section 3.2: 2.6).
     discriminative: Annotated[float, Field(ge=1)] = 2.6
-    #: In which order layer groups learn: from the top, each joining those above (`gradual`, ULMFiT section 3.3); each
-    #: alone, from the bottom, then all together (`chain_thaw`, Felbo et al. 2017); or all from the start (`none`).
+    #: Order in which layer groups are unfrozen: from the top down, cumulatively (`gradual`; ULMFiT, section 3.3); each
+    #: alone from the bottom up, then all (`chain_thaw`; Felbo et al. 2017); or all at once (`none`).
     unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
-    #: Epochs after which the next group begins to learn; 0 lets all learn from the start.
+    #: Epochs between the unfreezing of two layer groups; 0 trains all from the first step.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
+    #: Epochs of fine-tuning.
     epochs: Annotated[float, Field(gt=0)] = 8
+    #: Minimum number of steps, where the epochs have fewer.
     min_steps: Annotated[int, Field(ge=0)] = 0
-    #: Times that dev is scored, spread evenly over the steps; the best one is kept, the head alone among them.
+    #: Evaluations on dev, evenly spaced over the steps. The best weights are kept; the head on the frozen encoder is a
+    #: candidate.
     evaluations: Positive = 8
-    #: Evaluations without a better score after which a run ends; null runs all steps.
+    #: Evaluations without improvement after which training stops; null: never.
     patience: Positive | None = None
-    #: Weight of the language-model loss on the same texts: loss of the task + lm_weight * mean negative log-likelihood
-    #: of a piece (Radford et al. 2018, section 3.2: 0.5); masked families read each text twice for it.
+    #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
+    #: 2018, section 3.2: 0.5). Masked families make a second forward pass for it.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    #: Pieces of a text that are read, special ones included; with `chunk`, thousands.
+    #: Maximum number of pieces per text, special pieces included; more are truncated.
     max_length: Positive = 128
-    #: Pieces of a chunk in which long texts are read (ULMFiT section 3.3: 70); null reads them at once. Recurrent
-    #: families carry their state from chunk to chunk, of others each chunk is a window by itself; pooling sees all.
+    #: Pieces per chunk for long texts (BPTT for text classification, ULMFiT, section 3.3: 70); null: no chunks.
+    #: Recurrent families carry their state to the next chunk, other families encode each chunk independently. Pooling
+    #: covers all chunks.
     chunk: Annotated[int, Field(ge=8)] | None = None
-    #: Chunks of a text that gradients go through, the last ones that are read; memory for gradients grows with them.
+    #: Number of chunks, counted from the end of a text, that receive gradients.
     chunks_learned: Positive = 4
-    #: What tags each word (tagging): its own scores, a CRF over them, or a biLSTM and a CRF; width of each LSTM.
+    #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
+    #: Width of each direction of the biLSTM.
     tagger_hidden: Positive = 256
-    #: Pieces between the beginnings of two windows, where a text is longer than `max_length` and read in windows
-    #: (tagging, questions); null: half of a window.
+    #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
     stride: Positive | None = None
-    #: Windows of one context that a step learns from (questions): one that holds the answer, and others as drawn.
+    #: Windows of one context that a step learns from in question answering: one with the answer, the rest sampled.
     windows_learned: Positive = 8
-    #: Characters of the longest answer to a question.
+    #: Maximum length of an answer in characters, in question answering.
     longest_answer: Positive = 160
-    #: Factor on the encoder's own dropout rates.
+    #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
+    #: Training of head and encoder.
     training: Training
+    #: Overrides for an encoder with random weights.
     scratch: ScratchSettings = ScratchSettings()

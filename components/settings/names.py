@@ -1,4 +1,4 @@
-"""Names shared by several sections: initialisations, suffixes of system names, tokenizers, layer choices."""
+"""Names that several sections and packages share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+#: Initialisation of the encoder before fine-tuning.
 Start = Literal["scratch", "pretrained", "adapted"]
-#: Name of the start that goes on from `adapted` with the task's own texts (`adapt_task`).
+#: Initialisation with the adapted encoder after continued pretraining on the task's own texts (`adapt_task`).
 TASK_ADAPTED = "task-adapted"
-#: Between a start and the group of tasks that it learned together with (`together`), in names of starts.
+#: Separates the initialisation from the group of tasks in names of systems that learn together (`together`).
 WITH = "-with-"
-#: End of the name of a start whose encoder stayed frozen, where `finetune.<family>.frozen` asks for it.
+#: Suffix of systems whose encoder stays frozen (`finetune.<name>.frozen`).
 FROZEN = "-frozen"
-#: Family of the systems that learn from the labels alone, without a language model.
+#: Family name of systems without a language model.
 BASELINE = "baseline"
+#: Hidden states that a head reads.
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
-#: Of a block in `pretrain`: it becomes part of the names of folders and stages.
+#: Name of a block; it becomes part of file and stage names.
 BlockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]

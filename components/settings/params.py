@@ -19,21 +19,31 @@ from components.settings.tokenizer import TokenizerSettings
 
 
 class Params(Section):
-    """The whole of params.yaml. What dvc.yaml tracks has to stand there: DVC knows no defaults."""
+    """The sections of params.yaml."""
 
+    #: What the run covers.
     run: RunSettings
+    #: Where training runs.
     cluster: ClusterSettings = ClusterSettings()
+    #: Where the raw data is.
     data: DataSettings
+    #: Cleaning, deduplication and sharding.
     ingest: IngestSettings
+    #: Vocabularies.
     tokenizer: TokenizerSettings
+    #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings]
-    #: Not needed where `run.starts` leaves out `adapted`.
+    #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
     adapt: dict[str, AdaptSettings] = {}
-    #: Task -> what differs from `adapt` when a model goes on with that task's texts.
+    #: Task -> continued pretraining on its texts.
     adapt_task: dict[str, AdaptTaskSettings] = {}
+    #: Block name -> fine-tuning.
     finetune: dict[str, FinetuneSettings]
-    #: Name of a group -> tasks that are also learned together, beside being learned alone.
+    #: Group name -> tasks that are also learned together.
     together: dict[BlockName, TogetherSettings] = {}
+    #: How systems are scored.
     evaluate: EvaluateSettings
+    #: MLflow.
     registry: RegistrySettings = RegistrySettings()
+    #: The promotion rule.
     promote: PromotionRule = PromotionRule()

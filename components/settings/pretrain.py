@@ -10,19 +10,20 @@ from components.settings.training import LanguageModelTraining
 
 
 class PretrainSettings(Section):
-    """One model's pretraining: its tokenizer, its size (`model`: keys of the family's config class) and the loop.
+    """One language model: its family, tokenizer, size and pretraining."""
 
-    `tokenizer: parallel` is the vocabulary of the pairs in `data.parallel`, and the pairs are what is learned from.
-    """
-
-    #: What is trained; without it the block's own name. So one family may stand under several names, in several sizes.
+    #: Model family; null: the name of the block. Two blocks may train one family in two sizes.
     family: str | None = None
+    #: Tokenizer. `parallel` is the shared vocabulary of `data.parallel`; the model then learns from these pairs.
     tokenizer: TokenizerKind | Literal["parallel"]
+    #: Published size by name, such as `bert-base`.
     preset: str | None = None
+    #: Keys of the family's config class; they take precedence over the preset.
     model: dict[str, Any] = {}
-    #: A published model to start from instead of training one: whatever `headstart import` reads. Its sizes are taken
+    #: Published model that is imported instead of trained, in any form that `headstart import` reads. Its size is taken
     #: over, so `preset` and `model` stay empty.
     source: str | None = None
-    #: SHA-256 of the source (`headstart check` names it): the encoder is made anew if and only if it changes.
+    #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes.
     digest: str | None = None
+    #: Training of the language model.
     training: LanguageModelTraining

@@ -10,17 +10,19 @@ from components.settings.section import Positive, Section
 
 
 class PromotionRule(Section):
-    """When a challenger takes the champion's place. Scores are shares between 0 and 1."""
+    """When a challenger replaces the champion. Scores are fractions between 0 and 1."""
 
-    #: A score of the task's kind (`components.scoring`); null: its deciding one.
+    #: Metric of the task's kind that is compared; null: its primary metric.
     metric: str | None = None
-    #: The challenger must be better by at least this ...
+    #: Minimum gain over the champion.
     least_gain: Annotated[float, Field(ge=0)] = 0.0
-    #: ... with this confidence (one-sided, paired bootstrap over test rows).
+    #: Confidence of the gain: one-sided, paired bootstrap over test rows.
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    #: Bootstrap resamples.
     resamples: Positive = 2000
-    #: No slice with at least `slice_rows` rows may lose more than this, beyond what chance explains.
+    #: Maximum loss of any slice, beyond sampling error.
     largest_slice_loss: Annotated[float, Field(ge=0)] = 0.05
+    #: Minimum number of test rows of a slice for that check.
     slice_rows: Positive = 50
-    #: Milliseconds for one text at the 50th percentile; null for no bound.
+    #: Maximum median latency of one text in milliseconds; null: no limit.
     latency_ms: Annotated[float, Field(gt=0)] | None = 50

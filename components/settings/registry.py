@@ -8,14 +8,18 @@ from components.settings.section import Section
 
 
 class RegistrySettings(Section):
-    """MLflow: `MLFLOW_TRACKING_URI` wins over `tracking`, as everywhere."""
+    """MLflow tracking and model registry."""
 
+    #: Tracking URI. The variable MLFLOW_TRACKING_URI takes precedence.
     tracking: str = "sqlite:///mlflow.db"
+    #: Artifact location; null: beside a local database, or the server's own.
     artifacts: str | None = None
+    #: Name of the MLflow experiment.
     experiment: str = "headstart"
+    #: Prefix of the registered models' names.
     prefix: str = "headstart"
 
     @property
     def address(self) -> str:
-        """The one in use."""
+        """The tracking URI in use."""
         return os.environ.get("MLFLOW_TRACKING_URI") or self.tracking

@@ -1,4 +1,4 @@
-"""What every section of params.yaml is made of."""
+"""Base class and common field types of the sections of params.yaml."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """A part of params.yaml: immutable, and closed to keys it does not know."""
+    """A section of params.yaml: immutable; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

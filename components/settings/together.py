@@ -10,10 +10,9 @@ from components.settings.section import Section
 
 
 class TogetherSettings(Section):
-    """Tasks that one encoder learns at the same time, by the settings of `finetune.<family>`.
+    """Multi-task learning: one encoder, one head per task, with the settings of `finetune.<name>`."""
 
-    Each step is of one task, drawn in proportion to its rows^(1 / temperature).
-    """
-
+    #: Names of the tasks.
     tasks: list[str] = Field(min_length=2)
+    #: The task of a step is sampled with probability proportional to rows^(1 / temperature).
     temperature: Annotated[float, Field(gt=0)] = 1.0

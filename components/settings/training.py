@@ -10,40 +10,56 @@ from components.settings.section import Fraction, Positive, Section
 
 
 class Training(Section):
-    """Settings that the one training loop understands; the same for pretraining, adaptation and fine-tuning.
+    """Settings of the training loop."""
 
-    `rate` is the peak learning rate; `warmup` and `decay` are shares of all steps; `clip` is the gradient norm.
-    """
-
+    #: Peak learning rate.
     rate: Annotated[float, Field(gt=0)]
+    #: Learning rate schedule; `slanted_triangular` is that of ULMFiT, section 3.2.
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
+    #: Warm-up, as a fraction of all steps (cut_frac of the slanted triangular schedule).
     warmup: Fraction = 0.1
+    #: Learning rate of the last step, as a fraction of the peak.
     final_rate: Fraction = 0.05
+    #: Optimizer; `asgd` is SGD with an average of the weights.
     optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
+    #: AdamW's exponential decay rates of the gradient's first and second moments.
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
+    #: AdamW's term added to the denominator.
     eps: float = 1e-8
+    #: Weight decay of matrices, decoupled in AdamW and an L2 penalty otherwise; biases and norms have none.
     weight_decay: float = 0.01
+    #: Maximum norm of the gradient.
     clip: float = 0.5
+    #: Rows per step over all workers.
     batch_size: Positive
+    #: Data type of matrix products; weights stay float32. `auto` chooses by the device's capability and the model's
+    #: size.
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    #: Wall-clock seconds between two checkpoints; changes nothing in what is learned.
+    #: Wall-clock seconds between two checkpoints; does not change the result.
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+    #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean from a
+    #: trigger on (`asgd`; NT-ASGD, Merity et al. 2018).
     average: Literal["none", "ema", "asgd"] = "none"
 
 
 class LanguageModelTraining(Training):
-    """The budget is either `tokens`, input tokens (characters for a character model), or `seconds` of training on the
-    machine at hand: the first seconds measure its speed, the steps that fit are then fixed for every later attempt."""
+    """Training of a language model. Exactly one of `tokens` and `seconds` is set."""
 
+    #: Budget in input tokens (characters for a character model).
     tokens: Positive | None = None
+    #: Budget in seconds on this machine. The first steps measure the speed; the resulting number of steps is stored in
+    #: the checkpoint and does not change when the run resumes.
     seconds: Annotated[float, Field(gt=0)] | None = None
+    #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64
-    #: Standard deviation of the window's length around `window` (AWD-LSTM section 5); recurrent models only, 0: none.
+    #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
+    #: only; 0 for a constant length.
     window_jitter: Annotated[float, Field(ge=0)] = 5
-    #: Start embeddings that are not learned yet from co-occurrence vectors of the same text; not for characters.
+    #: Whether embeddings without pretrained values are initialised with co-occurrence vectors of the same text. Not for
+    #: character models.
     vectors: bool = False
-    #: Factor on the model's dropouts while it reads (ULMFiT's drop multiplier): 0 where one pass over much text leaves
-    #: nothing to over-fit. Fine-tuning has a factor of its own.
+    #: Factor on the model's dropout rates during pretraining (ULMFiT's drop multiplier); 0 suits one pass over much
+    #: text. Fine-tuning has its own factor.
     dropout: Annotated[float, Field(ge=0)] = 1.0
 
     @model_validator(mode="after")
