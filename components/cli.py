@@ -1,6 +1,6 @@
-"""The command `headstart`. Every verb is a function; its flags come from the signature.
+"""The command `headstart`. Each verb is a function; its flags come from the signature.
 
-What a user got wrong ends in one message and exit code 2; a traceback means a defect of Headstart.
+A user's error ends in one message and exit code 2. A traceback is a defect of Headstart.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Transfer learning for text."
 )
 
-ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings.")]
+ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 
 
 @app.command()
 def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
-    """Run one stage by itself, as DVC does (items: `general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
+    """Run one stage as DVC does, for one item (`general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
     from components.pipeline.stages import run_stage
 
     print(run_stage(name, load_params(params), item=item))
@@ -39,7 +39,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
 
 @app.command()
 def check(*, params: ParamsFile = PARAMS) -> None:
-    """Check the settings, the model sizes and the data folders before anything runs."""
+    """Check settings, model sizes and data folders."""
     from components.pipeline.checks import check_params
 
     check_params(load_params(params))
@@ -48,7 +48,7 @@ def check(*, params: ParamsFile = PARAMS) -> None:
 
 @app.command()
 def data(*, directory: Path = Path("data")) -> None:
-    """Extract the built-in data from the documentation that the installed packages carry."""
+    """Extract the built-in data from the documentation of the installed packages."""
     from components.ingestion.builtin import build
 
     build(directory)
@@ -56,7 +56,7 @@ def data(*, directory: Path = Path("data")) -> None:
 
 @app.command()
 def families(*, params: ParamsFile = PARAMS) -> None:
-    """What the last run says of its families side by side, best first (`bakeoff` runs it)."""
+    """Compare the families of the last run in a table, best first (`bakeoff` trains them)."""
     from components.reporting import bakeoff
 
     run = load_params(params).run
@@ -64,13 +64,13 @@ def families(*, params: ParamsFile = PARAMS) -> None:
     table = Table(*columns, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row)
-    # As wide as it has to be: a log has no edge.
+    # A log has no fixed width.
     Console(width=max(120, 24 * len(columns))).print(table)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def study(context: typer.Context) -> None:
-    """Ask a finished run: `benefits`, `layers`, `which-source` ... (`headstart study` lists them)."""
+    """Run a study on a finished run: `benefits`, `layers`, `which-source` ... (`headstart study` lists them)."""
     from components.studies import command
 
     command.study(context.args)
@@ -81,14 +81,18 @@ def try_(
     model: Path,
     text: str,
     *,
-    length: Annotated[int, typer.Option(help="Pieces to write.")] = 40,
-    count: Annotated[int, typer.Option(help="Continuations, pieces for a gap, or words.")] = 5,
-    temperature: Annotated[float, typer.Option(help="0: the most probable piece each time.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw from the k most probable pieces; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Draw from the fewest pieces with this probability.")] = 1.0,
+    length: Annotated[int, typer.Option(help="Number of pieces to generate.")] = 40,
+    count: Annotated[
+        int, typer.Option(help="Number of continuations, of candidates for [MASK], or of neighbours.")
+    ] = 5,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0: greedy decoding.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Sample from the k most probable pieces; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Sample from the smallest set of pieces with this total probability.")
+    ] = 1.0,
     seed: int = 0,
 ) -> None:
-    """Let a model go on with a text, fill its [MASK], or name the words nearest to "king - man + woman"."""
+    """Continue a text, fill in its [MASK], or list the nearest words to "king - man + woman"."""
     from components.inference.generate import try_model
     from components.inference.generation import Sampling
 
@@ -105,10 +109,12 @@ def perplexity(
     model: Path,
     file: Path,
     *,
-    text: Annotated[str, typer.Option(help="Column that holds the text, where there are columns.")] = "text",
-    pieces: Annotated[int, typer.Option(help="Documents are read until there are so many pieces; 0: all.", min=0)] = 0,
+    text: Annotated[str, typer.Option(help="Column of the text, in files with columns.")] = "text",
+    pieces: Annotated[
+        int, typer.Option(help="Minimum number of pieces to read, in whole documents; 0: all.", min=0)
+    ] = 0,
 ) -> None:
-    """How well a model predicts a file: perplexity per word and bits per character, whatever its vocabulary."""
+    """Measure a model on a file: perplexity per word and bits per character, comparable between vocabularies."""
     from components.inference.perplexity import measure_file
 
     found = measure_file(model, file, text=text, most=pieces or None)
@@ -124,11 +130,11 @@ def perplexity(
 def import_(
     source: Path,
     *,
-    output: Annotated[Path, typer.Option(help="The encoder directory to write.")],
-    family: Annotated[str, typer.Option(help="Which family takes it; found out if not said.")] = "",
-    vocabulary: Annotated[Path | None, typer.Option(help="Of a fastai file: its words as .json.")] = None,
+    output: Annotated[Path, typer.Option(help="Encoder directory to write.")],
+    family: Annotated[str, typer.Option(help="Model family; detected by default.")] = "",
+    vocabulary: Annotated[Path | None, typer.Option(help="Vocabulary of a fastai file, .json.")] = None,
 ) -> None:
-    """Make an encoder of a published model: a Hugging Face folder, a fastai file, or word vectors as text."""
+    """Convert a published model to an encoder directory: a Hugging Face folder, a fastai file, or text word vectors."""
     from components.interchange.importing import import_encoder
 
     for line in import_encoder(source, output=output, family=family or None, vocabulary=vocabulary):
@@ -139,10 +145,10 @@ def import_(
 def export(
     encoder: Path,
     *,
-    output: Annotated[Path, typer.Option(help="The folder to write.")],
+    output: Annotated[Path, typer.Option(help="Folder to write.")],
     form: Annotated[str, typer.Option("--format", help="huggingface, onnx or vectors.")] = "huggingface",
 ) -> None:
-    """Write an encoder as others open it: for transformers, as ONNX, or as a text file of word vectors."""
+    """Convert an encoder directory for transformers, to ONNX, or to a text file of word vectors."""
     from components.interchange.exporting import export_encoder
 
     for line in export_encoder(encoder, output=output, form=form):
@@ -154,13 +160,13 @@ def label(
     source: Path,
     output: Path,
     *,
-    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     column: Annotated[
-        list[str], typer.Option(help="`text=body`: what the file calls an input of the task, once for each.")
+        list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer reads the default and changes nothing
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Let the champion answer every row of a file in this process; `predict` does it as a Prefect flow."""
+    """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow."""
     from components.inference.prediction import named_columns, predict_file
     from components.progress import Progress
     from components.registry.champion import load_champion
@@ -176,26 +182,26 @@ def label(
 @app.command()
 def serve(
     *,
-    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     host: str = "127.0.0.1",
     port: int = 5001,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Serve the champion over HTTP with MLflow's server, until it is stopped."""
+    """Serve the champion over HTTP with MLflow's server until stopped."""
     from components.registry.serving import serve as serve_champion
 
     settings = load_params(params)
     raise typer.Exit(serve_champion(settings.registry, task or settings.run.tasks[0], host=host, port=port))
 
 
-#: Verbs that are Prefect flows: a program of their own in `flows`, so that nothing here imports Prefect.
+#: Verbs that are Prefect flows. Each is a module of `flows`, so that this module does not import Prefect.
 FLOWS = {
-    "retrain": "Bring everything up to date, from raw data to the promoted classifier.",
-    "bakeoff": "Pretrain several families at one budget and compare what each is worth.",
-    "schedule": "Retrain by itself at the times of a cron line.",
+    "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
+    "bakeoff": "Pretrain several families with one budget and compare them.",
+    "schedule": "Retrain on a cron schedule.",
     "predict": "Label a csv, jsonl or parquet file with the champion.",
-    "promote": "Let the challenger stand against the champion again.",
-    "rollback": "Make the champion before this one the champion again.",
+    "promote": "Compare the challenger with the champion again.",
+    "rollback": "Restore the previous champion.",
 }
 
 
@@ -223,7 +229,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
-        # The reader (head, less) has gone; what is left to say interests nobody.
+        # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

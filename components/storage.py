@@ -1,10 +1,10 @@
-"""The only file that talks to an S3 store: buckets, and whole folders in and out.
+"""The only module that imports boto3: S3 buckets, upload and download of folders.
 
 The endpoint and the keys come from the usual variables (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_DEFAULT_REGION), so one setting serves DVC, MLflow, Ray and this file.
+AWS_DEFAULT_REGION), which DVC, MLflow and Ray read as well.
 
-A folder of `components.artifacts` is complete if and only if its manifest is there. That holds in the store too: the
-manifest is removed first and put last, and a download is checked against it before it takes its place.
+An output directory is complete if and only if its manifest exists (`components.artifacts`). An upload therefore deletes
+the manifest first and writes it last, and a download is verified against the manifest before it is moved into place.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 from components.artifacts import MANIFEST, digest_file, put_in_place, read_manifest
 from components.errors import ArtifactError, StorageError
 
-#: Answers that say that a bucket or object is not there.
+#: Error codes for a bucket or object that does not exist.
 ABSENT = ("404", "NoSuchBucket", "NoSuchKey", "NotFound")
-#: Answers that say that a bucket is there already.
+#: Error codes for a bucket that exists.
 PRESENT = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 THREADS = 8
 DIGEST = "sha256"
 
 
 def ensure_bucket(bucket: str) -> bool:
-    """Make a bucket unless it exists.
+    """Create a bucket unless it exists.
 
     Returns:
-        True if it was made now.
+        True if it was created.
 
     Raises:
-        StorageError: no store at the endpoint, no credentials, no right to make or to use it.
+        StorageError: no store at the endpoint, no credentials, or no permission.
     """
     client = _client()
     with _translated(f"s3://{bucket}"):
@@ -47,7 +47,7 @@ def ensure_bucket(bucket: str) -> bool:
             return False
         try:
             region = client.meta.region_name
-            # The region's own endpoint wants the region named, us-east-1 wants it left out.
+            # Every region requires a location constraint except us-east-1, which rejects it.
             place = (
                 {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
             )
@@ -60,11 +60,11 @@ def ensure_bucket(bucket: str) -> bool:
 
 
 def put_folder(directory: Path, *, to: str) -> int:
-    """Copy a folder into the store, its manifest last; files that are there with the same content are left alone.
+    """Upload a folder, its manifest last. Objects with the same content are not sent again.
 
     Args:
-        directory: any folder; one with a manifest stays complete or absent for every reader.
-        to: `s3://bucket/prefix`. Objects below the prefix that the folder does not have are removed.
+        directory: any folder; readers see one with a manifest either complete or absent.
+        to: `s3://bucket/prefix`. Objects below the prefix that are not in the folder are deleted.
 
     Returns:
         Number of files sent.
@@ -77,7 +77,7 @@ def put_folder(directory: Path, *, to: str) -> int:
     directory = Path(directory)
     files = sorted(path for path in directory.rglob("*") if path.is_file()) if directory.is_dir() else []
     if not files:
-        raise ArtifactError(f"{directory}: no such folder, or no files in it; nothing to put to {to}")
+        raise ArtifactError(f"{directory}: the folder does not exist or is empty; nothing to upload to {to}")
     client = _client()
     names = {_key(prefix, path.relative_to(directory).as_posix()): path for path in files}
     with _translated(to):
@@ -108,15 +108,15 @@ def put_folder(directory: Path, *, to: str) -> int:
 
 
 def get_folder(source: str, *, to: Path) -> Path:
-    """Copy a folder out of the store, whole or not at all; an earlier folder of that name is replaced.
+    """Download a folder, completely or not at all. An existing folder is replaced.
 
     Args:
         source: `s3://bucket/prefix`.
         to: the folder to write.
 
     Raises:
-        StorageError: nothing is there, or the store cannot be reached.
-        ArtifactError: the folder has a manifest and its files do not agree with it, or the disk is full.
+        StorageError: there are no such objects, or the store cannot be reached.
+        ArtifactError: the files differ from the folder's manifest, or the disk is full.
     """
     bucket, prefix = split_address(source)
     to = Path(to)
@@ -128,7 +128,7 @@ def get_folder(source: str, *, to: Path) -> Path:
         with _translated(source):
             keys = list(_keys(client, bucket, prefix))
             if not keys:
-                raise StorageError(f"{source}: nothing is there; check the address, or put it there first")
+                raise StorageError(f"{source}: there are no objects at this address; check it, or upload them first")
 
             def fetch(key: str) -> None:
                 target = aside / key.removeprefix(prefix).lstrip("/")
@@ -153,7 +153,7 @@ def split_address(address: str) -> tuple[str, str]:
     """`s3://bucket/some/prefix/` -> (`bucket`, `some/prefix`).
 
     Raises:
-        StorageError: it is no such address.
+        StorageError: the address has another form.
     """
     scheme, _, rest = address.partition("://")
     bucket, _, prefix = rest.partition("/")
@@ -197,7 +197,7 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except EndpointConnectionError as error:
-        raise StorageError(f"{what}: no store answers at {endpoint}; start it, or correct AWS_ENDPOINT_URL") from error
+        raise StorageError(f"{what}: no store at {endpoint}; start it, or correct AWS_ENDPOINT_URL") from error
     except NoCredentialsError as error:
         raise StorageError(f"{what}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
     except ClientError as error:

@@ -1,11 +1,10 @@
-"""The only file that talks to MLflow: runs, registered models, their versions, tags and aliases.
+"""The only module that imports MLflow: runs, registered models, their versions, tags and aliases.
 
-MLflow's own defaults would make a user wait minutes for a server that is not there, unpickle what it loads, and write
-artifacts relative to wherever the process stands; this file settles these once. Everything a user can cause is a
-`RegistryError`.
+It overrides three of MLflow's defaults: minutes of retries while a server is down, unpickling of loaded models, and
+artifact paths relative to the working directory. Errors that a user can cause are raised as `RegistryError`.
 
-Lineage: MLflow holds, for every model version, a run with metrics, curves, parameters and dataset inputs; tags whose
-names begin with `headstart.` hold what the registry is searched by.
+Lineage: every model version has a run with metrics, curves, parameters and dataset inputs. Tags with the prefix
+`headstart.` hold the values that the registry is searched by.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from urllib.parse import urlsplit
 from components.errors import RegistryError
 from components.settings.registry import RegistrySettings
 
-# Read by MLflow while it is imported. A person's own setting wins, except that nothing is ever unpickled.
+# MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
 os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
 for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -53,15 +52,15 @@ __all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", 
 PREFIX = "headstart."
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
 BUNDLE = "artifacts"
-#: Seconds that a server may take to answer at all.
+#: Timeout in seconds of the health check.
 PROBE_SECONDS = 5.0
 #: MLflow's limits for one request and one value.
 BATCH_METRICS = 1000
 BATCH_PARAMETERS = 100
 VALUE_LENGTH = 5000
-#: What an encoder may be asked.
+#: Input examples of an encoder.
 EXAMPLES = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
-#: Characters of MLflow's own messages that are passed on; some go on with the server's traceback.
+#: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
 MESSAGE_LENGTH = 400
 
 for _noisy in ("alembic", "mlflow"):
@@ -70,7 +69,7 @@ for _noisy in ("alembic", "mlflow"):
 
 @dataclass(frozen=True)
 class DatasetDigest:
-    """A dataset that a model was made from: its path and DVC's digest of it (at most 36 characters, MLflow's limit)."""
+    """A dataset of a model's lineage: its path and its DVC digest (at most 36 characters, MLflow's limit)."""
 
     name: str
     digest: str
@@ -78,14 +77,14 @@ class DatasetDigest:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What a logged model is made of.
+    """The parts of a logged model.
 
     Attributes:
         bundle: directory with weights, tokenizer and configuration.
         script: the models-from-code file that serves it.
         code: directory that holds the part of the `components` package that the script imports.
         requirements: pinned, `name==version`.
-        form: what it reads and answers, of a task; None for an encoder, which gives one vector a text.
+        form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
     """
 
     bundle: Path
@@ -117,10 +116,10 @@ class Version:
 
 
 def connect(settings: RegistrySettings) -> Registry:
-    """Open the registry, having made sure within seconds that something answers.
+    """Open the registry. A server that is down is detected within seconds.
 
     Raises:
-        RegistryError: no server at the address, something else answers there, or the database file cannot be used.
+        RegistryError: no MLflow server at the address, or the database file cannot be used.
     """
     uri = settings.address
     _probe(uri)
@@ -141,13 +140,13 @@ def _probe(uri: str) -> None:
             error.close()
             if error.code not in (401, 403):
                 raise RegistryError(
-                    f"{where}: what answers there is no MLflow server (HTTP {error.code} on /health)"
+                    f"{where}: the server at this address is not MLflow (HTTP {error.code} on /health)"
                 ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise RegistryError(f"{where}: no MLflow server answers there ({reason}); {start}") from None
+            raise RegistryError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
         except Exception as error:  # http.client's own errors: bytes that are no HTTP
-            raise RegistryError(f"{where}: something answers there, but not HTTP ({error!r})") from None
+            raise RegistryError(f"{where}: the server at this address does not speak HTTP ({error!r})") from None
     elif parts.scheme == "sqlite":
         path = Path(uri.removeprefix("sqlite:///"))
         try:
@@ -209,7 +208,7 @@ def _as_default(uri: str) -> Iterator[None]:
 
 
 class Registry:
-    """Models, versions and aliases at one address. Made by `connect`."""
+    """Registered models, versions and aliases at one tracking URI. Created by `connect`."""
 
     def __init__(self, client: MlflowClient, *, uri: str, settings: RegistrySettings) -> None:
         self.client = client
@@ -218,13 +217,13 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """The address as it may be shown and recorded: without a password."""
+        """The tracking URI without a password, for messages and records."""
         return _without_password(self.uri)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def find(self, name: str, *, digest: str) -> Version | None:
-        """The version of model `name` that has this content digest, or None; the newest if there were several."""
+        """The newest version of model `name` with this content digest, or None."""
         with _translated(name):
             found = self.client.search_model_versions(f"name='{name}' and tags.`{PREFIX}digest` = '{digest}'")
         return max(map(_version, found), key=lambda version: int(version.number), default=None)
@@ -239,13 +238,13 @@ class Registry:
             return _version(self.client.get_model_version(name, str(number)))
 
     def versions(self, name: str) -> list[Version]:
-        """All versions of a model, oldest first; none if there is no such model."""
+        """All versions of a model, oldest first; empty if the model does not exist."""
         with _translated(name):
             found = self.client.search_model_versions(f"name='{name}'")
         return sorted(map(_version, found), key=lambda version: int(version.number))
 
     def alias(self, name: str, alias: str) -> Version | None:
-        """The version that an alias points to, or None (also if there is no such model)."""
+        """The version that an alias points to; None if there is no such alias or model."""
         try:
             return _version(self.client.get_model_version_by_alias(name, alias))
         except MlflowException as error:
@@ -254,17 +253,17 @@ class Registry:
             raise RegistryError(f"MLflow, {name}@{alias}: {error.message}") from error
 
     def model_tag(self, name: str, key: str) -> str | None:
-        """A tag of a registered model (not of one of its versions)."""
+        """A tag of a registered model, or None. Tags of its versions are separate."""
         with _translated(name):
             tags = self.client.get_registered_model(name).tags
         value = tags.get(PREFIX + key)
         return None if value is None else str(value)
 
     def download(self, version: Version, directory: Path) -> Path:
-        """Fetch a version's bundle into `directory`; the path of the bundle. Its content is not checked here.
+        """Download a version's bundle into `directory` and return its path. The content is not verified.
 
         Raises:
-            RegistryError: the artifacts are gone or cannot be fetched.
+            RegistryError: the artifacts do not exist or cannot be downloaded.
         """
         from mlflow.artifacts import download_artifacts
 
@@ -275,7 +274,7 @@ class Registry:
             except MlflowException:
                 raise
             except Exception as error:
-                raise RegistryError(f"{version.label}: its files cannot be fetched from {uri} ({error})") from error
+                raise RegistryError(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
         bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
         if len(bundles) != 1:
             raise RegistryError(f"{version.label}: expected one bundle below {uri}, found {len(bundles)}")
@@ -284,7 +283,7 @@ class Registry:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, alias: str, version: Version) -> None:
-        """Point an alias at a version: one transaction of MLflow's database."""
+        """Set an alias of a model to a version, in one transaction of MLflow's database."""
         with _translated(f"{name}@{alias}"):
             self.client.set_registered_model_alias(name, alias, version.number)
 
@@ -310,23 +309,23 @@ class Registry:
         datasets: Sequence[DatasetDigest],
         tags: Mapping[str, str],
     ) -> Version:
-        """Log one run with one model in it, then make it a version of the registered model `name`.
+        """Log a run with one model, then register the model as a version of `name`.
 
-        The version is made last and with its tags in one transaction, so that it can always be found by its digest: a
-        process killed before that leaves a run without a version, and the next registration makes one.
+        The version is created last, in one transaction with its tags, so every version can be found by its digest. A
+        process that is killed earlier leaves a run without a version, and the next registration creates one.
 
         Args:
-            name: of the registered model; made if it does not exist.
-            files: what the model is made of.
-            run_name: shown in MLflow's list of runs.
+            name: of the registered model; created if it does not exist.
+            files: the parts of the model.
+            run_name: name of the run.
             metrics: name -> final value.
             parameters: flattened settings.
             curves: name -> (step, value) pairs.
-            datasets: what it was made from.
+            datasets: inputs of the run.
             tags: of the version, without prefix; `digest` is what `find` looks for.
 
         Raises:
-            RegistryError: the server refuses or goes away.
+            RegistryError: the server rejects a request or cannot be reached.
         """
         import mlflow
 
@@ -353,7 +352,7 @@ class Registry:
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-                found = self.client.get_experiment_by_name(name)  # another process was quicker
+                found = self.client.get_experiment_by_name(name)  # another process created it first
                 assert found is not None
         if found.lifecycle_stage != "active":
             raise RegistryError(
@@ -363,8 +362,7 @@ class Registry:
         return str(found.experiment_id)
 
     def _artifact_location(self) -> str | None:
-        """Where models lie: as set, or beside a local database (absolute, or they would follow the working directory);
-        a server decides by itself."""
+        """Artifact location: as set, or an absolute path beside a local database; None leaves the choice to the server."""
         if self.settings.artifacts is not None:
             location = self.settings.artifacts
             return location if "://" in location else Path(location).resolve().as_uri()
@@ -452,7 +450,7 @@ def _signature(form: Form | None) -> ModelSignature:
 
 
 def _key(name: str) -> str:
-    """A name within what MLflow accepts: letters, digits, _ - . space : /"""
+    """A key with the characters that MLflow accepts: letters, digits, _ - . space : /"""
     return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
 
 

@@ -105,10 +105,10 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"^s3://nowhere/x: the bucket or object does not exist at http://127"):
         put_folder(folder(tmp_path / "source", a="1"), to="s3://nowhere/x")
     ensure_bucket("models")
-    with pytest.raises(StorageError, match=r"^s3://models/x: nothing is there"):
+    with pytest.raises(StorageError, match=r"^s3://models/x: there are no objects at this address"):
         get_folder("s3://models/x", to=tmp_path / "target")
     with pytest.raises(
-        ArtifactError, match=r"empty: no such folder, or no files in it; nothing to put to s3://models/x"
+        ArtifactError, match=r"empty: the folder does not exist or is empty; nothing to upload to s3://models/x"
     ):
         put_folder(tmp_path / "empty", to="s3://models/x")
     assert not (tmp_path / "target").exists()
@@ -120,7 +120,7 @@ def test_no_store_at_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
     _set_environment(monkeypatch, endpoint)
 
-    with pytest.raises(StorageError, match=rf"^s3://models: no store answers at {endpoint}; start it, or correct AWS_"):
+    with pytest.raises(StorageError, match=rf"^s3://models: no store at {endpoint}; start it, or correct AWS_"):
         ensure_bucket("models")
 
 

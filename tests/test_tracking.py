@@ -67,7 +67,7 @@ def test_no_server_at_the_address(free_port: int) -> None:
     settings = RegistrySettings(tracking=f"http://127.0.0.1:{free_port}")
 
     message = (
-        rf"^registry.tracking is http://127.0.0.1:{free_port}: no MLflow server answers there "
+        rf"^registry.tracking is http://127.0.0.1:{free_port}: no MLflow server at this address "
         r"\(.*Connection refused\); start it with `mlflow server`, or unset the address to use a local database file$"
     )
     with pytest.raises(RegistryError, match=message):
@@ -85,12 +85,12 @@ def test_the_environment_wins_and_is_named(free_port: int, monkeypatch: pytest.M
 
 
 def test_another_server_at_the_address(other_server: int) -> None:
-    with pytest.raises(RegistryError, match=r"what answers there is no MLflow server \(HTTP 404 on /health\)$"):
+    with pytest.raises(RegistryError, match=r"the server at this address is not MLflow \(HTTP 404 on /health\)$"):
         connect(RegistrySettings(tracking=f"http://127.0.0.1:{other_server}"))
 
 
 def test_no_http_at_the_address(no_http: int) -> None:
-    with pytest.raises(RegistryError, match=r"something answers there, but not HTTP"):
+    with pytest.raises(RegistryError, match=r"the server at this address does not speak HTTP"):
         connect(RegistrySettings(tracking=f"http://127.0.0.1:{no_http}"))
 
 
@@ -104,7 +104,7 @@ def test_no_database_at_the_address(free_port: int) -> None:
 
 def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server: int, free_port: int) -> None:
     with pytest.raises(
-        RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{other_server}: what answers there is no MLflow"
+        RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{other_server}: the server at this address is not MLflow"
     ):
         connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{other_server}"))
     with pytest.raises(RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{free_port}/mlflow: no MLflow server"):

@@ -1,7 +1,7 @@
-"""params.yaml, read and checked as a whole.
+"""Loading of params.yaml.
 
-`load_params` reports everything that is wrong before any stage starts, in one `ConfigError`: by key, with the allowed
-values or the nearest name.
+`load_params` reports all problems in one `ConfigError` before any stage starts: each with its key and the allowed values
+or the nearest name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from components.settings.params import Params
 from components.settings.section import Section
 
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
-#: Environment variables that win over a key of the section `cluster`.
+#: Environment variables that take precedence over a key of the section `cluster`.
 PLACES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
 
 
@@ -27,7 +27,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
     Raises:
-        ConfigError: the file is missing or no YAML, or lists every key that is unknown, missing or of a wrong value.
+        ConfigError: the file is missing or is no YAML; or it has problems, of which the message lists all: unknown and
+            missing keys, invalid values, undefined names.
     """
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -37,7 +38,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
-    # Where the cluster and its checkpoints are differs between the hosts that share one params.yaml.
+    # Hosts that share one params.yaml may differ in the address of the cluster and of the checkpoint storage.
     here = {key: value for name, key in PLACES.items() if (value := os.environ.get(name))}
     if here and isinstance(cluster := raw.get("cluster") or {}, dict):
         raw["cluster"] = {**cluster, **here}
@@ -52,8 +53,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:
-    """Names that one section uses and another must define; read from the raw file, so that they are reported beside
-    the values that are wrong in themselves."""
+    """Problems with names that one section uses and another defines. The raw file is read, so that these problems are
+    reported together with invalid values."""
 
     def at(*keys: str) -> Any:
         value: Any = raw
@@ -74,7 +75,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for name in (names if isinstance(names, list) else [])
     ]
     taken = [
-        f"evaluate.ensembles: {ensemble!r} is the name of another system; choose one of its own"
+        f"evaluate.ensembles: {ensemble!r} is already the name of a family or of the baselines; choose another name"
         for ensemble in at("evaluate", "ensembles")
         if ensemble in [*at("run", "families"), BASELINE]
     ]
@@ -85,7 +86,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     ]
     further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
     if further and at("run", "starts") and "adapted" not in at("run", "starts"):
-        taken.append("adapt_task: goes on from the adapted model; add adapted to run.starts")
+        taken.append("adapt_task: continues from the adapted model; add adapted to run.starts")
     made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
     kinds = [
         (f"pretrain.{family}.tokenizer", kind, made)
@@ -107,13 +108,13 @@ def _describe(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
-    # A whole section says nothing that the message does not.
+    # The value of a whole section would only make the message long.
     found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
     return f"{key}: {message}{found}"
 
 
 def _fields(path: list[Any]) -> list[str]:
-    """The keys that a section may hold, found by walking the model's fields (dict levels take any name)."""
+    """The keys of the section at a path, found by walking the fields of the models; names of blocks match any key."""
     model: Any = Params
     for part in path:
         if isinstance(model, type) and issubclass(model, Section):

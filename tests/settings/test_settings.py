@@ -41,7 +41,7 @@ def test_further_ways_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path)
     raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
     raw["run"]["starts"] = ["scratch", "pretrained"]
     assert problems(raw, tmp_path) == [
-        "adapt_task: goes on from the adapted model; add adapted to run.starts",
+        "adapt_task: continues from the adapted model; add adapted to run.starts",
         "together.both.tasks: unknown name 'aws-servce'; known: aws-type",
         "adapt_task: unknown name 'aws-tpye'; did you mean 'aws-type'?",
     ]
@@ -107,7 +107,7 @@ def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp
     }
     assert problems(raw, tmp_path) == [
         "evaluate.ensembles.one: List should have at least 2 items after validation, not 1 (found ['ulmfit'])",
-        "evaluate.ensembles: 'ulmfit' is the name of another system; choose one of its own",
+        "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
         "evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ulmfit",
     ]
 
