@@ -1,7 +1,7 @@
 """Loading of params.yaml.
 
-`load_params` reports all problems in one `ConfigError` before any stage starts: each with its key and the allowed values
-or the nearest name.
+`load_params` reports all problems in one `ConfigError` before any stage starts, each with its key and the allowed
+values or the nearest name.
 """
 
 from __future__ import annotations
