@@ -191,5 +191,35 @@ def sync(path: Path) -> None:
 
 
 def write_json(path: Path, numbers: Mapping[str, Any]) -> None:
-    """A metrics file as DVC reads it."""
+    """Write a metrics file in the format that DVC reads."""
     path.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, *, made_by: str, missing_ok: bool = False) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: of the file.
+        made_by: the command or stage that writes the file, for messages.
+        missing_ok: whether a missing file is an empty object.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+    """
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        if missing_ok:
+            return {}
+        raise ArtifactError(f"{path}: missing; run {made_by} first") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); run {made_by} again") from error
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, leaf) of nested mappings: {"a": {"b": 1}} gives ("a.b", 1). An empty mapping is a leaf."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif prefix:
+        yield prefix, value

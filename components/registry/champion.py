@@ -1,4 +1,4 @@
-"""The model in use: fetched from the registry and checked before it answers."""
+"""The champion of a task: download, verification and loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.tracking import Registry, Version, connect
 
 
 def model_name(settings: RegistrySettings, task: str) -> str:
-    """Name of a task's classifiers in the registry."""
+    """Name of a task's registered model."""
     return f"{settings.prefix}-{task}"
 
 
@@ -25,7 +25,7 @@ def find_champion(registry: Registry, task: str) -> Version:
     """The version that the alias `champion` of a task points to.
 
     Raises:
-        RegistryError: no version was promoted yet.
+        RegistryError: no version has been promoted.
     """
     name = model_name(registry.settings, task)
     version = registry.alias(name, CHAMPION)
@@ -39,11 +39,11 @@ def find_champion(registry: Registry, task: str) -> Version:
 
 @contextmanager
 def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -> Iterator[Path]:
-    """A version's bundle on this machine, checked against the registered digest, removed afterwards.
+    """Download a version's bundle, verify it against the registered digest, and delete it on exit.
 
     Raises:
-        ArtifactError: the files are not the ones that were registered.
-        RegistryError: the files cannot be fetched.
+        ArtifactError: the files differ from the registered ones.
+        RegistryError: the files cannot be downloaded.
     """
     directory = Path(tempfile.mkdtemp(prefix="headstart-"))
     try:
@@ -55,19 +55,19 @@ def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -
 
 
 def load_version(registry: Registry, version: Version) -> Classifier:
-    """A registered classifier, ready to answer."""
-    from components.task_models.classifier import load_classifier  # torch: only who asks for answers waits for it
+    """Load a registered classifier."""
+    from components.task_models.classifier import load_classifier  # imports torch
 
     with fetched(registry, version) as bundle:
         return load_classifier(bundle)
 
 
 def load_champion(settings: RegistrySettings, task: str) -> Classifier:
-    """The classifier that serves a task now.
+    """Load the champion of a task.
 
     Raises:
-        RegistryError: no server, no champion, files that cannot be fetched.
-        ArtifactError: the files are not the ones that were registered.
+        RegistryError: no server, no champion, or the files cannot be downloaded.
+        ArtifactError: the files differ from the registered ones.
     """
     registry = connect(settings)
     return load_version(registry, find_champion(registry, task))

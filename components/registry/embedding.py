@@ -1,4 +1,4 @@
-"""One vector a text: the mean of an encoder's top layer over its real tokens."""
+"""Text embeddings: the mean of an encoder's last hidden states over the tokens of a text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
 
     Args:
         encoder: model and tokenizer.
-        texts: N texts; of a longer one only the first `max_length` pieces count.
-        max_length: bound on memory and on what the model has positions for.
+        texts: N texts; longer ones are truncated to `max_length` pieces.
+        max_length: maximum pieces per text, also limited by the model's positions.
 
     Returns:
         N vectors of D numbers, in the order of the texts; None for an empty text.

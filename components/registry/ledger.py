@@ -1,16 +1,16 @@
-"""The record of every change of an alias, and the changes themselves.
+"""The ledger of alias changes, and the changes themselves.
 
-The ledger is a file of JSON lines that only grows. A change is written down as an intent, then made, then written
-down as done; a process that dies in between leaves an open intent, and the next one finishes it (`recover`). MLflow
-offers no compare-and-swap, and the alias and the history tag are two transactions, so one lock guards every change.
+The ledger is an append-only file of JSON lines. A change is recorded as an intent, applied, and recorded as done. A
+process that dies in between leaves an open intent, which the next process completes (`recover`). MLflow has no
+compare-and-swap, and the alias and the history tag are two transactions, so one lock guards every change.
 
 Lines (each has `time`, `event`, `id` and `uri`):
 
 | event     | further keys                                                                              |
 |-----------|-------------------------------------------------------------------------------------------|
-| decision  | model, key (digest of everything the verdict rests on), decision (as in decision.json)    |
+| decision  | model, key (digest of the decision's inputs), decision (as in decision.json)              |
 | intent    | model, alias, action (promote or rollback), before, after, history, reasons               |
-| done      | recovered (true if another process had begun it)                                          |
+| done      | recovered (true if another process recorded the intent)                                   |
 | abandoned | reason                                                                                    |
 """
 
@@ -33,18 +33,19 @@ from components.errors import ArtifactError, RegistryError
 from components.tracking import Registry, Version
 
 CHAMPION = "champion"
-#: Tag of the registered model: the champions so far, oldest first, as a JSON list of version numbers.
+#: Tag of the registered model: all champions, oldest first, as a JSON list of version numbers.
 HISTORY = "champions"
-#: Tag of a version that a person took back; the time of it.
+#: Tag of a version that was rolled back; its value is the time.
 ROLLED_BACK = "rolled_back"
-#: Champions remembered for rolling back.
+#: Maximum length of the list of champions.
 HISTORY_LENGTH = 50
 LOCK_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """One intended change of an alias; `before` and `after` are version numbers, `history` the champions after it."""
+    """An intended change of an alias. `before` and `after` are version numbers; `history` lists the champions
+    including `after`."""
 
     id: str
     uri: str
@@ -64,7 +65,8 @@ class Ledger:
         self.path = Path(path)
 
     def append(self, event: str, *, id: str, uri: str, **facts: Any) -> None:
-        """Write one line and force it to disk. A line cut off by a crash is removed first.
+        """Write one line and flush it to disk, under a lock of the file. An incomplete last line, left by a crash, is
+        removed first.
 
         Raises:
             ArtifactError: the file cannot be written.
@@ -79,7 +81,9 @@ class Ledger:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
-                file.truncate(self._whole_bytes())
+                # Freed when the file is closed. The length is read under the lock: another process may be appending.
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.truncate(self._complete_bytes())
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -87,7 +91,7 @@ class Ledger:
             raise ArtifactError(f"{self.path}: cannot be written ({error.strerror}); free space") from error
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines, oldest first; a last line without its end (a crash while writing) does not count.
+        """All complete lines, oldest first.
 
         Raises:
             ArtifactError: a line is not JSON.
@@ -95,18 +99,19 @@ class Ledger:
         if not self.path.is_file():
             return []
         found = []
-        for number, line in enumerate(self.path.read_bytes()[: self._whole_bytes()].splitlines(), start=1):
+        for number, line in enumerate(self.path.read_bytes()[: self._complete_bytes()].splitlines(), start=1):
             try:
                 found.append(json.loads(line))
             except ValueError as error:
                 raise ArtifactError(f"{self.path}:{number}: damaged ({error}); restore the file") from error
         return found
 
-    def _whole_bytes(self) -> int:
+    def _complete_bytes(self) -> int:
+        """Length of the complete lines in bytes."""
         return self.path.read_bytes().rfind(b"\n") + 1 if self.path.is_file() else 0
 
     def open_changes(self, uri: str) -> list[Change]:
-        """Changes at this address that were intended and neither done nor abandoned."""
+        """Intents at this tracking URI without a `done` or `abandoned` line."""
         closed = {line["id"] for line in self.lines() if line["event"] in ("done", "abandoned")}
         return [
             Change(
@@ -125,7 +130,7 @@ class Ledger:
         ]
 
     def decision(self, key: str, uri: str) -> dict[str, Any] | None:
-        """The last decision that rests on the same things, or None."""
+        """The last decision with these inputs, or None."""
         decisions = [line for line in self.lines() if line["event"] == "decision" and line["uri"] == uri]
         found = [line for line in decisions if line["key"] == key]
         return dict(found[-1]["decision"]) if found else None
@@ -139,10 +144,10 @@ class Ledger:
 
 @contextmanager
 def locked(ledger: Ledger, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the one lock on changes of aliases; it is free again when the process ends, however it ends.
+    """Hold the lock on alias changes. The operating system releases it when the process ends.
 
     Raises:
-        RegistryError: another process has held it for longer than `seconds`.
+        RegistryError: another process held it for `seconds` seconds.
     """
     path = ledger.path.with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,8 +162,8 @@ def locked(ledger: Ledger, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                     file.seek(0)
                     holder = file.read().strip() or "unknown"
                     raise RegistryError(
-                        f"{path}: process {holder} has been changing the registry for more than {seconds:g} s; "
-                        "wait for it to end, or end it, and run this again"
+                        f"{path}: process {holder} has held the registry lock for more than {seconds:g} s; "
+                        "wait for it or end it, then run this again"
                     ) from None
                 time.sleep(0.05)
         file.truncate(0)
@@ -168,7 +173,7 @@ def locked(ledger: Ledger, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 def champions(registry: Registry, model: str) -> list[str]:
-    """Version numbers of a model's champions so far, the present one last."""
+    """Version numbers of a model's champions, the present one last."""
     try:
         found = json.loads(registry.model_tag(model, HISTORY) or "[]")
     except ValueError:
@@ -187,16 +192,18 @@ def move_champion(
     history: Sequence[str],
     reasons: Sequence[str],
 ) -> None:
-    """Point the alias `champion` at version `after`, recorded before and after. The lock must be held.
+    """Set the alias `champion` to version `after`, with an intent before and a `done` line after. The caller holds the
+    lock.
 
     Raises:
-        RegistryError: the alias no longer points to `before`: somebody else moved it since.
+        RegistryError: the alias no longer points to `before`.
     """
     present = registry.alias(model, CHAMPION)
     number = present.number if present is not None else None
     if number != before:
         raise RegistryError(
-            f"{model}@{CHAMPION}: moved from version {before or 'none'} to {number or 'none'} meanwhile; run this again"
+            f"{model}@{CHAMPION}: was moved from version {before or 'none'} to {number or 'none'} by someone else; "
+            "run this again"
         )
     change = Change(
         id=uuid.uuid4().hex,
@@ -215,58 +222,58 @@ def move_champion(
 
 
 def _apply(registry: Registry, change: Change) -> None:
-    """Make a change; each step may be made twice, so that a recovery can begin anywhere."""
+    """Apply a change. Each step is idempotent, so recovery can repeat it."""
     registry.set_alias(change.model, change.alias, registry.get(change.model, change.after))
     registry.set_model_tag(change.model, HISTORY, json.dumps(list(change.history)))
     if change.action == "rollback" and change.before is not None:
-        taken_back = registry.get(change.model, change.before)
-        registry.set_tag(taken_back, ROLLED_BACK, datetime.now(UTC).isoformat(timespec="seconds"))
+        rolled_back = registry.get(change.model, change.before)
+        registry.set_tag(rolled_back, ROLLED_BACK, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def recover(registry: Registry, ledger: Ledger) -> list[str]:
-    """Finish changes that a dead process began. The lock must be held.
+    """Complete the open intents of processes that ended. The caller holds the lock.
 
     Returns:
-        A sentence for each.
+        One sentence per intent.
     """
-    told = []
+    sentences = []
     for change in ledger.open_changes(registry.address):
         present = registry.alias(change.model, change.alias)
         number = present.number if present is not None else None
         what = f"{change.action} of {change.model} from version {change.before or 'none'} to {change.after}"
         if number not in (change.before, change.after):
-            reason = f"the alias points to version {number or 'none'} meanwhile"
+            reason = f"the alias now points to version {number or 'none'}"
             ledger.append("abandoned", id=change.id, uri=change.uri, reason=reason)
-            told.append(f"interrupted {what}: abandoned, {reason}")
+            sentences.append(f"interrupted {what}: abandoned, {reason}")
             continue
         try:
             _apply(registry, change)
         except RegistryError as error:
             ledger.append("abandoned", id=change.id, uri=change.uri, reason=str(error))
-            told.append(f"interrupted {what}: abandoned, {error}")
+            sentences.append(f"interrupted {what}: abandoned, {error}")
             continue
         ledger.append("done", id=change.id, uri=change.uri, recovered=True)
-        told.append(f"interrupted {what}: finished")
-    return told
+        sentences.append(f"interrupted {what}: finished")
+    return sentences
 
 
 def roll_back(registry: Registry, ledger: Ledger, *, model: str) -> tuple[Version, Version]:
-    """Restore the champion before the present one, which is tagged so that it is not promoted again by itself.
+    """Restore the previous champion. The present one is tagged and not promoted again automatically.
 
     Returns:
-        (the version taken back, the version restored).
+        (rolled-back version, restored version).
 
     Raises:
-        RegistryError: there is no champion, or none before it.
+        RegistryError: there is no champion, or no previous one.
     """
     with locked(ledger):
         recover(registry, ledger)
         present = registry.alias(model, CHAMPION)
         if present is None:
-            raise RegistryError(f"{model}: has no champion, so there is nothing to roll back")
+            raise RegistryError(f"{model}: has no champion to roll back")
         history = champions(registry, model)
         with contextlib.suppress(ValueError):
-            # The alias may have been moved by hand: what stands after the present version is no longer its past.
+            # The alias may have been moved by hand: later entries of the history are not before the present version.
             history = history[: len(history) - history[::-1].index(present.number)]
         while history and history[-1] == present.number:
             history.pop()
@@ -281,6 +288,6 @@ def roll_back(registry: Registry, ledger: Ledger, *, model: str) -> tuple[Versio
             before=present.number,
             after=restored.number,
             history=history,
-            reasons=[f"version {present.number} taken back"],
+            reasons=[f"version {present.number} rolled back"],
         )
         return present, restored

@@ -1,6 +1,6 @@
-"""Where a model comes from: digests of its data, DVC's lock, the commit.
+"""Lineage of a model: digests of its data, DVC's lock, the git commit.
 
-Read from `dvc.lock` and `data.dvc` as plain YAML: components do not import DVC.
+`dvc.lock` and `data.dvc` are read as YAML, because components do not import DVC.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Lineage:
-    """What one run of the pipeline was made from.
+    """Data, code and stages of one run of the pipeline.
 
     Attributes:
         commit: git commit, or "unknown" outside of a repository.
-        dirty: "true" or "false": tracked files differ from the commit; "unknown" likewise.
+        dirty: "true" if tracked files differ from the commit, else "false"; "unknown" outside of a repository.
         data: digest of data/ from data.dvc, or None if data is not versioned.
-        lock: SHA-256 over the lock's stages without `register` and `promote`, whose own outputs change with every
+        lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
             registration; "unknown" without a lock.
         stages: the lock's stages by name, as DVC writes them.
     """
@@ -48,18 +48,18 @@ class Lineage:
         return None
 
     def datasets(self, output: Path) -> list[DatasetDigest]:
-        """What `output` was made from: data/ as a whole, then every dependency of its stage with DVC's MD5."""
+        """Inputs of `output`: data/ as a whole, then every dependency of its stage with DVC's MD5."""
         found = [self.data] if self.data is not None else []
         stage = self.stage_of(output)
         dependencies = stage[1].get("deps", []) if stage is not None else []
         return found + [
             DatasetDigest(dependency["path"], dependency["md5"])
             for dependency in dependencies
-            if dependency.get("md5") and not dependency["path"].startswith("components")  # code is no data
+            if dependency.get("md5") and not dependency["path"].startswith("components")  # code
         ]
 
     def tags(self, output: Path) -> dict[str, str]:
-        """The same as version tags."""
+        """Tags of a model version."""
         stage = self.stage_of(output)
         outs = {out["path"]: out.get("md5", UNKNOWN) for out in stage[1].get("outs", [])} if stage is not None else {}
         return {
@@ -81,7 +81,7 @@ def read_lineage(project: Path, *, out: Path) -> Lineage:
             (experiments/NAME/dvc.lock).
 
     Raises:
-        ArtifactError: the lock or `data.dvc` is there but damaged.
+        ArtifactError: the lock or `data.dvc` is damaged.
     """
     stages = _stages(project, out)
     outs = (_yaml(project / "data.dvc") or {}).get("outs", [])

@@ -1,7 +1,7 @@
-"""What a registered model is made of: its bundle, the code that it needs, and the packages that the code needs.
+"""The parts of a registered model: its bundle, its code, and the packages that the code requires.
 
-A bundle is a complete directory (`components.artifacts`) with weights, tokenizer and configuration, and nothing that
-differs between two runs with the same result: no timings, no curves. Its digest is the model's identity.
+A bundle is a complete directory (`components.artifacts`) with weights, tokenizer and configuration. It holds no timings
+or curves, which differ between two runs with the same result, so its digest identifies the model.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from components.artifacts import SCHEMA, Manifest, read_manifest, writing
 from components.errors import ArtifactError
 
 PACKAGE = Path(__file__).resolve().parents[1]
-#: Files beside a model that tell about its training but are no part of it.
+#: Files of a model's directory that describe its training and are not part of the bundle.
 LEFT_OUT = ("metrics.json", "curve.csv")
-#: Packages that a model needs without importing them by name.
+#: Packages that every model requires and no module imports by name.
 ALWAYS = ("mlflow", "pandas")
 
 

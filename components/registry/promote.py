@@ -1,7 +1,7 @@
-"""The stage `promote`: challenger and champion on the same test rows, the verdict, and the change of the alias.
+"""The stage `promote`: compare challenger and champion on the same test rows and move the alias.
 
-Like `register` it is never cached by DVC and idempotent instead: a decision that rests on the same models, test split
-and rule as an earlier one is read from the ledger, not made again.
+DVC never caches this stage, because it acts on the registry. It is idempotent: a decision with the same models, test
+split and rule as an earlier one is read from the ledger.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"
 SCHEMA = 1
-#: Rows of which the latency is measured, after as many as WARM_UP not counted.
+#: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
 LATENCY_ROWS = 100
 WARM_UP = 5
 
 
 class PromoteJob(Section):
-    """What to promote.
+    """Inputs of the stage.
 
     Attributes:
         registry: `params.registry`.
         rule: `params.promote`.
-        examples: task -> what the stage `examples` wrote of it; every task has a champion of its own.
-        out: `params.run.out`; registered.json is read and decision.json written in its `registry`.
+        examples: task -> output directory of the stage `examples`. Each task has its own champion.
+        out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
         seed: of the bootstrap.
         ledger: path of the ledger.
     """
@@ -71,9 +71,9 @@ class PromoteJob(Section):
 
 
 def promote(job: PromoteJob) -> Path:
-    """Decide on every task's challenger; move the alias `champion` where the verdict is promote; write decision.json.
+    """Decide on every task's challenger, move the alias `champion` if the verdict is promote, write decision.json.
 
-    The file holds `schema`, `tracking`, `recovered` (sentences about interrupted changes that were finished first) and
+    The file holds `schema`, `tracking`, `recovered` (one sentence per interrupted change that was completed first) and
     `decisions`: task -> {verdict, metric, reasons, against, candidate, champion, candidate_score, champion_score, gain,
     low, high, labels_needed, slices, test, warnings, alias_before, alias_after, last_change}, where candidate and
     champion are {name, version, digest, latency_ms: {p50, p99}}.
@@ -82,7 +82,7 @@ def promote(job: PromoteJob) -> Path:
         The path of decision.json.
 
     Raises:
-        RegistryError: the registry cannot be reached, `register` has not run, or the alias moved meanwhile.
+        RegistryError: the registry cannot be reached, `register` has not run, or another process moved the alias.
     """
     listing = _registered(job.out / "registry" / REGISTERED)
     registry, ledger = connect(job.registry), Ledger(job.ledger)
@@ -98,16 +98,16 @@ def promote(job: PromoteJob) -> Path:
 
 
 def rollback(settings: RegistrySettings, task: str, *, ledger: Path = Path(".headstart/ledger.jsonl")) -> str:
-    """Restore the champion of a task that stood before the present one, and record it.
+    """Restore the previous champion of a task.
 
     Returns:
-        A sentence that says what was done.
+        A sentence for the user.
 
     Raises:
-        RegistryError: there is no champion, or none before it.
+        RegistryError: there is no champion, or no previous one.
     """
-    taken_back, restored = roll_back(connect(settings), Ledger(ledger), model=model_name(settings, task))
-    return f"{restored.name}@{CHAMPION}: version {restored.number} restored, version {taken_back.number} taken back"
+    rolled_back, restored = roll_back(connect(settings), Ledger(ledger), model=model_name(settings, task))
+    return f"{restored.name}@{CHAMPION}: version {restored.number} restored, version {rolled_back.number} rolled back"
 
 
 def _registered(path: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     champion = registry.alias(candidate.name, CHAMPION)
     key = _key(job, candidate, champion, read_task(job.examples[task]).digests["test"])
     earlier = ledger.decision(key, registry.address)
-    # A verdict that came from no comparison (too slow, files out of reach) may be another one today.
+    # A verdict without a comparison (too slow, files not readable) is not final and is made again.
     if earlier is not None and earlier["gain"] is not None:
         decision = earlier
     else:
@@ -160,21 +160,21 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
 
 
 def _key(job: PromoteJob, candidate: Version, champion: Version | None, test: str) -> str:
-    rests_on = {
+    inputs = {
         "candidate": [candidate.number, candidate.digest, candidate.tags.get(ROLLED_BACK)],
         "champion": [champion.number, champion.digest] if champion is not None else None,
         "test": test,
         "rule": job.rule.model_dump(),
         "seed": job.seed,
     }
-    return hashlib.sha256(json.dumps(rests_on, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def _judge(
     job: PromoteJob, registry: Registry, candidate: Version, champion: Version | None, examples: Path
 ) -> dict[str, Any]:
-    """Score both versions with the same code on the same rows, in one process, and decide. Where the verdict does not
-    rest on answers, no row is read and no model loaded."""
+    """Score both versions with the same code on the same rows, in one process, and decide. If the verdict does not
+    depend on predictions, no rows are read and no models loaded."""
     settled = ROLLED_BACK in candidate.tags or (champion is not None and champion.digest == candidate.digest)
     facts = read_task(examples)
     split = Rows([], [], []) if settled else read_rows(examples, "test")
@@ -219,7 +219,7 @@ def _judge(
     }
     return {
         **asdict(verdict),
-        "reasons": list(verdict.reasons),  # as the ledger gives them back
+        "reasons": list(verdict.reasons),  # as JSON has them
         "candidate": described[candidate.label],
         "champion": described[champion.label] if champion is not None else None,
         "test": {"digest": rows.digest, "rows": len(split) if not settled else None},
@@ -229,9 +229,9 @@ def _judge(
 def scored_rows(
     facts: TaskFacts, split: Rows, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
-    """The test split as the rule reads it, and each model's statistics of its rows.
+    """The test split as `decide` takes it, and each model's statistics of its rows.
 
-    Label sets may differ between versions: a label that the test split does not have is an answer that is wrong.
+    Label sets may differ between versions; predicting a label that the test split does not have is an error.
     """
     unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
     scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
@@ -249,15 +249,15 @@ def scored_rows(
 def measure_latency(
     classifiers: Mapping[str, Classifier], rows: Sequence[Fields], *, rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds for one row at a time, the classifiers taking turns so that a busy machine troubles all alike.
+    """Latency of single rows. The classifiers alternate, so that load on the machine affects all alike.
 
     Args:
         classifiers: name -> model.
-        rows: taken evenly from all of them, so that long and short ones have their share.
-        rounds: rows timed.
+        rows: inputs; those timed are evenly spaced.
+        rounds: number of rows timed.
 
     Returns:
-        name -> {"p50", "p99"}.
+        name -> {"p50", "p99"} in milliseconds.
     """
     chosen = [rows[int(index)] for index in np.linspace(0, len(rows) - 1, min(rounds, len(rows)))] if rows else []
     seconds: dict[str, list[float]] = {name: [] for name in classifiers}

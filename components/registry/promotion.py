@@ -1,11 +1,11 @@
-"""The promotion rule: does the challenger take the champion's place?
+"""The promotion rule: whether a challenger replaces the champion.
 
-`decide` is a pure function of what was measured: it reads no file and changes nothing. The alias is moved elsewhere
-(`components.registry.ledger`), so that the rule can be tested branch by branch.
+`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
+the alias.
 
-The comparison is a paired bootstrap (Efron & Tibshirani 1993, chapter 16; Koehn 2004 for text models): both systems
-answered the same test rows, rows are drawn again with replacement, and the gain is computed on every draw. Every score
-is a function of sums over rows (`components.scoring`), so all draws are one matrix product, whatever the task.
+The comparison is a paired bootstrap (Efron & Tibshirani 1993, chapter 16; Koehn 2004 for text models): the test rows
+are resampled with replacement, and the gain is computed on every sample from both systems' predictions of the same
+rows. Every metric is a function of sums over rows (`components.scoring`), so all samples are one matrix product.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from components.settings.promote import PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 
-#: Chance of a clear verdict that the advised number of test labels gives, should the true gain be the one observed.
+#: Power of the advised number of test labels, if the true gain is the observed one.
 POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One model version and what it said about the test rows.
+    """A model version and its predictions of the test rows.
 
     Attributes:
-        name: shown in reasons, such as `headstart-aws-type/3`.
-        digest: content digest of the model; the same content has the same digest.
+        name: as in reasons, such as `headstart-aws-type/3`.
+        digest: content digest of the model.
         test_digest: digest of the test split that `statistics` belong to.
-        statistics: (N, K) of the task's scoring, or None if the model could not be scored; then `problem` says why.
-        latency_ms: median milliseconds for one row, or None if not measured.
-        rolled_back: a person took this version back; it is not put up again by itself.
+        statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
+        latency_ms: median latency of one row in milliseconds; None if not measured.
+        problem: why `statistics` is None.
+        rolled_back: whether a person rolled this version back.
     """
 
     name: str
@@ -57,11 +58,11 @@ class TestRows:
 
     Attributes:
         scoring: of the task.
-        stand_in: (N, K), of what answers without a model (`Scoring.constant`).
-        slices: for each row the name of its slice, or None where there are no slices.
+        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
+        slices: name of each row's slice, or None without slices.
     """
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # pytest would collect it because of its name
 
     digest: str
     scoring: Scoring
@@ -74,8 +75,8 @@ class TestRows:
 
 @dataclass(frozen=True)
 class SliceChange:
-    """Scores of both systems on one slice; `beyond_chance` if the candidate is worse there with the rule's confidence
-    (bootstrap of the slice's rows, Bonferroni's correction for the number of slices)."""
+    """Scores of both systems on one slice. `beyond_chance`: the candidate is worse with the rule's confidence
+    (bootstrap of the slice's rows, Bonferroni correction for the number of slices)."""
 
     name: str
     rows: int
@@ -89,14 +90,14 @@ class SliceChange:
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict and everything it rests on.
+    """The verdict and the measurements behind it.
 
     Attributes:
-        metric: of the rule, or the task's deciding score where the rule names none.
-        against: name of the champion, or what stands in where there is none yet ("most frequent class").
+        metric: that of the rule, or the task's primary metric.
+        against: name of the champion, or of the constant prediction without a champion ("most frequent class").
         gain: candidate's score minus the other's; `low` and `high` are its one-sided bootstrap bounds.
-        labels_needed: test labels that would settle an inconclusive comparison with 80% power at the observed gain.
-        reasons: sentences, the deciding ones first.
+        labels_needed: test labels at which an inconclusive comparison reaches 80% power at the observed gain.
+        reasons: sentences, the decisive ones first.
     """
 
     verdict: Verdict
@@ -115,36 +116,36 @@ class Decision:
 def decide(
     candidate: Scored, champion: Scored | None, rule: PromotionRule, *, rows: TestRows, seed: int = 0
 ) -> Decision:
-    """Judge a challenger. Outcomes, in the order in which they are looked at:
+    """Decide whether a challenger is promoted. The first row that applies gives the verdict:
 
     | situation                                                        | verdict      |
     |------------------------------------------------------------------|--------------|
     | candidate is the champion (same content)                         | unchanged    |
-    | candidate was rolled back before                                 | reject       |
-    | candidate has no answers, or none for this test version          | reject       |
-    | candidate is slower than the bound, or its latency is unknown    | reject       |
-    | champion has no answers, or none for this test version           | inconclusive |
+    | candidate was rolled back                                        | reject       |
+    | candidate has no predictions, or none of this test version       | reject       |
+    | candidate is slower than the limit, or its latency is unknown    | reject       |
+    | champion has no predictions, or none of this test version        | inconclusive |
     | upper bound of the gain does not exceed the least gain           | reject       |
     | a slice of enough rows loses more than allowed, beyond chance    | reject       |
     | lower bound of the gain exceeds the least gain                   | promote      |
     | the bounds enclose the least gain                                | inconclusive |
 
-    Of many small slices some always lose a little by chance: with 16 slices of 50 to 200 rows, a challenger that is 3
-    points better on every one of them would be turned away about every other time. So a slice counts as lost only if
-    its rows also tell the loss from chance; one that does not is named among the reasons.
+    Among many small slices some lose by chance: with 16 slices of 50 to 200 rows, a challenger that is 3 points better
+    on every slice would be rejected about half the time. A slice therefore counts as lost only if the loss is
+    significant; any other loss is listed among the reasons.
 
-    With no champion yet the best answer that looks at no input stands in for it (the most frequent class of the test
-    labels, in a classification), with a least gain of 0 and no slices: the first model must be better than no model.
+    Without a champion the candidate is compared with the best constant prediction (the most frequent class, in
+    classification), with a least gain of 0 and no slices.
 
     Args:
         candidate: the challenger.
-        champion: the version that is served now, or None.
+        champion: the version that is served, or None.
         rule: `params.promote`.
-        rows: the test split both were scored on.
-        seed: of the bootstrap draws.
+        rows: the test split that both were scored on.
+        seed: of the bootstrap.
 
     Raises:
-        ValueError: answers and rows differ in number (a defect of the caller, not a matter of the rule).
+        ValueError: the numbers of predictions and rows differ (a defect of the caller).
     """
     against = champion.name if champion is not None else rows.scoring.stand_in
     metric = rule.metric or rows.scoring.main
@@ -174,7 +175,7 @@ def decide(
         return verdict(
             "inconclusive",
             f"champion {champion.name} was scored on test version {champion.test_digest}, not {rows.digest}: "
-            "scores of different test versions do not compare; score it again",
+            "scores of different test versions are not comparable; score it again",
         )
     return _compare(candidate, champion.statistics, against, rule, rows, seed)
 
@@ -183,7 +184,7 @@ def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
     if rule.latency_ms is None:
         return ""
     if candidate.latency_ms is None:
-        return f"{candidate.name}: latency was not measured, and the rule bounds it at {rule.latency_ms:g} ms"
+        return f"{candidate.name}: latency was not measured, and the rule limits it to {rule.latency_ms:g} ms"
     if candidate.latency_ms > rule.latency_ms:
         return f"{candidate.name} takes {candidate.latency_ms:.1f} ms a text, more than {rule.latency_ms:g} ms"
     return ""
@@ -269,31 +270,31 @@ def _slice_changes(
     return tuple(changes)
 
 
-def labels_needed(gain: float, deviation: float, rows: int, *, least_gain: float, confidence: float) -> int | None:
-    """Test rows at which a true gain of `gain` gives a clear verdict with 80% power.
+def labels_needed(gain: float, std: float, rows: int, *, least_gain: float, confidence: float) -> int | None:
+    """Number of test rows at which a true gain of `gain` is decided with 80% power.
 
-    The deviation of the gain falls with the root of the rows, so with s = deviation * sqrt(rows) of one row,
-    n = ((z_confidence + z_power) * s / |gain - least_gain|) ** 2, the sample size of a one-sided z test.
+    The std of the gain is proportional to 1 / sqrt(rows). With s = std * sqrt(rows), the sample size of a one-sided z
+    test is n = ((z_confidence + z_power) * s / |gain - least_gain|) ** 2.
 
     Args:
         gain: observed gain.
-        deviation: bootstrap standard deviation of the gain on `rows` rows.
-        rows: test rows at hand.
-        least_gain: gain that the rule asks for.
-        confidence: one-sided confidence that the rule asks for.
+        std: bootstrap std of the gain on `rows` rows.
+        rows: present number of test rows.
+        least_gain: minimum gain of the rule.
+        confidence: one-sided confidence of the rule.
 
     Returns:
-        The number, at least `rows` + 1; None if the gain equals the least gain, where no number would do.
+        The number, at least `rows` + 1; None if the gain equals the least gain.
     """
     effect = abs(gain - least_gain)
     if effect < 1e-12:
         return None
     z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
-    return max(rows + 1, math.ceil(rows * (z * deviation / effect) ** 2))
+    return max(rows + 1, math.ceil(rows * (z * std / effect) ** 2))
 
 
 def score_of(statistics: sparse.csr_array, scoring: Scoring, *, metric: str) -> float:
-    """A score of one system, from its (N, K) statistics."""
+    """A metric of one system, from its (N, K) statistics."""
     return float(scoring.scores(np.asarray(statistics.sum(0), dtype=np.float64).ravel())[metric])
 
 
@@ -306,6 +307,6 @@ def paired_gains(
     resamples: int,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """(resamples,) gains of the candidate over the champion on bootstrap draws of the rows."""
+    """(resamples,) gains of the candidate over the champion on bootstrap samples of the rows."""
     before, after = resampled([champion, candidate], resamples=resamples, seed=seed)
     return np.asarray(scoring.scores(after)[metric] - scoring.scores(before)[metric])

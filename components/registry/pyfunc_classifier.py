@@ -1,6 +1,6 @@
-"""How MLflow serves a classifier (models from code: MLflow runs this file, nothing is unpickled).
+"""MLflow model of a classifier (models from code: MLflow runs this file, nothing is unpickled).
 
-Not to be imported: the last line registers the model with MLflow, as models from code must.
+Do not import this module: its last line registers the model with MLflow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ServedClassifier(PythonModel):
     label -> probability. A row that lacks a part of its input has none of them."""
 
     def load_context(self, context: Any) -> None:
-        """Load the bundle, checked against its manifest.
+        """Load the bundle and verify it against its manifest.
 
         Raises:
             ArtifactError: a file of the bundle was altered.
@@ -30,15 +30,15 @@ class ServedClassifier(PythonModel):
         self.classifier = load_classifier(Path(context.artifacts["bundle"]))
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Answer the rows.
+        """Predict the rows.
 
         Raises:
-            ValueError: a value is not what the task reads.
+            ValueError: a value has the wrong type for the task.
         """
         form = form_of(self.classifier.kind)
         rows = [form.read(row) for row in model_input[list(form.inputs)].to_dict("records")]
         answers = told(self.classifier, rows)
-        # As objects, which keeps None apart from NaN, which is no JSON.
+        # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(
             {name: [answer[name] if answer is not None else None for answer in answers] for name in form.served},
             dtype=object,

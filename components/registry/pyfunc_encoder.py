@@ -1,6 +1,6 @@
-"""How MLflow serves an encoder (models from code: MLflow runs this file, nothing is unpickled).
+"""MLflow model of an encoder (models from code: MLflow runs this file, nothing is unpickled).
 
-Not to be imported: the last line registers the model with MLflow, as models from code must.
+Do not import this module: its last line registers the model with MLflow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ServedEncoder(PythonModel):
     """DataFrame with the column `text` (N) -> DataFrame (N) with `embedding`, a list of D numbers or null (no text)."""
 
     def load_context(self, context: Any) -> None:
-        """Load the bundle, checked against its manifest.
+        """Load the bundle and verify it against its manifest.
 
         Raises:
             ArtifactError: a file of the bundle was altered.
@@ -27,7 +27,7 @@ class ServedEncoder(PythonModel):
         self.encoder = load_encoder(Path(context.artifacts["bundle"]), verify=True)
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Embed the texts."""
+        """One embedding per text."""
         return pandas.DataFrame({"embedding": embed(self.encoder, list(model_input["text"]))}, dtype=object)
 
 

@@ -1,4 +1,4 @@
-"""What the registry reads of a fine-tuned system: its scores on dev, and what the evaluation says against it."""
+"""Dev scores of a fine-tuned system, and warnings from its evaluation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ ALL = -1
 
 @dataclass(frozen=True)
 class DevScore:
-    """How good a system is on dev at its largest label budget (-1: all labels): the mean over seeds of a metric, each
-    with its best weights."""
+    """Mean over seeds of a dev metric at the largest label budget (-1: all labels), each run at its best evaluation."""
 
     budget: int
     metric: str
@@ -28,14 +27,14 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
 
     Args:
         path: of the file.
-        metric: which score; None: the one that decided while learning.
+        metric: name; None: the metric that selected the weights.
 
     Raises:
         ArtifactError: the file is missing, damaged or empty.
-        ConfigError: the runs have no such score.
+        ConfigError: the runs have no such metric.
     """
     try:
-        # The same encoder left frozen stands in the same file; what is registered is the fine-tuned one.
+        # The file also holds the runs with a frozen encoder; the fine-tuned model is registered.
         runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if not run["start"].endswith(FROZEN)]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
         best = [max(run["curve"], key=lambda point: point[run["score"]]) for run in runs if run["budget"] == largest]
@@ -43,22 +42,21 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read ({error!r}); run the stage finetune again") from error
     if unknown := [point for point in best if name not in point]:
-        raise ConfigError(f"promote.metric: {name!r} is no score of {path}{nearest(name, unknown[0])}")
+        raise ConfigError(f"promote.metric: {name!r} is not a metric of {path}{nearest(name, unknown[0])}")
     return DevScore(int(largest), name, sum(float(point[name]) for point in best) / len(best))
 
 
 def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
-    """What the evaluation on test says against a system, however it compares with the champion: that a baseline, which
-    costs next to nothing, does better; and negative transfer, which a better mean can hide.
+    """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
 
     Args:
         evaluation: output directory of the stage `evaluate`.
         system: `<family>-<start>`.
 
     Returns:
-        At the largest label budget: a sentence where the best baseline has a better mean; and one for all rows, and
-        for every class and slice, that lose beyond chance against the same family from scratch
-        (`components.evaluation.transfer`). None if there is nothing of the kind beside it, or no evaluation yet.
+        For the largest label budget: a sentence if the best baseline has a higher mean, and one for all rows, each
+        class and each slice that is significantly worse than the same family from scratch
+        (`components.evaluation.transfer`). Empty without an evaluation.
 
     Raises:
         ArtifactError: the evaluation is damaged.
@@ -93,7 +91,7 @@ def _beaten_by_baseline(content: dict[str, Any], system: dict[str, Any]) -> list
 
 
 def _last_score(system: dict[str, Any], main: str) -> tuple[int, dict[str, float]]:
-    """The largest label budget, and the score there."""
+    """The largest label budget and its score."""
     cell = system["budgets"][-1]
     return cell["budget"], cell["scores"][main]
 

@@ -19,25 +19,25 @@ def serve(settings: RegistrySettings, task: str, *, host: str = "127.0.0.1", por
 
     Args:
         settings: `params.registry`.
-        task: whose champion.
-        host: address to listen at.
-        port: likewise.
+        task: name of the task.
+        host: address to listen on.
+        port: port to listen on.
 
     Returns:
         The server's exit status.
 
     Raises:
         RegistryError: no registry, no champion, or the port is in use.
-        ArtifactError: the champion's files are not the ones that were registered.
+        ArtifactError: the champion's files differ from the registered ones.
     """
     registry = connect(settings)
     version = find_champion(registry, task)
     check_port(host, port)
     with fetched(registry, version):
-        pass  # said here in one line rather than in a server's log
+        pass  # an error ends here in one line, not in the server's log
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", host]
     command += ["--port", str(port), "--model-uri", f"models:/{version.name}/{version.number}"]
-    # MLflow starts uvicorn by its name, which a shell without the activated environment does not know.
+    # MLflow starts uvicorn by name, which is on PATH only in an activated environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     print(f"{version.label} at http://{host}:{port}/invocations", flush=True)
     return subprocess.run(
@@ -46,17 +46,18 @@ def serve(settings: RegistrySettings, task: str, *, host: str = "127.0.0.1", por
 
 
 def check_port(host: str, port: int) -> None:
-    """Make sure that a port can be listened at.
+    """Check that a port is free.
 
     Raises:
-        RegistryError: it is in use, or the address is not this machine's.
+        RegistryError: the port is in use, or the address does not belong to this machine.
     """
     with socket.socket() as probe:
-        # As servers do: a port whose last connections are only just closed is free.
+        # As servers do: a port with connections in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             raise RegistryError(
-                f"{host}:{port}: cannot be listened at ({error.strerror}); stop what does, or choose another port"
+                f"{host}:{port}: cannot listen on this address ({error.strerror}); stop the process that uses it, or "
+                "choose another port"
             ) from error

@@ -1,7 +1,7 @@
-"""The stage `register`: every model that the pipeline made becomes a version in the registry.
+"""The stage `register`: register every model of a run as a version in MLflow.
 
-Never cached by DVC, because it acts on the outside; idempotent instead: a model whose content is registered already is
-found by its digest and left alone.
+DVC never caches this stage, because it acts on the registry. It is idempotent: a model whose content digest is already
+registered is skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import write_atomic
+from components.artifacts import flatten, read_json, write_atomic
 from components.errors import ArtifactError
 from components.registry.ledger import Ledger, locked
 from components.registry.lineage import Lineage, read_lineage
@@ -37,19 +37,19 @@ CLASSIFIER_SCRIPT = Path(__file__).with_name("pyfunc_classifier.py")
 
 
 class RegisterJob(Section):
-    """What to register.
+    """Inputs of the stage.
 
     Attributes:
         registry: `params.registry`.
-        out: `params.run.out`; encoders and classifiers are found below it, registered.json is written below it.
-        families: of encoders.
-        tasks: of classifiers.
-        starts: of classifiers; of encoders those but `scratch`.
-        further: task -> starts of its classifiers beside those (`adapt_task`, `together`).
-        parameters: section -> family -> settings (`pretrain`, `adapt`, `finetune` of params.yaml), recorded with them.
-        metric: the score on dev by which each task's challenger is chosen; None: the task's deciding one.
+        out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
+        families: blocks of `pretrain`.
+        tasks: tasks with classifiers.
+        starts: initialisations of the classifiers; except `scratch`, also the encoders that are registered.
+        further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
+        parameters: section -> block -> settings (`pretrain`, `adapt`, `finetune`), logged with the models.
+        metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         project: the repository, with dvc.lock, data.dvc and requirements.lock.
-        ledger: path of the ledger, whose lock is held while registering.
+        ledger: path of the ledger; its lock is held during registration.
     """
 
     registry: RegistrySettings
@@ -66,7 +66,7 @@ class RegisterJob(Section):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model to register, before anything is read."""
+    """A model to register."""
 
     name: str
     directory: Path
@@ -78,17 +78,17 @@ class Candidate:
 
     @property
     def model(self) -> Path:
-        """Where the model lies within its stage's output."""
+        """Directory of the model within its stage's output."""
         return self.directory / "classifier" if self.task is not None else self.directory
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """Family, start, task: what a child names its parent by."""
+        """(family, start, task), unique within a run."""
         return (self.family, self.start, self.task)
 
     @property
     def parent(self) -> tuple[str, str, str | None] | None:
-        """The key of the model that this one was trained from; None for one that began with random weights."""
+        """Key of the model that this one was initialised from; None for random weights."""
         if self.task is not None:
             encoder = self.start.partition(WITH)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
@@ -129,8 +129,8 @@ def register(job: RegisterJob) -> Path:
         The path of registered.json.
 
     Raises:
-        RegistryError: the registry cannot be reached or refuses.
-        ArtifactError: a model is incomplete or was altered since it was written.
+        RegistryError: the registry cannot be reached or rejects a request.
+        ArtifactError: a model is incomplete, or its files were altered.
     """
     contents = {
         candidate.key: (candidate, model_content(candidate.model, kind=candidate.kind)) for candidate in candidates(job)
@@ -182,7 +182,7 @@ def _ensure_version(
 ) -> Version:
     found = registry.find(candidate.name, digest=content.digest)
     if found is not None:
-        print(f"{found.label}: registered already", flush=True)
+        print(f"{found.label}: already registered", flush=True)
         return found
     aside = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
@@ -199,7 +199,7 @@ def _ensure_version(
             ),
             run_name=candidate.directory.relative_to(job.out).as_posix(),
             metrics=_metrics(job, candidate),
-            parameters=_flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {})),
+            parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
             curves=_curves(candidate.directory / "curve.csv"),
             datasets=lineage.datasets(candidate.directory),
             tags={
@@ -220,12 +220,13 @@ def _ensure_version(
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
-    """Final numbers: the stage's own; for a classifier also its dev score, and what `evaluate` found on test."""
-    metrics = dict(_numbers(_json(candidate.directory / "metrics.json")))
+    """Final metrics: those of the stage; for a classifier also its dev score and the test metrics of `evaluate`."""
+    metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is not None:
         dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
         metrics[f"dev.{dev.metric}"] = dev.score
-        evaluated = dict(_numbers(_json(job.out / "evaluation" / candidate.task / "metrics.json")))
+        path = job.out / "evaluation" / candidate.task / "metrics.json"
+        evaluated = _numbers(read_json(path, made_by="the stage evaluate", missing_ok=True))
         start = f"{candidate.directory.name}."
         metrics |= {
             f"test.{key.removeprefix(start)}": value for key, value in evaluated.items() if key.startswith(start)
@@ -234,7 +235,7 @@ def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
 
 
 def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:
-    """The task's best system by dev score; of equal ones the first in the order of families and starts."""
+    """The task's best system by dev score; the first in order of families and starts among equals."""
     ranked = []
     for family, start, of in versions:
         if of == task:
@@ -254,10 +255,10 @@ def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, s
 
 
 def _kind_of_task(content: Content) -> str:
-    """The kind of task that a classifier was made for.
+    """Task kind of a classifier.
 
     Raises:
-        ArtifactError: its config does not say.
+        ArtifactError: its config.json is damaged.
     """
     path = content.directory / "config.json"
     try:
@@ -268,30 +269,13 @@ def _kind_of_task(content: Content) -> str:
         ) from error
 
 
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _numbers(inner, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(value, (int, float)) and math.isfinite(value):
-        yield prefix, float(value)
-
-
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict) and value:
-        return {
-            key: leaf
-            for name, inner in value.items()
-            for key, leaf in _flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()
-        }
-    return {prefix: value} if prefix else {}
+def _numbers(value: Mapping[str, Any]) -> dict[str, float]:
+    """Finite numbers of nested mappings by dotted key."""
+    return {key: float(leaf) for key, leaf in flatten(value) if isinstance(leaf, (int, float)) and math.isfinite(leaf)}
 
 
 def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """The columns of curve.csv over its first column, the step."""
+    """Columns of curve.csv: name -> (step, value) pairs; the first column is the step."""
     if not path.is_file():
         return {}
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -302,7 +286,7 @@ def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
                 try:
                     point = (int(float(step[1])), float(value))
                 except (TypeError, ValueError):
-                    continue  # an evaluation that did not take place at this step leaves its cell empty
+                    continue  # the cell is empty at steps without an evaluation
                 if math.isfinite(point[1]):
                     curves.setdefault(f"curve.{name}", []).append(point)
     return curves

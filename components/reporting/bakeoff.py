@@ -8,13 +8,12 @@ loss compares with nothing but that of another masked model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_manifest
+from components.artifacts import read_json, read_manifest
 from components.errors import ArtifactError
 from components.models import family as family_named
 from components.settings.names import FROZEN
@@ -166,8 +165,4 @@ def _interval(found: tuple[float, float, float] | None) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: missing; `headstart bakeoff` makes it") from error
-    return found
+    return read_json(path, made_by="`headstart bakeoff`")

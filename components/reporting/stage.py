@@ -17,8 +17,7 @@ import jinja2
 import yaml
 from pydantic import Field
 
-from components.artifacts import read_manifest, writing
-from components.errors import ArtifactError
+from components.artifacts import read_json, read_manifest, writing
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -217,11 +216,7 @@ def _lineage(job: ReportJob, data: str) -> Chapter:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: missing; run the stage {path.parent.name} first") from error
-    return found
+    return read_json(path, made_by=f"the stage {path.parent.name}")
 
 
 def _data_version(path: Path) -> str:

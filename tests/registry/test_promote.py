@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +79,7 @@ def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pip
     assert champions(connect(pipeline.settings), NAME) == ["1", "2"]
 
     told = rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
-    assert told == f"{NAME}@champion: version 1 restored, version 2 taken back"
+    assert told == f"{NAME}@champion: version 1 restored, version 2 rolled back"
     assert champion(pipeline) == "1"
     intent = [line for line in Ledger(pipeline.ledger).lines() if line["event"] == "intent"][-1]
     assert (intent["action"], intent["before"], intent["after"], intent["history"]) == ("rollback", "2", "1", ["1"])
@@ -319,7 +321,7 @@ def test_an_interrupted_change_that_somebody_overtook_is_abandoned(pipeline: Pip
 
     told = json.loads(promote(pipeline.promote_job()).read_text())
     assert told["recovered"] == [
-        f"interrupted promote of {NAME} from version 2 to 3: abandoned, the alias points to version 1 meanwhile"
+        f"interrupted promote of {NAME} from version 2 to 3: abandoned, the alias now points to version 1"
     ]
     assert champion(pipeline) == "1"
     assert ledger.open_changes(registry.address) == []
@@ -341,14 +343,16 @@ def test_an_alias_that_moved_during_the_decision_is_not_overwritten(
 
     original = ledger_module.move_champion
     monkeypatch.setattr("components.registry.promote.move_champion", moved)
-    with pytest.raises(RegistryError, match=rf"^{NAME}@champion: moved from version 1 to 2 meanwhile; run this again$"):
+    with pytest.raises(
+        RegistryError, match=rf"^{NAME}@champion: was moved from version 1 to 2 by someone else; run this again$"
+    ):
         promote(pipeline.promote_job(largest_slice_loss=1.0))
     assert champion(pipeline) == "2"
 
 
 def test_one_change_at_a_time(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
-    message = rf"ledger.lock: process {os.getpid()} has been changing the registry for more than 0.1 s"
+    message = rf"ledger.lock: process {os.getpid()} has held the registry lock for more than 0.1 s"
     with locked(ledger), pytest.raises(RegistryError, match=message), locked(ledger, seconds=0.1):
         pass
     with locked(ledger, seconds=0.1):  # free again
@@ -370,7 +374,7 @@ def test_a_line_cut_off_by_a_crash_does_not_count(tmp_path: Path) -> None:
 
 
 def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
-    with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion, so there is nothing to roll back$"):
+    with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion to roll back$"):
         rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
         load_champion(pipeline.settings, "letters")
@@ -406,3 +410,25 @@ def test_latency_is_taken_one_row_at_a_time_in_turns() -> None:
     assert calls == ["a", "b"] * 15  # 5 to warm up and 10 that count
     assert all(times["p99"] >= times["p50"] > 0 for times in measured.values())
     assert measure_latency({"a": Timed("a")}, [], rounds=10) == {}
+
+
+def test_processes_that_append_at_once_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Ledger._complete_bytes
+
+    def slow(self: Ledger) -> int:
+        length = read(self)
+        time.sleep(0.002)  # another writer appends here, unless the lock keeps it out
+        return length
+
+    monkeypatch.setattr(Ledger, "_complete_bytes", slow)
+    path = tmp_path / "ledger.jsonl"
+
+    def write(name: str) -> None:
+        for number in range(20):
+            Ledger(path).append("done", id=f"{name}{number}", uri="u")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    assert {line["id"] for line in Ledger(path).lines()} == {
+        f"{name}{number}" for name in "abcd" for number in range(20)
+    }

@@ -219,7 +219,7 @@ def test_the_dev_score_is_that_of_the_best_weights(tmp_path: Path) -> None:
     assert read_dev_score(path) == DevScore(-1, "span_f1", pytest.approx(0.55))
     assert read_dev_score(path, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
     with pytest.raises(
-        ConfigError, match=r"promote.metric: 'macro_f1' is no score of .*runs.json; known: accuracy, sp"
+        ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
         read_dev_score(path, metric="macro_f1")
 

@@ -166,7 +166,7 @@ def test_a_port_in_use_is_said_before_anything_starts(pipeline: Pipeline) -> Non
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        message = rf"^127.0.0.1:{port}: cannot be listened at \(Address already in use\); stop what does, or choose"
+        message = rf"^127.0.0.1:{port}: cannot listen on this address \(Address already in use\); stop the process that"
         with pytest.raises(RegistryError, match=message):
             serve(pipeline.settings, "letters", port=port)
     check_port("127.0.0.1", port)
