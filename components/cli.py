@@ -155,6 +155,42 @@ def export(
         print(line)
 
 
+results_app = typer.Typer(invoke_without_command=True, help="Render the measured numbers of docs/results in documents.")
+app.add_typer(results_app, name="results")
+
+
+@results_app.callback()
+def results(
+    context: typer.Context,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a document differs.")] = False,
+) -> None:
+    """Render the measured numbers of docs/results in README.md, docs/ and experiments/README.md."""
+    from components.reporting import results as rendering
+
+    if context.invoked_subcommand is None:
+        lines = rendering.differences(Path()) if check else rendering.render(Path())
+        for line in lines:
+            print(line, file=sys.stderr if check else sys.stdout)
+        raise typer.Exit(1 if check and lines else 0)
+
+
+@results_app.command()
+def record(
+    name: str,
+    *,
+    evaluation: Annotated[Path, typer.Option(help="Directory that the stage `evaluate` has written.")],
+    command: Annotated[str, typer.Option(help="Command whose run is recorded.")] = "make run",
+    score: Annotated[str, typer.Option(help="Metric; the primary metric of the task by default.")] = "",
+    title: Annotated[str, typer.Option(help="Title; metric, task and number of test rows by default.")] = "",
+) -> None:
+    """Write the scores of an evaluation to docs/results/NAME.json."""
+    from components.reporting import results as recording
+
+    result = recording.of_evaluation(evaluation, name, command=command, score=score, title=title)
+    print(recording.write_result(result, Path()))
+
+
 @app.command()
 def label(
     source: Path,

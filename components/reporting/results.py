@@ -1,0 +1,491 @@
+"""Measured numbers as data: `docs/results/<name>.json`, and the tables and figures that documents show of them.
+
+A measuring command writes one file per table: benchmarks with `--record NAME`, the pipeline's evaluation with
+`headstart results record`. A document names the file in a block, whose content `headstart results` renders:
+
+    <!-- results:NAME -->           the table, followed by a line on how it was measured
+    <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
+    <!-- /results -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from components.artifacts import read_json, write_atomic
+from components.errors import ArtifactError, DataError, nearest
+from components.settings.names import BlockName
+from components.settings.section import Section
+from components.training import threads
+
+SCHEMA = 1
+RESULTS, FIGURES = Path("docs/results"), Path("docs/figures")
+#: Instruction sets that compute bf16 products, by their flag in /proc/cpuinfo. Their results differ in the last bits.
+BF16 = {"amx_bf16": "AMX", "avx512_bf16": "AVX512"}
+_BLOCK = re.compile(
+    r"(<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(<!-- /results -->)", re.DOTALL
+)
+_MARKER = re.compile(r"<!-- (results:.*|/results) -->")
+
+#: An estimate alone, or with the lower and upper bound of its interval.
+Estimate = Annotated[list[float], Field(min_length=1, max_length=3)]
+
+
+class Column(Section):
+    """One column of a table.
+
+    Attributes:
+        name: key of the column in the rows.
+        title: heading, with the metric where columns differ in it.
+        format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
+        unit: follows every number, its space included.
+    """
+
+    name: str
+    title: str
+    format: str = ".3f"
+    unit: str = ""
+
+    def show(self, estimate: Sequence[float] | None) -> str:
+        """The estimate with its interval, or an empty text."""
+        if estimate is None:
+            return ""
+        value, *bounds = (format(number, self.format) for number in estimate)
+        return f"{value}{self.unit}" + (f" [{', '.join(bounds)}]" if bounds else "")
+
+
+class Row(Section):
+    """One row of a table: column name -> [estimate] or [estimate, low, high]."""
+
+    name: str
+    estimates: dict[str, Estimate]
+
+
+class Plot(Section):
+    """A figure of a table: one curve per row. The names of the columns are the numbers on the horizontal axis."""
+
+    x: str
+    y: str
+    rows: list[str] = Field(min_length=1)
+
+
+class Result(Section):
+    """One file of `docs/results`.
+
+    Attributes:
+        name: stem of the file.
+        title: what the numbers are, with metric and data.
+        command: the measuring command.
+        commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
+        processor: processor or card, with the instruction set of its bf16 products; null: not recorded.
+        cores: processors that the command could use; null: not recorded.
+        seeds: seeds of the runs whose mean is shown; empty where nothing is random.
+        date: day of the measurement; null: not recorded.
+        selection: split on which the numbers were computed; `none` where there is no split, as with speed.
+        confidence: confidence level of the intervals; null without intervals.
+        transcribed: whether the numbers were copied from a document that was written by hand.
+        row_title: heading of the first column.
+        notes: what a reader must know to use the numbers.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    name: BlockName
+    title: str
+    command: str
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}(-dirty)?$")] | None
+    processor: str | None
+    cores: Annotated[int, Field(gt=0)] | None
+    seeds: list[int]
+    date: datetime.date | None
+    selection: Literal["dev", "test", "none"]
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None
+    transcribed: bool = False
+    row_title: str
+    notes: str = ""
+    figure: Plot | None = None
+    columns: list[Column] = Field(min_length=1)
+    values: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Result:
+        problems = [f"column {name!r} appears twice" for name in _twice(column.name for column in self.columns)]
+        problems += [f"row {name!r} appears twice" for name in _twice(row.name for row in self.values)]
+        known = {column.name for column in self.columns}
+        for row in self.values:
+            problems += [f"row {row.name!r}: unknown column {name!r}" for name in row.estimates if name not in known]
+            for name, estimate in row.estimates.items():
+                if len(estimate) == 2:
+                    problems.append(f"row {row.name!r}, column {name!r}: an interval has two bounds")
+                elif len(estimate) == 3 and not estimate[1] <= estimate[0] <= estimate[2]:
+                    problems.append(f"row {row.name!r}, column {name!r}: the interval does not contain the estimate")
+        intervals = any(len(estimate) > 1 for row in self.values for estimate in row.estimates.values())
+        if intervals != (self.confidence is not None):
+            problems.append("confidence: required with intervals, and only with them")
+        for column in self.columns:
+            try:
+                format(0.0, column.format)
+            except ValueError:
+                problems.append(f"column {column.name!r}: {column.format!r} is no format of a number")
+        if self.figure is not None:
+            rows = {row.name: row for row in self.values}
+            problems += [f"figure: unknown row {name!r}" for name in self.figure.rows if name not in rows]
+            problems += [f"figure: column {name!r} is no number" for name in known if not name.isdigit()]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def table(self) -> str:
+        """The numbers as a Markdown table, and how they were measured."""
+        lines = [
+            _line([self.row_title, *(column.title for column in self.columns)]),
+            "|---" * (len(self.columns) + 1) + "|",
+        ]
+        lines += [
+            _line([row.name, *(column.show(row.estimates.get(column.name)) for column in self.columns)])
+            for row in self.values
+        ]
+        return "\n".join([*lines, "", f"<sub>{self.provenance()}</sub>"]) + "\n"
+
+    def provenance(self) -> str:
+        """Title, command, commit, processor, seeds and date in one line."""
+        parts = [self.title]
+        if self.selection != "none":
+            parts.append(f"{self.selection} split")
+        if self.seeds:
+            parts.append(f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else "1 seed")
+        if self.confidence is not None:
+            parts.append(f"{self.confidence:.0%} intervals")
+        machine = self.processor or "processor not recorded"
+        if self.cores is not None:
+            machine += f", {self.cores} core{'s' if self.cores > 1 else ''}"
+        parts += [f"`{self.command}`", machine]
+        parts.append(f"commit {self.commit[:7]}" if self.commit else "commit not recorded")
+        parts.append(self.date.isoformat() if self.date else "date not recorded")
+        if self.transcribed:
+            parts.append("transcribed")
+        return "; ".join(parts) + "." + (f" {self.notes}" if self.notes else "")
+
+    def drawing(self) -> str:
+        """The figure as SVG; equal numbers give equal bytes.
+
+        Raises:
+            DataError: the file describes no figure.
+        """
+        if self.figure is None:
+            raise DataError(f"{RESULTS / self.name}.json: describes no figure; add the key figure with x, y and rows")
+        # Tables are rendered without loading matplotlib.
+        from components.reporting.figures import Line, lines
+
+        rows = {row.name: row.estimates for row in self.values}
+        series = {}
+        for name in self.figure.rows:
+            points = sorted((float(column), estimate) for column, estimate in rows[name].items())
+            band = all(len(estimate) == 3 for _, estimate in points)
+            series[name] = Line(
+                [x for x, _ in points],
+                [estimate[0] for _, estimate in points],
+                low=[estimate[1] for _, estimate in points] if band else None,
+                high=[estimate[2] for _, estimate in points] if band else None,
+            )
+        drawn = lines(series, x_label=self.figure.x, y_label=self.figure.y, logarithmic=True, ticks=True)
+        # A file of its own names its namespace and needs a background: pages may be dark.
+        return drawn.replace('style="', 'style="background:#ffffff;', 1).rstrip("\n") + "\n"
+
+    def dump(self) -> str:
+        """The file's content: JSON with one row per line."""
+        raw = json.loads(self.model_dump_json(by_alias=True))
+        columns, values = raw.pop("columns"), raw.pop("values")
+        head = json.dumps(raw, indent=1, ensure_ascii=False).removesuffix("\n}")
+        body = [
+            f' "{key}": [\n' + ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in entries) + "\n ]"
+            for key, entries in (("columns", columns), ("values", values))
+        ]
+        return ",\n".join([head, *body]) + "\n}\n"
+
+
+def read_result(path: Path) -> Result:
+    """Read and check a file of `docs/results`.
+
+    Raises:
+        ArtifactError: the file is missing, is no JSON, or does not fit the schema; names every problem.
+    """
+    raw = read_json(path, made_by="the measuring command with --record")
+    try:
+        result = Result.model_validate(raw)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors())
+        raise ArtifactError(f"{path}: {problems}") from error
+    if result.name != path.stem:
+        raise ArtifactError(f"{path}: name is {result.name!r}; it must be that of the file")
+    return result
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents that may show results.
+
+    Raises:
+        ArtifactError: `root` is not the repository.
+    """
+    if not (root / "README.md").is_file():
+        raise ArtifactError(f"{root.resolve()}: no README.md; run the command in the repository's root")
+    return [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "experiments" / "README.md"]
+
+
+def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
+    """What every document and figure should contain.
+
+    Args:
+        root: the repository.
+
+    Returns:
+        Path -> (content, names of the blocks whose present content differs). A figure that is out of date has its own
+        name there.
+
+    Raises:
+        ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
+    """
+    results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
+    found: dict[Path, tuple[str, list[str]]] = {}
+    for path in documents(root):
+        text = path.read_text(encoding="utf-8")
+        found[path] = _render(text, path, root, results)
+    for name, result in results.items():
+        if result.figure is not None:
+            path, drawn = root / FIGURES / f"{name}.svg", result.drawing()
+            same = path.is_file() and path.read_text(encoding="utf-8") == drawn
+            found[path] = (drawn, [] if same else [name])
+    return found
+
+
+def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) -> tuple[str, list[str]]:
+    stale: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in results:
+            raise ArtifactError(f"{path}: block results:{name}: no file {RESULTS / name}.json{nearest(name, results)}")
+        if match["figure"]:
+            body = f"![{results[name].title}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)\n"
+        else:
+            body = results[name].table()
+        if body != match["body"]:
+            stale.append(name)
+        return f"{match[1]}{body}{match[5]}"
+
+    new = _BLOCK.sub(replace, text)
+    if 2 * len(_BLOCK.findall(text)) != len(_MARKER.findall(text)):
+        raise ArtifactError(f"{path}: a block of results is not closed; each needs a line <!-- /results -->")
+    return new, stale
+
+
+def render(root: Path) -> list[str]:
+    """Bring documents and figures up to date; returns a line for each that changed.
+
+    Raises:
+        ArtifactError: as for `rendered`.
+    """
+    lines = []
+    for path, (content, stale) in rendered(root).items():
+        if stale:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content)
+            lines.append(f"{path.relative_to(root)}: {', '.join(stale)}")
+    return lines
+
+
+def differences(root: Path) -> list[str]:
+    """A line for each document or figure that differs from its data; empty if none does.
+
+    Raises:
+        ArtifactError: as for `rendered`.
+    """
+    return [
+        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `headstart results`"
+        for path, (_, stale) in rendered(root).items()
+        if stale
+    ]
+
+
+def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
+    """The scores of one evaluation as a result: a row for each system, a column for each label budget.
+
+    Args:
+        evaluation: output directory of the stage `evaluate`.
+        name: name of the result.
+        command: the command whose run was evaluated.
+        score: metric; empty for the primary metric of the task's kind.
+        title: empty for metric, task and number of test rows.
+
+    Raises:
+        ArtifactError: there is no evaluation.
+        DataError: the evaluation has no such metric.
+    """
+    content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
+    score = score or content["main"]
+    if score not in content["scores"]:
+        raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
+    columns = [
+        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
+        for budget in content["budgets"]
+    ]
+    values = [
+        Row(
+            name=system["system"],
+            estimates={
+                str(cell["budget"]): [round(cell["scores"][score][key], 6) for key in ("mean", "low", "high")]
+                for cell in system["budgets"]
+            },
+        )
+        for system in content["systems"]
+    ]
+    return measured(
+        name,
+        title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
+        command=command,
+        row_title="system",
+        columns=columns,
+        values=values,
+        seeds=content["seeds"],
+        selection="test",
+        confidence=content["confidence"],
+    )
+
+
+def measured(
+    name: str,
+    *,
+    title: str,
+    command: str,
+    row_title: str,
+    columns: Sequence[Column],
+    values: Sequence[Row],
+    seeds: Sequence[int] = (),
+    selection: Literal["dev", "test", "none"] = "none",
+    confidence: float | None = None,
+    notes: str = "",
+    processor: str | None = None,
+) -> Result:
+    """A result of this moment: commit, processor, number of cores and date are those of this process.
+
+    Args:
+        processor: name of the card where one was used; null: this machine's processor.
+
+    Raises:
+        DataError: the numbers do not fit the schema.
+    """
+    try:
+        return Result(
+            name=name,
+            title=title,
+            command=command,
+            commit=_commit(Path(__file__).parent),
+            processor=processor or processor_name(Path("/proc/cpuinfo")),
+            cores=threads.cores(),
+            seeds=list(seeds),
+            date=datetime.datetime.now(datetime.UTC).date(),
+            selection=selection,
+            confidence=confidence,
+            row_title=row_title,
+            notes=notes,
+            columns=list(columns),
+            values=list(values),
+        )
+    except ValidationError as error:
+        raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
+
+
+def write_result(result: Result, root: Path) -> Path:
+    """Write `docs/results/<name>.json` below the repository. The figure of a file of that name is kept.
+
+    Raises:
+        ArtifactError: the file cannot be written, or the present one is damaged.
+    """
+    path = root / RESULTS / f"{result.name}.json"
+    if path.is_file() and result.figure is None:
+        result = result.model_copy(update={"figure": read_result(path).figure})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, result.dump())
+    return path
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--record NAME` to a benchmark."""
+    parser.add_argument("--record", metavar="NAME", help="also write the numbers to docs/results/NAME.json")
+
+
+def record(
+    name: str | None, *, columns: Mapping[str, Column], values: Mapping[str, Mapping[str, Any]], **described: Any
+) -> None:
+    """Write what a benchmark has measured, if `--record` names a file. The command is the one of this process.
+
+    Args:
+        name: value of `--record`.
+        columns: name of a column -> the column.
+        values: row -> column -> estimate, or (estimate, low, high).
+        described: further arguments of `measured`.
+    """
+    if name is None:
+        return
+    arguments = list(sys.argv)
+    if "--record" in arguments:
+        position = arguments.index("--record")
+        del arguments[position : position + 2]
+    rows = [
+        Row(name=row, estimates={column: _estimate(value) for column, value in found.items()})
+        for row, found in values.items()
+    ]
+    command = shlex.join(["python", *arguments])
+    result = measured(name, command=command, columns=list(columns.values()), values=rows, **described)
+    print(f"recorded: {write_result(result, Path())}")
+
+
+def _estimate(value: float | Sequence[float]) -> list[float]:
+    numbers = value if isinstance(value, Sequence) else [value]
+    # Six significant digits: more are noise, and make every run a change.
+    return [float(f"{number:.6g}") for number in numbers]
+
+
+def processor_name(cpuinfo: Path) -> str | None:
+    """Name of the processor and the instruction sets of its bf16 products; null where the file does not give it."""
+    try:
+        lines = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
+    if not (name := facts.get("model name")):
+        return None
+    flags = facts.get("flags", "").split()
+    kinds = [kind for flag, kind in BF16.items() if flag in flags]
+    return f"{name} (bf16 by {' and '.join(kinds)})" if kinds else f"{name} (no bf16)"
+
+
+def _commit(folder: Path) -> str | None:
+    def ask(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
+    try:
+        return ask("rev-parse", "HEAD") + ("-dirty" if ask("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

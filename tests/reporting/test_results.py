@@ -1,0 +1,228 @@
+"""Measured numbers as data: what a file must contain, and documents that equal their files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from components import cli
+from components.errors import ArtifactError, DataError
+from components.reporting import results
+from components.reporting.results import Column, Result
+
+VALID: dict[str, Any] = {
+    "schema": 1,
+    "name": "speed",
+    "title": "Training speed",
+    "command": "python benchmarks/training.py all",
+    "commit": "0123abc",
+    "processor": "Some CPU (bf16 by AMX)",
+    "cores": 2,
+    "seeds": [0, 1],
+    "date": "2026-01-02",
+    "selection": "test",
+    "confidence": 0.95,
+    "row_title": "model",
+    "notes": "Nothing else ran.",
+    "columns": [
+        {"name": "5", "title": "5 labels"},
+        {"name": "20", "title": "20 labels", "format": "+.1f", "unit": " %"},
+    ],
+    "values": [
+        {"name": "bert", "estimates": {"5": [0.51, 0.5, 0.52], "20": [1.0]}},
+        {"name": "gpt", "estimates": {"20": [-2.0, -3.0, -1.0]}},
+    ],
+}
+TABLE = """\
+| model | 5 labels | 20 labels |
+|---|---|---|
+| bert | 0.510 [0.500, 0.520] | +1.0 % |
+| gpt |  | -2.0 % [-3.0, -1.0] |
+
+<sub>Training speed; test split; 2 seeds; 95% intervals; `python benchmarks/training.py all`; Some CPU (bf16 by AMX), \
+2 cores; commit 0123abc; 2026-01-02. Nothing else ran.</sub>
+"""
+
+
+def repository(root: Path, text: str, **changes: Any) -> Path:
+    """A repository with one result and one document."""
+    folder = root / results.RESULTS
+    folder.mkdir(parents=True)
+    (folder / "speed.json").write_text(json.dumps(VALID | changes))
+    (root / "experiments").mkdir()
+    (root / "experiments" / "README.md").write_text("Experiments\n")
+    (root / "README.md").write_text("Read me\n")
+    (root / "docs" / "speed.md").write_text(text)
+    return root
+
+
+def test_a_table_shows_estimates_intervals_and_their_origin() -> None:
+    assert Result.model_validate(VALID).table() == TABLE
+
+
+def test_what_is_not_recorded_is_named() -> None:
+    changes = {"commit": None, "processor": None, "cores": None, "date": None, "transcribed": True, "selection": "none"}
+    line = Result.model_validate(VALID | changes).provenance()
+    assert "processor not recorded; commit not recorded; date not recorded; transcribed." in line
+    assert "split" not in line
+
+
+def test_a_file_keeps_its_content_when_written_again() -> None:
+    text = Result.model_validate(VALID).dump()
+    again = Result.model_validate(json.loads(text))
+    assert (again.dump(), again) == (text, Result.model_validate(VALID))
+    assert text.count("\n") < 35  # one row per line
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"values": [{"name": "a", "estimates": {"50": [1.0]}}]}, "unknown column '50'"),
+        ({"values": [{"name": "a", "estimates": {"5": [1.0, 2.0]}}]}, "an interval has two bounds"),
+        ({"values": [{"name": "a", "estimates": {"5": [1.0, 2.0, 3.0]}}]}, "does not contain the estimate"),
+        ({"values": [VALID["values"][0]] * 2}, "row 'bert' appears twice"),
+        ({"columns": [*VALID["columns"], {"name": "5", "title": "again"}]}, "column '5' appears twice"),
+        ({"columns": [{"name": "5", "title": "5", "format": ".q"}, VALID["columns"][1]]}, "no format of a number"),
+        ({"confidence": None}, "confidence: required with intervals"),
+        ({"commit": "main"}, "commit"),
+        ({"selection": "train"}, "selection"),
+        ({"name": "other"}, "must be that of the file"),
+        ({"figure": {"x": "labels", "y": "F1", "rows": ["t5"]}}, "figure: unknown row 't5'"),
+        ({"machine": "mine"}, "machine: Extra inputs"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_schema_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "speed.json"
+    path.write_text(json.dumps(VALID | changes))
+    with pytest.raises(ArtifactError) as caught:
+        results.read_result(path)
+    assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_documents_are_rendered_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = repository(tmp_path, "Before.\n\n<!-- results:speed -->\nold\n<!-- /results -->\n\nAfter.\n")
+    monkeypatch.chdir(root)
+    run = CliRunner()
+    failed = run.invoke(cli.app, ["results", "--check"])
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert "docs/speed.md: speed differ(s) from docs/results" in failed.stderr
+    assert "old" in (root / "docs" / "speed.md").read_text()  # a check writes nothing
+    assert run.invoke(cli.app, ["results"]).stdout == "docs/speed.md: speed\n"
+    text = (root / "docs" / "speed.md").read_text()
+    assert text == f"Before.\n\n<!-- results:speed -->\n{TABLE}<!-- /results -->\n\nAfter.\n"
+    passed = run.invoke(cli.app, ["results", "--check"])
+    assert (passed.exit_code, passed.output) == (0, "")
+    (root / "docs" / "speed.md").write_text(text.replace("0.510", "0.610"))
+    assert run.invoke(cli.app, ["results", "--check"]).exit_code == 1
+
+
+def test_a_figure_is_a_file_that_equal_numbers_write_alike(tmp_path: Path) -> None:
+    root = repository(
+        tmp_path,
+        "<!-- results:speed figure -->\n<!-- /results -->\n",
+        figure={"x": "labels", "y": "speed", "rows": ["bert"]},
+    )
+    assert sorted(results.render(root)) == ["docs/figures/speed.svg: speed", "docs/speed.md: speed"]
+    assert "![Training speed](figures/speed.svg)" in (root / "docs" / "speed.md").read_text()
+    figure = root / "docs" / "figures" / "speed.svg"
+    assert figure.read_text().startswith("<svg ") and "date" not in figure.read_text().lower()
+    assert results.differences(root) == []
+    figure.write_text(figure.read_text().replace("bert", "gpt"))
+    assert results.differences(root) == [
+        "docs/figures/speed.svg: speed differ(s) from docs/results; run `headstart results`"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- results:sped -->\n<!-- /results -->\n", "no file docs/results/sped.json; did you mean 'speed'?"),
+        ("<!-- results:speed -->\n", "not closed"),
+        ("text <!-- results:speed -->\nx\n<!-- /results -->\n<!-- /results -->\n", "not closed"),
+    ],
+)
+def test_a_wrong_block_is_named(tmp_path: Path, text: str, message: str) -> None:
+    root = repository(tmp_path, text)
+    with pytest.raises(ArtifactError) as caught:
+        results.render(root)
+    assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
+
+
+def test_outside_of_the_repository_nothing_is_checked_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="run the command in the repository's root"):
+        results.differences(tmp_path)
+
+
+def evaluation(folder: Path) -> Path:
+    """An evaluation of one system at two budgets."""
+    folder.mkdir()
+    scores = {"macro_f1": {"mean": 0.5, "low": 0.25, "high": 0.75}, "accuracy": {"mean": 0.6, "low": 0.5, "high": 0.7}}
+    content = {
+        "task": "trec",
+        "main": "macro_f1",
+        "scores": ["macro_f1", "accuracy"],
+        "titles": {"macro_f1": "macro F1", "accuracy": "accuracy"},
+        "unit": "labels a class",
+        "rows": {"test": 2619},
+        "seeds": [0, 1],
+        "budgets": [5, -1],
+        "confidence": 0.95,
+        "systems": [{"system": "bert", "budgets": [{"budget": budget, "scores": scores} for budget in (5, -1)]}],
+    }
+    (folder / "evaluation.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_an_evaluation_is_recorded_with_commit_processor_and_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = evaluation(tmp_path / "evaluation")
+    done = CliRunner().invoke(
+        cli.app, ["results", "record", "trec", "--evaluation", str(folder), "--score", "accuracy"]
+    )
+    assert done.output.strip() == "docs/results/trec.json"
+    found = results.read_result(tmp_path / "docs" / "results" / "trec.json")
+    assert found.title == "accuracy, trec, 2,619 test rows"
+    assert found.values[0].estimates == {"5": [0.6, 0.5, 0.7], "-1": [0.6, 0.5, 0.7]}
+    assert [column.title for column in found.columns] == ["5 labels a class", "all labels a class"]
+    assert (found.selection, found.seeds, found.command, found.transcribed) == ("test", [0, 1], "make run", False)
+    assert found.date is not None and found.cores
+    with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
+        results.of_evaluation(folder, "trec", command="make run", score="f1")
+
+
+def test_a_benchmark_records_its_command_and_keeps_the_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/x.py", "--record", "x", "a b"])
+    column = {"5": Column(name="5", title="5 labels")}
+    described = {"title": "Speed", "row_title": "model", "columns": column, "confidence": 0.95}
+    results.record(None, values={"bert": {"5": 1.0}}, **described)
+    assert not (tmp_path / "docs").exists()
+    results.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
+    assert capsys.readouterr().out == "recorded: docs/results/x.json\n"
+    path = tmp_path / "docs" / "results" / "x.json"
+    found = results.read_result(path)
+    assert (found.command, found.values[0].estimates) == ("python benchmarks/x.py 'a b'", {"5": [0.333333, 0.1, 0.5]})
+    figure = {"x": "labels", "y": "F1", "rows": ["bert"]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"figure": figure}))
+    results.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
+    assert results.read_result(path).figure is not None
+
+
+def test_the_processor_is_named_with_what_computes_bf16(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(
+        "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu amx_bf16 avx512_bf16\n\nmodel name\t: Other\n"
+    )
+    assert results.processor_name(file) == "Some CPU (bf16 by AMX and AVX512)"
+    file.write_text("model name\t: Old CPU\nflags\t\t: fpu\n")
+    assert results.processor_name(file) == "Old CPU (no bf16)"
+    assert results.processor_name(tmp_path / "none") is None
