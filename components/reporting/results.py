@@ -34,10 +34,11 @@ SCHEMA = 1
 RESULTS, FIGURES = Path("docs/results"), Path("docs/figures")
 #: Instruction sets that compute bf16 products, by their flag in /proc/cpuinfo. Their results differ in the last bits.
 BF16 = {"amx_bf16": "AMX", "avx512_bf16": "AVX512"}
+# A block begins at the beginning of a line; an indented one is an example.
 _BLOCK = re.compile(
-    r"(<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(<!-- /results -->)", re.DOTALL
+    r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)",
 )
-_MARKER = re.compile(r"<!-- (results:.*|/results) -->")
+_MARKER = re.compile(r"(?m)^<!-- (results:.*|/results) -->")
 
 #: An estimate alone, or with the lower and upper bound of its interval.
 Estimate = Annotated[list[float], Field(min_length=1, max_length=3)]
@@ -277,7 +278,8 @@ def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) ->
         if name not in results:
             raise ArtifactError(f"{path}: block results:{name}: no file {RESULTS / name}.json{nearest(name, results)}")
         if match["figure"]:
-            body = f"![{results[name].title}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)\n"
+            image = f"![{results[name].title}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)"
+            body = f"{image}\n\n<sub>{results[name].provenance()}</sub>\n"
         else:
             body = results[name].table()
         if body != match["body"]:
