@@ -1,0 +1,288 @@
+"""README.md and docs/: links lead somewhere, commands and keys exist, numbers come from docs/results."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer
+import yaml
+
+from components import cli
+from components.reporting import results
+from components.settings.params import Params
+from components.settings.section import Section
+from components.settings.training import LanguageModelTraining
+from components.studies import command as studies
+from components.studies.table import STUDIES
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*results.documents(ROOT), ROOT / "infra" / "README.md"]
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"(?ms)^<!-- results:.*?^<!-- /results -->$")
+#: A placeholder, such as NAME or FOLDER.
+PLACEHOLDER = re.compile(r"[A-Z]{2,}")
+#: What is measured: fractions with three digits, intervals, and amounts with units of speed, time or memory.
+MEASURED = re.compile(
+    r"\b0\.\d{3}\b|\[[-+]?\d+\.\d+, [-+]?\d+\.\d+\]|"
+    r"\b\d[\d,.]*( x\b(?! \d)| ?%| (seconds|minutes|hours|ms|MB/s|GB/s)\b| tokens (a|per) second)"
+)
+
+
+def prose(text: str) -> str:
+    """A document without rendered blocks, code blocks and code spans."""
+    return SPAN.sub("", FENCE.sub("", BLOCK.sub("", text)))
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.replace("`", "").strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    return {slug(heading) for heading in re.findall(r"(?m)^#+ (.+)$", text)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_relative_link_and_anchor_resolves(name: str) -> None:
+    path = ROOT / name
+    broken = []
+    for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+://|mailto:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        if not found.exists() or (anchor and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_slugs_are_those_of_github() -> None:
+    assert slug("What was run, and `what` was only checked?") == "what-was-run-and-what-was-only-checked"
+
+
+def commands(text: str) -> Iterator[str]:
+    """The commands of a document: in code blocks (fenced or indented) and in code spans."""
+    blocks = [body for language, body in FENCE.findall(text) if language != "yaml"]
+    blocks += re.findall(r"(?m)^    (\S.*)$", FENCE.sub("", text))
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    for line in [*lines, *SPAN.findall(FENCE.sub("", text))]:
+        for part in line.split(" && "):
+            if re.match(r"(headstart|make|python benchmarks/)\b", command := part.removeprefix(".venv/bin/")):
+                yield command
+
+
+def shown() -> list[tuple[str, str]]:
+    found = [(name, command) for name in NAMES for command in commands((ROOT / name).read_text(encoding="utf-8"))]
+    return list(dict.fromkeys(found))
+
+
+@functools.cache
+def programs() -> Mapping[str, Any]:
+    """Verb -> its parser; of `study` and of flows those of the programs that the verb starts."""
+    group = typer.main.get_command(cli.app)
+    found = dict(group.commands)  # type: ignore[attr-defined]
+    for verb in cli.FLOWS:
+        app = typer.Typer(add_completion=False)
+        app.command()(importlib.import_module(f"flows.{verb}").command)
+        found[verb] = typer.main.get_command(app)
+    app = typer.Typer(no_args_is_help=True, add_completion=False)
+    app.callback()(lambda: None)
+    for entry in STUDIES.values():
+        app.command(entry.name)(studies._command(entry))
+    found["study"] = typer.main.get_command(app)
+    return found
+
+
+def parse(command: Any, arguments: list[str]) -> str:
+    """Parse arguments without running anything; returns what is wrong with them."""
+    subcommands = getattr(command, "commands", {})
+    if arguments and (arguments[0] in subcommands or (subcommands and not arguments[0].startswith("-"))):
+        if PLACEHOLDER.fullmatch(arguments[0]):
+            return ""
+        if arguments[0] not in subcommands:
+            return f"no command {arguments[0]!r}"
+        return parse(subcommands[arguments[0]], arguments[1:])
+    if subcommands and not arguments:
+        return ""
+    try:
+        command.make_context(command.name, list(arguments))
+    except Exception as error:
+        # A printed help is no error.
+        return "" if getattr(error, "exit_code", 1) == 0 else f"{type(error).__name__}: {error}"
+    return ""
+
+
+def problem(line: str) -> str:
+    """What is wrong with a command line that a document shows; empty if nothing is."""
+    program, *arguments = shlex.split(line, comments=True)
+    if program == "make":
+        targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
+        return "; ".join(f"no target {word}" for word in arguments if "=" not in word and word not in targets)
+    if program == "python":
+        script = ROOT / arguments[0]
+        if not script.is_file():
+            return f"no file {arguments[0]}"
+        source = script.read_text(encoding="utf-8")
+        options = [word.partition("=")[0] for word in arguments[1:] if word.startswith("--")]
+        known = {"--record"} if "add_record_option" in source else set()
+        return "; ".join(f"no option {one}" for one in options if f'"{one}"' not in source and one not in known)
+    if not arguments or arguments[0].startswith("-"):
+        return parse(typer.main.get_command(cli.app), arguments)
+    verb, *rest = arguments
+    if PLACEHOLDER.fullmatch(verb):
+        return ""
+    if verb not in programs():
+        return f"no command {verb!r}"
+    if not rest:
+        return ""
+    return parse(programs()[verb], rest)
+
+
+@pytest.mark.parametrize(("name", "line"), shown())
+def test_every_command_that_is_shown_exists_with_its_options(name: str, line: str) -> None:
+    assert problem(line) == ""
+
+
+def test_wrong_commands_are_found() -> None:
+    assert len(shown()) > 30
+    assert problem("make nothing") == "no target nothing"
+    assert problem("headstart nothing") == "no command 'nothing'"
+    assert "--nothing" in problem("headstart retrain --nothing")
+    assert "--nothing" in problem("headstart study worth --nothing 3")
+    assert problem("headstart study nothing") == "no command 'nothing'"
+    assert "Missing" in problem("headstart import FOLDER")
+    assert problem("python benchmarks/steps.py --nothing") == "no option --nothing"
+    assert problem("headstart study layers --task aws-type") == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [*dict.fromkeys(line for _, line in shown() if line.endswith("--help")), "headstart --help", "headstart study"],
+)
+def test_commands_that_need_no_data_run(line: str) -> None:
+    arguments = shlex.split(line)[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "components.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode in (0, 2), done.stderr.count("Traceback")) == (True, 0)
+    assert "Usage: " in done.stdout + done.stderr
+
+
+def test_documents_equal_their_data() -> None:
+    assert results.differences(ROOT) == []
+
+
+def test_every_result_is_shown() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    recorded = {path.stem for path in (ROOT / results.RESULTS).glob("*.json")}
+    assert recorded - set(re.findall(r"(?m)^<!-- results:(\S+)", text)) == set()
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_no_measured_number_is_written_by_hand(name: str) -> None:
+    assert [match[0] for match in MEASURED.finditer(prose((ROOT / name).read_text(encoding="utf-8")))] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["F1 of 0.631 here", "gains +0.1 [-0.1, 0.2]", "2.1 x as fast", "4.2% more", "in 7 minutes", "23.9 MB/s"]
+)
+def test_measured_numbers_are_recognised(text: str) -> None:
+    assert MEASURED.search(text)
+    assert not MEASURED.search(prose(f"<!-- results:a -->\n{text}\n<!-- /results -->\n`{text}`"))
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def inner(annotation: Any, key: str) -> Any:
+    """The type below a key of a section or of a mapping; None if there is no such key."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation.model_fields[key].annotation if key in annotation.model_fields else None
+    if getattr(annotation, "__origin__", None) is dict:
+        return get_args(annotation)[1]
+    for option in get_args(annotation):
+        if (found := inner(option, key)) is not None:
+            return found
+    return None
+
+
+def unknown_key(path: list[str]) -> bool:
+    model: Any = LanguageModelTraining if path[0] == "training" else Params
+    for key in path[1:] if path[0] == "training" else path:
+        model = inner(model, key)
+        if model is None:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dotted_key_of_the_settings_exists(name: str) -> None:
+    roots = {*Params.model_fields, "training"}
+    spans = SPAN.findall(FENCE.sub("", (ROOT / name).read_text(encoding="utf-8")))
+    keys = [match[1].split(".") for span in spans if (match := re.match(r"([a-z_]+(?:\.[a-z_<>-]+)+)(?=[: ]|$)", span))]
+    # `params.yaml` and the like are files.
+    keys = [key for key in keys if key[0] in roots and key[-1] not in ("yaml", "dvc", "json", "py", "parquet")]
+    assert [".".join(key) for key in keys if unknown_key(key)] == []
+
+
+def keys_of(raw: Any, prefix: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    for key, value in raw.items():
+        yield [*prefix, key]
+        if isinstance(value, dict):
+            yield from keys_of(value, (*prefix, key))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_in_yaml_blocks_exist(name: str) -> None:
+    blocks = [body for language, body in FENCE.findall((ROOT / name).read_text(encoding="utf-8")) if language == "yaml"]
+    keys = [key for block in blocks for key in keys_of(yaml.safe_load(block)) if "model" not in key[:-1]]
+    assert [".".join(key) for key in keys if unknown_key(key)] == []
+
+
+def test_unknown_keys_are_found() -> None:
+    assert not unknown_key(["data", "tasks", "<name>", "overlap"])
+    assert not unknown_key(["ingest", "near_duplicates", "threshold"])
+    assert unknown_key(["data", "tasks", "<name>", "overlaps"]) and unknown_key(["run", "family"])
+
+
+@functools.cache
+def messages() -> str:
+    """The text constants of the code, each on a line; `{}` stands for a value in a formatted text."""
+    found = []
+    for file in (file for folder in ("components", "flows") for file in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+                found.append("".join(str(part) for part in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 30
+    unknown = []
+    for row in rows:
+        message = row.strip("`").replace("``", "`")
+        parts = [re.escape(part) for part in re.split(r"\s*\.\.\.\s*", message) if part]
+        if not re.search(r"[^\n]*?".join(parts), messages()):
+            unknown.append(message)
+    assert unknown == []
