@@ -1,20 +1,20 @@
-"""Labelling texts beside transformers' pipeline, with the same weights, on one machine, in one run.
+"""Prediction compared with transformers' pipeline: the same weights, on one machine, in one run.
 
     python benchmarks/inference.py --texts imdb/test.jsonl.zst          # throughput and latency on these texts
-    python benchmarks/inference.py --classifier DIR --texts ...         # with a BERT classifier that was fine-tuned
-    python benchmarks/inference.py                                      # on invented texts of the lengths of IMDb's
+    python benchmarks/inference.py --classifier DIR --texts ...         # with a fine-tuned BERT classifier
+    python benchmarks/inference.py                                      # on random texts with the lengths of IMDb's
 
-Without `--classifier` the model is a BERT of 4 layers, 256 wide, with random weights and a vocabulary of 8,000 pieces
-learned from the texts. It is exported as `headstart export` does, read by transformers, and given the same linear layer
-on the first token; the answers of both are compared before anything is timed. Both sides read at most `--max-length`
-pieces of a text and begin with strings, so that tokenization counts. All sides use all cores.
+Without `--classifier` the model is a BERT of 4 layers, 256 wide, with random weights and a vocabulary of 8,000 tokens
+trained on the texts. It is exported as by `headstart export`, loaded by transformers, and given the same linear layer
+on the first token. The probabilities of all sides are compared before anything is measured. All sides read at most
+`--max-length` tokens of a text, start from strings, so tokenization is included, and use all cores.
 
-Throughput is texts a second over all texts: ours as `headstart predict` computes it (batches by length, the stored
-precision), the pipeline at `--batch` texts, in the order given and sorted by length, in float32 as it is made and in
-bfloat16 where the processor knows it. Latency is of one text at a time, 50th and 99th percentile. Sides take turns;
-what is printed are medians of `--repeats`.
+Throughput is texts per second over all texts. Headstart predicts as `headstart predict` does (batches by length, the
+stored precision). The pipeline has batches of `--batch` texts, in the given order and sorted by length, in float32 (its
+default) and in bfloat16 if the processor supports it. Latency is the time of one text, 50th and 99th percentile. The
+sides take turns, and medians over `--repeats` are printed.
 
-Run it on a machine with nothing else to do. `--rows 25000 --sides ours --repeats 1` times the whole of IMDb's test set.
+The machine should have nothing else to do. `--rows 25000 --sides ours --repeats 1` measures the whole test set of IMDb.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from torch import Tensor, nn  # noqa: E402
 from components.artifacts import writing  # noqa: E402
 from components.interchange.exporting import export_encoder  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
+from components.reporting.results import Column, add_record_option, record  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tokenizer import WordPieceSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402
@@ -54,29 +55,30 @@ from components.tokenization.wordpiece import train_wordpiece  # noqa: E402
 from components.training.precision import choose, has_bf16  # noqa: E402
 
 PIECES = 8000
-#: Texts that they are learned from.
+#: Number of texts that the vocabulary is trained on.
 LEARNED_FROM = 2000
-#: Words of IMDb's reviews: the mean and deviation of their logarithm.
+#: Mean and std of the logarithm of the number of words in IMDb's reviews.
 LENGTH = (5.2, 0.6)
-#: Texts of which the latency is taken.
+#: Number of texts whose latency is measured.
 SINGLE = 300
-#: Ends the names of sides that sort their texts by length.
+#: Suffix of the names of sides that sort their texts by length.
 SORTED = "sorted"
 
 Label = Callable[[Sequence[str]], Any]
 
 
 def main() -> None:
-    """Read the arguments, compare the answers, take the times, print the table."""
+    """Compare the probabilities of all sides, then measure throughput and latency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
     parser.add_argument("--texts", type=Path, help="tsv or csv with a header, or jsonl; .gz, .zst")
     parser.add_argument("--column", default="text")
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--max-length", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=32, help="of the pipeline")
+    parser.add_argument("--batch", type=int, default=32, help="batch size of the pipeline")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", choices=("both", "ours"), default="both")
+    add_record_option(parser)
     arguments = parser.parse_args()
     threads.own(threads.cores())
     texts = _texts(arguments)
@@ -87,8 +89,22 @@ def main() -> None:
             sides |= _pipelines(classifier, encoder, Path(folder) / "export", arguments)
         _compare(sides, texts[:64])
         print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")
-        _throughput(sides, texts, arguments.repeats)
-        _latency({name: label for name, label in sides.items() if not name.endswith(SORTED)}, texts, arguments.repeats)
+        found = _throughput(sides, texts, arguments.repeats)
+        single = {name: label for name, label in sides.items() if not name.endswith(SORTED)}
+        for name, times in _latency(single, texts, arguments.repeats).items():
+            found[name] |= times
+    record(
+        arguments.record,
+        title=f"Prediction, {len(texts):,} texts, {classifier.precision}, medians of {arguments.repeats} turns",
+        row_title="side",
+        columns={
+            "rate": Column(name="rate", title="texts per second", format=",.0f"),
+            "ratio": Column(name="ratio", title="Headstart relative to it", format=".1f", unit=" x"),
+            "p50": Column(name="p50", title="latency, p50", format=".1f", unit=" ms"),
+            "p99": Column(name="p99", title="latency, p99", format=".1f", unit=" ms"),
+        },
+        values=found,
+    )
 
 
 def _texts(arguments: argparse.Namespace) -> list[str]:
@@ -99,19 +115,19 @@ def _texts(arguments: argparse.Namespace) -> list[str]:
             else:
                 options = csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",", newlines_in_values=True)
                 found = csv.read_csv(stream, parse_options=options).column(arguments.column).to_pylist()
-        # Files are often sorted by label.
+        # Files are often sorted by label, so rows are sampled.
         order = np.random.default_rng(0).permutation(len(found))[: arguments.rows]
         return [str(found[row]) for row in order if found[row]]
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("etaoinshrdlu"), size=int(length))) for length in rng.integers(2, 10, 20_000)]
-    # Frequencies as in text: the n-th word in proportion to 1 / n.
+    # Zipf's law: the frequency of the n-th word is proportional to 1 / n.
     chances = 1 / np.arange(1, len(words) + 1)
     lengths = np.maximum(8, rng.lognormal(*LENGTH, size=arguments.rows)).astype(int)
     return [" ".join(rng.choice(words, size=length, p=chances / chances.sum())) for length in lengths]
 
 
 def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Path) -> tuple[TextClassifier, Path]:
-    """The classifier, and its encoder's directory."""
+    """The classifier, and the directory of its encoder."""
     if arguments.classifier is not None:
         loaded = load_classifier(arguments.classifier)
         encoder = folder / "encoder"
@@ -146,7 +162,7 @@ def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Pat
 def _pipelines(
     classifier: TextClassifier, encoder: Path, exported: Path, arguments: argparse.Namespace
 ) -> dict[str, Label]:
-    """The pipeline over the same weights; in the order given, and sorted by length beforehand."""
+    """Pipelines with the same weights: in the given order and sorted by length, in float32 and in bfloat16."""
     from transformers import AutoTokenizer, BertForSequenceClassification, TextClassificationPipeline, logging
     from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -154,18 +170,18 @@ def _pipelines(
     wanted = ("last", "summary", "none", 0)
     if (settings.layers, settings.pooling, settings.head_norm, settings.head_hidden) != wanted:
         raise SystemExit(
-            "--classifier: transformers has this head only where finetune.bert says layers: last, pooling: summary, "
-            "head_norm: none, head_hidden: 0; or time our side alone with --sides ours"
+            "--classifier: transformers has this head only with finetune.bert layers: last, pooling: summary, "
+            "head_norm: none, head_hidden: 0; or measure Headstart alone with --sides ours"
         )
 
     class FirstToken(BertForSequenceClassification):  # type: ignore[misc]
-        """A linear layer on the first token, without the pooler that stands between in theirs."""
+        """A linear layer on the first token, without BERT's pooler between them."""
 
         def forward(self, input_ids: Tensor, **others: Any) -> Any:
             others = {name: others[name] for name in ("attention_mask", "token_type_ids") if name in others}
             return SequenceClassifierOutput(logits=self.classifier(self.bert(input_ids, **others)[0][:, 0]))
 
-    # It would say that a class of this name is none of its own, and that the linear layer is not in the export.
+    # Silences two expected warnings: the class is not in transformers, and the export lacks the linear layer.
     logging.set_verbosity(logging.FATAL)
     logging.disable_progress_bar()
     export_encoder(encoder, output=exported)
@@ -181,7 +197,7 @@ def _pipelines(
 
         def label(texts: Sequence[str]) -> np.ndarray:
             batch = min(arguments.batch, len(texts))
-            # Labels come sorted by score; their names end in their numbers.
+            # The pipeline sorts labels by score; a label's name ends in its index.
             return np.asarray(
                 [
                     [entry["score"] for entry in sorted(found, key=lambda entry: int(entry["label"].split("_")[-1]))]
@@ -194,7 +210,7 @@ def _pipelines(
     def by_length(label: Label) -> Label:
         def sorted_first(texts: Sequence[str]) -> np.ndarray:
             order = np.argsort([len(text) for text in texts], kind="stable")
-            found: np.ndarray = label([texts[place] for place in order])
+            found: np.ndarray = label([texts[index] for index in order])
             return found[np.argsort(order)]
 
         return sorted_first
@@ -206,14 +222,15 @@ def _pipelines(
 
 
 def _compare(sides: dict[str, Label], texts: Sequence[str]) -> None:
-    """Stop if the sides do not say the same."""
+    """End the benchmark if the probabilities of the sides differ."""
     first, *others = (np.asarray(label(texts)) for label in sides.values())
     for name, found in zip(list(sides)[1:], others, strict=True):
         if (distance := float(np.abs(first - found).max())) > 0.02:
             raise SystemExit(f"{name} gives other probabilities (by {distance:.3f}): not the same model")
 
 
-def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> None:
+def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
+    """Print and return texts per second of each side, and Headstart's ratio to it."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, label in sides.items():
@@ -224,9 +241,13 @@ def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> 
     for name, found in times.items():
         seconds = statistics.median(found)
         print(f"{name:<24}{seconds:>10.2f}{len(texts) / seconds:>10.0f}")
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    own = medians["headstart"]
+    return {name: {"rate": len(texts) / median, "ratio": median / own} for name, median in medians.items()}
 
 
-def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> None:
+def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
+    """Print and return the latency of one text in milliseconds, p50 and p99 of each side."""
     single = texts[:SINGLE]
     found: dict[str, list[list[float]]] = {name: [] for name in sides}
     for _ in range(repeats):
@@ -239,9 +260,12 @@ def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> Non
         for name, times in took.items():
             found[name].append(times)
     print(f"\n{'latency of one text':<24}{'p50 ms':>10}{'p99 ms':>10}")
+    latency = {}
     for name, rounds in found.items():
         p50, p99 = (statistics.median(float(np.percentile(times, q)) for times in rounds) for q in (50, 99))
         print(f"{name:<24}{p50:>10.2f}{p99:>10.2f}")
+        latency[name] = {"p50": p50, "p99": p99}
+    return latency
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python benchmarks/ingestion.py data/general data/domain/aws --megabytes 500 --repeats 3
 
-Writes a corpus of the wanted size from the real documents of the given folders: each pass over them after the first is
-spelled in another alphabet (a permutation of the letters), so that words keep their lengths and frequencies while no
-document repeats an earlier one; every 20th document of a pass is an exact repeat, every 20th a near repeat. Then each
-run ingests it in a process of its own, held to one core, and reports MB/s of raw text by the clock and by processor
-time, and the peak of the resident memory.
+Writes a corpus of the given size from the documents of the given folders. Each pass over them after the first permutes
+the letters of the alphabet, so words keep their lengths and frequencies, but no document repeats one of an earlier
+pass. Every 20th document of a pass is followed by an exact duplicate, and every 20th by a near duplicate. Then each run
+ingests the corpus in its own process on one core, and reports MB/s of raw text by wall time and by processor time, and
+the peak of the resident memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from pathlib import Path
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_texts
 from components.ingestion.stage import IngestJob, ingest
+from components.reporting.results import Column, add_record_option, record
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 
 
 def write_corpus(sources: list[Path], target: Path, *, megabytes: float) -> float:
-    """Fill `target` with .jsonl files of about 64 MB; returns the megabytes written."""
+    """Write .jsonl files of about 64 MB into `target`; returns the number of megabytes."""
     target.mkdir(parents=True)
     written, part, copy = 0, 0, 0
     output = (target / "part-0000.jsonl").open("w", encoding="utf-8")
@@ -61,7 +62,7 @@ def write_corpus(sources: list[Path], target: Path, *, megabytes: float) -> floa
 
 
 def measure(raw: Path, output: Path, results: multiprocessing.Queue[dict[str, float]]) -> None:
-    """Ingest `raw` once in this process; puts seconds, processor seconds, peak memory and counts on the queue."""
+    """Ingest `raw` in this process; puts wall and processor seconds, peak memory in MB and counts on the queue."""
     job = IngestJob(name="benchmark", source=CorpusSource(path=str(raw)), settings=IngestSettings(), output=output)
     start, processor = time.perf_counter(), time.process_time()
     ingest(job)
@@ -73,10 +74,12 @@ def measure(raw: Path, output: Path, results: multiprocessing.Queue[dict[str, fl
 
 
 def main() -> None:
+    """Write the corpus, measure the runs, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
     parser.add_argument("--megabytes", type=float, default=200)
     parser.add_argument("--repeats", type=int, default=3)
+    add_record_option(parser)
     arguments = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
@@ -94,12 +97,11 @@ def main() -> None:
     for run in runs:
         run["clock_rate"], run["processor_rate"] = size / run["seconds"], size / run["processor"]
     first = runs[0]
+    exact, near = first["dropped_exact_duplicate"], first["dropped_near_duplicate"]
     print(f"corpus            {size:.0f} MB, {first['documents']} documents, {first['kept']} kept,")
-    print(
-        f"                  {first['dropped_exact_duplicate']} exact and {first['dropped_near_duplicate']} near repeats"
-    )
+    print(f"                  {exact} exact and {near} near duplicates")
     for name, unit, label in (
-        ("clock_rate", "MB/s", "by the clock"),
+        ("clock_rate", "MB/s", "by wall time"),
         ("processor_rate", "MB/s", "by processor time"),
         ("peak", "MB", "peak memory"),
     ):
@@ -107,6 +109,18 @@ def main() -> None:
         print(
             f"{label:<18}{statistics.median(values):.1f} {unit}  (of {', '.join(f'{value:.1f}' for value in values)})"
         )
+    record(
+        arguments.record,
+        title=f"Ingestion with near-duplicate search on one core, medians of {arguments.repeats} runs",
+        row_title="corpus",
+        columns={
+            "clock_rate": Column(name="clock_rate", title="speed", format=".1f", unit=" MB/s"),
+            "peak": Column(name="peak", title="peak memory", format=",.0f", unit=" MB"),
+        },
+        values={
+            f"{size:,.0f} MB": {key: statistics.median(run[key] for run in runs) for key in ("clock_rate", "peak")}
+        },
+    )
 
 
 if __name__ == "__main__":

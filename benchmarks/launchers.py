@@ -1,13 +1,13 @@
-"""What Ray costs a training run: one worker on Ray beside the same run in one process, once both train.
+"""Cost of training on Ray: one worker on Ray compared with the same run in one process, once both train.
 
     python benchmarks/launchers.py --tokens artifacts/tokens/general-wordpiece \\
         --tokenizer artifacts/tokenizer/general-wordpiece --family ulmfit
 
-A machine that others use too is faster now and slower then by more than Ray costs. So both runs are started once, and
-their training processes then take turns of a few seconds, one stopped (SIGSTOP) while the other goes on: `in_step` is
-what the median pair of neighbouring turns says of the steps a second, with a 95% interval (bootstrap over pairs). Ray's
-other processes are never stopped, so they burden both sides alike: what they take is counted apart, in processor time,
-as the share of all cores (`beside`). Where no core is idle, Ray costs both together (`together`).
+The speed of a shared machine varies by more than Ray costs. Therefore both runs are started once, and their training
+processes take turns of a few seconds, one stopped (SIGSTOP) while the other runs. `in_step` is the cost in steps per
+second, the median over pairs of neighbouring turns with a 95% interval (bootstrap over pairs). Ray's other processes
+are never stopped and slow down both sides equally, so their processor time is measured separately, as a fraction of all
+cores (`beside`). `together` is the total cost on a machine without an idle core.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ threads.prepare()
 from components.pretraining import launch  # noqa: E402
 from components.pretraining.language_model import LanguageModelRun, work  # noqa: E402
 from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
+from components.reporting.results import Column, add_record_option, record  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.training import LanguageModelTraining  # noqa: E402
 from components.training.distributed import Worker  # noqa: E402
 from flows import processes  # noqa: E402
 
 LAUNCHERS = ("local", "ray")
-#: Steps before a run counts as started: first touches of memory, the choice of precision.
+#: Steps before a run counts as started.
 WARM_UP = 20
-#: Seconds after a turn's beginning that do not count: caches are cold, and timers that came due meanwhile go off.
+#: Seconds at the beginning of a turn that are not measured: caches are cold, and expired timers fire.
 SETTLE = 0.5
-#: Seconds after which a run that has not started is given up.
+#: Seconds to wait for the start of a run.
 PATIENCE = 300.0
-#: More than any comparison takes; the runs are ended when it is over.
+#: Tokens: more than any comparison needs. The runs are killed at its end.
 BUDGET = 10**9
-#: Where a run leaves the time of every step, and the number of the process that trains, below its folder.
+#: Files in a run's folder: the time of every step, and the id of the training process.
 STEPS, TRAINER = "steps", "trainer"
 RESAMPLES = 2000
 
 
 def timed_work(run: LanguageModelRun, worker: Worker) -> None:
-    """`work`, leaving a line with the clock after every step."""
+    """`work`, with a line in the file `steps` after every step."""
     folder = Path(run.storage).parent
     (folder / TRAINER).write_text(str(os.getpid()))
     with (folder / STEPS).open("w", buffering=1) as file:
@@ -70,7 +71,7 @@ def timed_work(run: LanguageModelRun, worker: Worker) -> None:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """What a run does, in processes of its own, until it is ended."""
+    """Train in this process until it is killed."""
     folder = Path(arguments.folder)
     launch.work = timed_work
     pretrain(
@@ -92,7 +93,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 class Run:
-    """A training run in a session of processes of its own."""
+    """A training run in its own session of processes."""
 
     def __init__(self, launcher: str, folder: Path) -> None:
         self.steps = folder / STEPS
@@ -101,11 +102,11 @@ class Run:
         self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
 
     def times(self) -> list[float]:
-        """The clock after every whole step so far."""
+        """Times of the ends of all steps so far."""
         return [float(line) for line in self.steps.read_text().split("\n")[:-1]] if self.steps.exists() else []
 
     def wait(self) -> float:
-        """Come back when it trains; returns the seconds to its first step."""
+        """Wait until it trains; returns the seconds to its first step."""
         while len(times := self.times()) < WARM_UP:
             if self.process.poll() is not None or time.monotonic() - self.began > PATIENCE:
                 raise SystemExit(f"{' '.join(map(str, self.process.args))} does not train")
@@ -113,54 +114,58 @@ class Run:
         return times[0] - self.began
 
     def turn(self, seconds: float) -> float:
-        """Train for so many seconds; returns steps a second."""
-        self.tell(signal.SIGCONT)
+        """Train for `seconds`; returns steps per second."""
+        self.send(signal.SIGCONT)
         time.sleep(SETTLE)
         began = time.monotonic()
         time.sleep(seconds)
-        self.tell(signal.SIGSTOP)
-        # The first step was begun in the turn before.
+        self.send(signal.SIGSTOP)
+        # The first of these steps began in the previous turn.
         inside = [moment for moment in self.times() if moment >= began][1:]
         if len(inside) < 2:
-            raise SystemExit("a turn has no two steps; give it more --seconds")
+            raise SystemExit("a turn contains fewer than two steps; increase --seconds")
         return (len(inside) - 1) / (inside[-1] - inside[0])
 
     def trainer(self) -> int:
-        """Number of the process that trains."""
+        """Id of the training process."""
         return int((self.steps.parent / TRAINER).read_text())
 
     def beside(self) -> float:
-        """Processor seconds so far of all processes of the run but the one that trains."""
+        """Processor seconds so far of all processes of the run except the training process."""
         trainer = self.trainer()
         times = [process.cpu_times() for process in processes.members(self.process.pid) if process.pid != trainer]
         return sum(time.user + time.system for time in times)
 
-    def tell(self, number: int) -> None:
+    def send(self, number: int) -> None:
+        """Send a signal to the training process."""
         os.kill(self.trainer(), number)
 
     def end(self) -> None:
-        with suppress(OSError):  # it has not begun to train, or is gone
-            self.tell(signal.SIGCONT)
+        """End all processes of the run."""
+        with suppress(OSError):  # it does not train yet, or has ended
+            self.send(signal.SIGCONT)
         processes.end_session(self.process.pid)
         self.process.wait()
 
 
 def main() -> None:
+    """Start both runs, measure their turns, print the cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=Path, required=True, help="directory of token shards")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--family", default="ulmfit")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=80, help="of each side")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn")
+    parser.add_argument("--turns", type=int, default=80, help="number of turns of each side")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
     parser.add_argument("--run", choices=LAUNCHERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    add_record_option(parser)
     arguments = parser.parse_args()
     if arguments.run:
         train(arguments)
         return
-    # Whoever ends this ends the stopped runs too.
+    # The stopped runs end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         runs: dict[str, Run] = {}
@@ -170,11 +175,11 @@ def main() -> None:
                 (Path(folder) / launcher).mkdir()
                 runs[launcher] = Run(launcher, Path(folder) / launcher)
                 starts[launcher] = runs[launcher].wait()
-                runs[launcher].tell(signal.SIGSTOP)
+                runs[launcher].send(signal.SIGSTOP)
             turns: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
             began, beside, stolen = time.monotonic(), runs["ray"].beside(), stolen_seconds()
             for number in range(arguments.turns):
-                # There and back, so that a machine that becomes slower favours neither.
+                # The order alternates, so that a machine that becomes slower favours neither side.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
                     turns[launcher].append(runs[launcher].turn(arguments.seconds))
             available = (time.monotonic() - began) * threads.cores()
@@ -183,24 +188,38 @@ def main() -> None:
             for run in runs.values():
                 run.end()
     costs = np.asarray([local / ray - 1 for local, ray in zip(turns["local"], turns["ray"], strict=True)])
-    drawn = np.random.default_rng(0).choice(costs, (RESAMPLES, len(costs)))
-    in_step, share = float(np.median(costs)), beside / available
+    samples = np.random.default_rng(0).choice(costs, (RESAMPLES, len(costs)))
+    in_step, fraction = float(np.median(costs)), beside / available
     report = {
         "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
         "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in turns.items()},
         "pairs": len(costs),
         "in_step": round(in_step, 4),
-        "in_step_interval": np.quantile(np.median(drawn, axis=1), [0.025, 0.975]).round(4).tolist(),
+        "in_step_interval": np.quantile(np.median(samples, axis=1), [0.025, 0.975]).round(4).tolist(),
         "in_step_quartiles": np.quantile(costs, [0.25, 0.75]).round(4).tolist(),
-        "beside": round(share, 4),
-        "together": round((1 + in_step) / (1 - share) - 1, 4),
+        "beside": round(fraction, 4),
+        "together": round((1 + in_step) / (1 - fraction) - 1, 4),
         "others_took": round(stolen / available, 4),
     }
     print(json.dumps(report, indent=1))
+    interval = [100 * value for value in report["in_step_interval"]]
+    record(
+        arguments.record,
+        title="Cost of training on Ray, one worker, once started",
+        row_title="compared with the local launcher",
+        columns={"cost": Column(name="cost", title="cost", format="+.1f", unit="%")},
+        values={
+            "total": {"cost": 100 * report["together"]},
+            "time of a step": {"cost": [100 * report["in_step"], *interval]},
+            "Ray's other processes, of all cores": {"cost": 100 * report["beside"]},
+        },
+        confidence=0.95,
+        notes=f"{len(costs)} pairs of turns of {arguments.seconds:g} seconds.",
+    )
 
 
 def stolen_seconds() -> float:
-    """Processor seconds that this virtual machine wanted and was refused so far; 0 where that is not told."""
+    """Processor seconds so far that the host withheld from this virtual machine; 0 if unknown."""
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 

@@ -1,9 +1,9 @@
-"""What DVC and Prefect cost a stage: the same stage as a Prefect task around `dvc repro`, and by itself.
+"""Cost of DVC and Prefect: a stage as a Prefect task around `dvc repro`, compared with the stage alone.
 
     python benchmarks/orchestration.py                   # after make run; in the repository's root
 
-The stage is `promote`, which runs every time and changes nothing where all is registered already. Both take turns
-in one flow, so Prefect's start is not counted; what is printed are medians.
+The stage is `promote`, which always runs and changes nothing if everything is registered. Both variants take turns in
+one flow, so the start of Prefect is not counted. Medians are printed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from components.reporting.results import Column, add_record_option, record
 from flows.dvc_tasks import stage_task
 from flows.repository import environment, find_root
 from flows.retrain import ask_dvc
@@ -26,7 +27,7 @@ STAGE = "promote"
 
 @flow(name="orchestration")
 def take_turns(root: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of the stage as a task, and of its command by itself."""
+    """Seconds of the stage as a task, and of its command alone, one per round."""
     (stage,) = [found for found in ask_dvc(root / "dvc.yaml", root=root).stages if found.name == STAGE]
     command = [sys.executable, "-m", "components.cli", "stage", STAGE]
     chained, alone = [], []
@@ -36,7 +37,7 @@ def take_turns(root: Path, rounds: int) -> tuple[list[float], list[float]]:
         between = time.perf_counter()
         subprocess.run(command, cwd=root, env=environment(root), check=True, stdout=subprocess.DEVNULL)
         ended = time.perf_counter()
-        # The first turn warms up.
+        # The first turn is a warm-up.
         if turn:
             chained.append(between - began)
             alone.append(ended - between)
@@ -44,13 +45,27 @@ def take_turns(root: Path, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    chained, alone = take_turns(find_root(Path.cwd()), parser.parse_args().rounds)
+    add_record_option(parser)
+    arguments = parser.parse_args()
+    chained, alone = take_turns(find_root(Path.cwd()), arguments.rounds)
     extra = [one - other for one, other in zip(chained, alone, strict=True)]
     print(f"stage alone            {statistics.median(alone):5.1f} s")
     print(f"through DVC, Prefect   {statistics.median(chained):5.1f} s")
     print(f"difference             {statistics.median(extra):5.1f} s ({min(extra):.1f} to {max(extra):.1f})")
+    record(
+        arguments.record,
+        title=f"Cost of DVC and Prefect, medians of {arguments.rounds} turns",
+        row_title="measured",
+        columns={"seconds": Column(name="seconds", title="time", format=".1f", unit=" s")},
+        values={
+            "the stage alone": {"seconds": statistics.median(alone)},
+            "through DVC and Prefect": {"seconds": statistics.median(chained)},
+            "difference": {"seconds": statistics.median(extra)},
+        },
+    )
 
 
 if __name__ == "__main__":

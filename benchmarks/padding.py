@@ -1,22 +1,24 @@
-"""The share of padding in the batches of fine-tuning, of heads on frozen features and of prediction, on given texts.
+"""Fraction of padding in the batches of fine-tuning, of heads on frozen features and of prediction, for given texts.
 
     python benchmarks/padding.py trec/train.tsv imdb/train.jsonl.zst squad/train-sample.json snips/train/seq.in
 
-A file is a table (csv, tsv: its first column; jsonl: `text`), questions (json, as SQuAD's) or sentences whose words are
-tagged (any other name: one a line); .gz or .zst may stand behind. Texts are cut by a WordPiece vocabulary that is
-learned from all files, and read up to `--max-length` pieces, questions in windows of `--window`. The batches are those
-that the stages make: nothing is estimated. A place is a piece, or a unit's vector where a head reads units on frozen
-features; heads that read one vector a text know no padding there (-).
+A file is a table (csv, tsv: first column; jsonl: `text`), questions (json in SQuAD's format) or sentences for tagging
+(any other suffix: one per line); all may be compressed (.gz, .zst). A WordPiece vocabulary is trained on all files.
+Texts are truncated to `--max-length` tokens; questions have windows of `--window` tokens. The batches are those of the
+stages, so the fractions are exact. A position is a token, or the vector of a unit where a head reads units on frozen
+features. Heads that read one vector per text have no padding there (-).
 
-`learn` is what the batches hold (long texts in groups of like length), `packed` what a Transformer computes of them:
-where padding is more than 5%, it puts several texts into a row (components.models.layers.packing). `recurrent` is the
-share of padding in the products of an AWD-LSTM of 320 and 640 on this machine: large layers leave padding out, small
-ones read it, since that is quicker (components.models.layers.lstm). Questions on frozen features keep some 10%: the
-windows of a row stay together, and their head reads only what is no padding.
+`learn` is the fraction of padding in the batches (long texts are grouped by length). `packed` is the fraction in what a
+Transformer computes: where a batch has more than 5% padding, it packs several texts into one row
+(components.models.layers.packing). `recurrent` is the fraction in the matrix products of an AWD-LSTM (embedding 320,
+width 640) on this machine: large layers leave padding out, small ones compute it because that is faster
+(components.models.layers.lstm). `frozen` is the fraction in the batches of a head on frozen features. Questions keep
+about 10% there, because the windows of a row stay together; their head reads no padding.
 
-`--timed` measures ratios of the time of an epoch's gradients on the smallest training sets, with one thread. `packed`:
-BERT with 6 layers of 384, with packing over without. `steps`: that AWD-LSTM over the same with padding read in all of
-its layers. `small`: both directions of FLAIR with 512, without padding over with it: what keeps small layers to it.
+`--timed` measures ratios of the time of one epoch's forward and backward passes on the smallest training sets, with one
+thread. `packed`: BERT with 6 layers of 384, with packing relative to without. `steps`: that AWD-LSTM without padding in
+its large layers, relative to computing padding in all layers. `small`: both directions of a FLAIR of 512 without
+padding, relative to computing it.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from components.models.layers import lstm
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 from components.models.layers.ragged import ragged
+from components.reporting.results import Column, add_record_option, record
 from components.settings.finetune import FinetuneSettings
 from components.settings.tokenizer import WordPieceSettings
 from components.settings.training import Training
@@ -63,28 +66,33 @@ from components.training import threads
 from components.training.precision import Precision, computing, has_bf16
 from components.training.windows import Sampler
 
-#: Texts of each file that the vocabulary is learned from.
+#: Number of texts of each file that the vocabulary is trained on.
 LEARNED_FROM = 2000
 EPOCHS = 3
-#: Of the models whose steps are timed: MiniLM's, ULMFiT's of params.yaml, and FLAIR's defaults.
+#: Sizes of the models that `--timed` measures: those of MiniLM, of ULMFiT in params.yaml, and of FLAIR by default.
 TIMED_BERT = {"width": 384, "heads": 12, "layers": 6}
 TIMED_LSTM = {"embedding": 320, "hidden": 640, "layers": 2}
 TIMED_SMALL = {"embedding": 100, "hidden": 512}
-#: Times that each training set is timed.
+#: Number of measurements of each training set.
 TURNS = 3
 
 
 def main() -> None:
-    """Read the arguments, print one line a file."""
+    """Print one line for each file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--train-rows", type=int, nargs="+", default=[100, 1000], help="of the training sets")
-    parser.add_argument("--batch-size", type=int, default=16, help="rows of a batch that is learned from")
-    parser.add_argument("--max-length", type=int, default=256, help="pieces of a text")
-    parser.add_argument("--window", type=int, default=192, help="pieces of a window of questions")
-    parser.add_argument("--rows", type=int, default=5000, help="predicted of each file, drawn at random")
-    parser.add_argument("--seeds", type=int, default=5, help="training sets drawn of each size")
-    parser.add_argument("--timed", action="store_true", help="what packing and padding cost, on the smallest sets")
+    parser.add_argument("--train-rows", type=int, nargs="+", default=[100, 1000], help="sizes of the training sets")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows of a training batch")
+    parser.add_argument("--max-length", type=int, default=256, help="maximum tokens of a text")
+    parser.add_argument("--window", type=int, default=192, help="tokens of a window of questions")
+    parser.add_argument(
+        "--rows", type=int, default=5000, help="number of rows of each file, sampled at random, that are predicted"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="number of sampled training sets of each size")
+    parser.add_argument(
+        "--timed", action="store_true", help="also measure the time that packing saves and padding costs"
+    )
+    add_record_option(parser)
     arguments = parser.parse_args()
     threads.own(1)
     sets = {path: _read(path) for path in arguments.files}
@@ -93,54 +101,70 @@ def main() -> None:
     header = [f"{kind} {count:,}" for kind in kinds for count in arguments.train_rows] + ["predict"]
     if arguments.timed:
         header += ["time packed", "time steps", "time small"]
-    print(f"share of padding, %{'':<17}" + "".join(f"{name:>16}" for name in header))
+    print(f"{'padding, %':<35}" + "".join(f"{name:>16}" for name in header))
+    measured: dict[str, dict[str, float]] = {}
     for path, (kind, rows) in sets.items():
-        drawn = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
-        found = _measure(kind, [rows[row] for row in drawn], tokenizer, arguments)
-        shown = "".join(f"{'-' if share is None else f'{100 * share:.1f}':>16}" for share in found)
+        order = np.random.default_rng(0).permutation(len(rows))[: arguments.rows]
+        sampled = [rows[row] for row in order]
+        found = [None if part is None else 100 * part for part in _measure(kind, sampled, tokenizer, arguments)]
+        shown = "".join(f"{'-' if part is None else f'{part:.1f}':>16}" for part in found)
         if arguments.timed:
-            for timed in (_time_packed, _time_steps, _time_small):
-                shown += f"{timed(kind, [rows[row] for row in drawn], tokenizer, arguments):>15.2f}x"
-        print(f"{path.parent.name + '/' + path.name:<35}{shown}", flush=True)
+            times = [timed(kind, sampled, tokenizer, arguments) for timed in (_time_packed, _time_steps, _time_small)]
+            shown += "".join(f"{ratio:>15.2f}x" for ratio in times)
+            found += times
+        name = f"{path.parent.name}/{path.name}"
+        print(f"{name:<35}{shown}", flush=True)
+        measured[name] = {column: value for column, value in zip(header, found, strict=True) if value is not None}
+    record(
+        arguments.record,
+        title=f"Padding, batches of {arguments.batch_size}",
+        row_title="data",
+        columns={
+            name: Column(name=name, title=name, format=".2f" if name.startswith("time") else ".1f") for name in header
+        },
+        values=measured,
+        seeds=range(arguments.seeds),
+        notes="Fractions of padding in percent; times without padding relative to the times with it.",
+    )
 
 
-class Places:
-    """Counts places of batches, those that are computed, and those that are no padding."""
+class Positions:
+    """Counts the positions of batches, those that are computed, and those that are not padding."""
 
     def __init__(self) -> None:
         self.all = self.computed = self.real = 0
 
     def add(self, table: Tensor, lengths: Tensor) -> None:
-        """A batch (S, T, ...) of sequences of these lengths (S,)."""
+        """Add a batch (S, T, ...) of sequences with lengths (S,)."""
         self.all += table.shape[0] * table.shape[1]
         self.real += int(lengths.sum())
 
     @property
     def waste(self) -> float:
-        """Share of padding in the batches."""
+        """Fraction of padding in the batches."""
         return 1 - self.real / self.all
 
     @property
     def packed(self) -> float:
-        """Share of padding in what is computed."""
+        """Fraction of padding in what is computed."""
         return 1 - self.real / self.computed
 
 
 def _measure(
     kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace
 ) -> list[float | None]:
-    """Of fine-tuning and of the head alone, for each size of training set; of prediction."""
+    """Fractions of padding, in the order of the header: fine-tuning and the head alone for each size, prediction."""
     sizes = {"width": 8, "heads": 1, "layers": 1}
     model, settings = _model(kind, tokenizer, sizes, arguments)
     task, labels = find_task(kind), _labels(kind)
     encoded = task.encode(rows, tokenizer, model.encoder, settings)
     learned = [_learned(model, encoded, count, arguments) for count in arguments.train_rows]
-    padded, packed = [places.waste for places in learned], [places.packed for places in learned]
+    padded, packed = [positions.waste for positions in learned], [positions.packed for positions in learned]
     recurrent = [_recurrent(encoded, tokenizer, count, arguments) for count in arguments.train_rows]
     frozen = [_frozen(encoded, count, arguments) if model.of_units else None for count in arguments.train_rows]
-    with _counting(model) as places:
+    with _counting(model) as positions:
         TextClassifier(labels, model, tokenizer, task, settings).answer(rows)
-    return [*padded, *packed, *recurrent, *frozen, places.packed]
+    return [*padded, *packed, *recurrent, *frozen, positions.packed]
 
 
 def _model(
@@ -160,7 +184,7 @@ def _labels(kind: str) -> list[str]:
 
 
 def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Median over training sets and turns: an epoch's gradients with batches packed, over the same as they are."""
+    """Time of an epoch with packed batches relative to unpacked ones."""
     model, settings = _model(kind, tokenizer, TIMED_BERT, arguments)
     model.train()
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
@@ -173,12 +197,12 @@ def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, argume
 
 
 def _time_steps(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Median over training sets and turns: an epoch's gradients of the AWD-LSTM over the same by the kernel alone."""
+    """Time of an epoch of the AWD-LSTM relative to the vendor's kernel in all layers."""
     return _time_recurrent("ulmfit", TIMED_LSTM, kind, rows, tokenizer, arguments)
 
 
 def _time_small(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """The same of layers that are too small for steps, if they went by them: what leaving out padding would cost."""
+    """Time of an epoch of FLAIR step by step, which small layers do not use, relative to the vendor's kernel."""
     with patch.object(LSTM, "_suits_steps", lambda *_: True):
         return _time_recurrent("flair", TIMED_SMALL, kind, rows, tokenizer, arguments)
 
@@ -203,7 +227,7 @@ def _time_recurrent(
 
 
 class _Reader(nn.Module):
-    """A model without a head."""
+    """An encoder without a head."""
 
     def __init__(self, encoder: LanguageModel) -> None:
         super().__init__()
@@ -219,20 +243,20 @@ def _ratio(
     denominator: Callable[[Sequence[Batch]], float],
     arguments: argparse.Namespace,
 ) -> float:
-    """Median over the smallest training sets and turns, both on the batches of an epoch."""
+    """Median ratio over the smallest training sets and turns, on the batches of one epoch."""
     ratios = []
-    for seed, drawn in _draws(encoded, min(arguments.train_rows), arguments):
-        sampler = ExampleSampler(drawn, [np.zeros(1)] * len(drawn), batch_size=arguments.batch_size, seed=seed)
+    for seed, rows in _samples(encoded, min(arguments.train_rows), arguments):
+        sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
         batches = [sampler.batch(step) for step in range(sampler.epoch_steps)]
         for turn in range(1 + TURNS):
             ratio = numerator(batches) / denominator(batches)
-            if turn:  # the first touches memory
+            if turn:  # the first turn is a warm-up
                 ratios.append(ratio)
     return statistics.median(ratios)
 
 
 def _seconds(model: nn.Module, batches: Sequence[Batch]) -> float:
-    """Of computing the gradients of a loss on all batches."""
+    """Seconds of the forward and backward passes of all batches."""
     began = time.perf_counter()
     for batch in batches:
         with computing(_precision(), torch.device("cpu")):
@@ -246,7 +270,7 @@ def _precision() -> Precision:
     return "bf16" if has_bf16(torch.device("cpu")) else "float32"
 
 
-def _draws(
+def _samples(
     encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace
 ) -> Iterator[tuple[int, list[Encoded]]]:
     for seed in range(arguments.seeds):
@@ -254,31 +278,31 @@ def _draws(
 
 
 def _batches(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Iterator[Batch]:
-    """What training sets of this size are learned from."""
-    for seed, rows in _draws(encoded, count, arguments):
+    """The batches of all epochs of training sets of `count` rows."""
+    for seed, rows in _samples(encoded, count, arguments):
         sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
         yield from _epochs(sampler, sampler.epoch_steps)
 
 
-def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Places:
-    with _counting(model) as places:  # with gradients, which groups long texts by length
+def _learned(model: TaskModel, encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> Positions:
+    with _counting(model) as positions:  # with gradients, so that long texts are grouped by length
         for batch in _batches(encoded, count, arguments):
             model(batch)
-    return places
+    return positions
 
 
 def _recurrent(encoded: Sequence[Encoded], tokenizer: Tokenizer, count: int, arguments: argparse.Namespace) -> float:
-    """Of the products of the AWD-LSTM's layers; nothing is computed."""
+    """Fraction of padding in the matrix products of the AWD-LSTM; the products are counted, not computed."""
     encoder = build_model("ulmfit", vocabulary=tokenizer.vocab_size, settings=TIMED_LSTM)
     computed = real = 0
 
-    def noting(places: Callable[[Tensor, Texts], int]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    def noting(positions: Callable[[Tensor, Texts], int]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         def run(
             x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Sequence[Tensor], texts: Texts
         ) -> tuple[Tensor, Tensor, Tensor]:
             nonlocal computed, real
             size = weights[0].numel() + weights[1].numel()
-            computed += size * places(x_TBI, texts)
+            computed += size * positions(x_TBI, texts)
             real += size * int(texts.lengths.sum())
             return x_TBI.new_zeros(*x_TBI.shape[:2], h_BH.shape[1]), h_BH, c_BH
 
@@ -295,16 +319,16 @@ def _recurrent(encoded: Sequence[Encoded], tokenizer: Tokenizer, count: int, arg
 
 
 def _frozen(encoded: Sequence[Encoded], count: int, arguments: argparse.Namespace) -> float:
-    places = Places()
-    for seed, rows in _draws(encoded, count, arguments):
+    positions = Positions()
+    for seed, rows in _samples(encoded, count, arguments):
         lengths = np.asarray([len(units) for row in rows for units in row.units])
         counts = np.asarray([len(row.units) for row in rows])
         none = np.zeros((0, 2), dtype=np.int64)
         table = FeatureTable(torch.zeros(lengths.sum(), 1), np.cumsum(lengths) - lengths, lengths, counts, none)
         sampler = FeatureSampler(table, [np.zeros(1)] * len(rows), batch_size=arguments.batch_size, seed=seed)
         for batch in _epochs(sampler, sampler.epoch_steps):
-            places.add(batch["features"], batch["unit_lengths"])
-    return places.waste
+            positions.add(batch["features"], batch["unit_lengths"])
+    return positions.waste
 
 
 def _epochs(sampler: Sampler, steps: int) -> Iterator[dict[str, Tensor]]:
@@ -312,22 +336,22 @@ def _epochs(sampler: Sampler, steps: int) -> Iterator[dict[str, Tensor]]:
 
 
 @contextmanager
-def _counting(model: TaskModel) -> Iterator[Places]:
-    """The places of what the encoder is given, and computes, in the meantime."""
-    places, encoder = Places(), model.encoder
+def _counting(model: TaskModel) -> Iterator[Positions]:
+    """Counts the positions that the encoder is given and computes within the block."""
+    positions, encoder = Positions(), model.encoder
     assert isinstance(encoder, BERT)
     read, run = encoder.hidden_states, encoder.run
 
     def counted(tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        places.add(tokens, lengths)
+        positions.add(tokens, lengths)
         return read(tokens, lengths, segments)
 
     def computed(tokens: Tensor, *others: Tensor | None) -> list[Tensor]:
-        places.computed += tokens.numel()
+        positions.computed += tokens.numel()
         return run(tokens, *others)
 
     encoder.hidden_states, encoder.run = counted, computed  # type: ignore[method-assign]
-    yield places
+    yield positions
     encoder.hidden_states, encoder.run = read, run  # type: ignore[method-assign]
 
 
@@ -338,12 +362,12 @@ def _vocabulary(sets: Sequence[Sequence[Fields]]) -> Tokenizer:
 
 
 def _read(path: Path) -> tuple[str, list[Fields]]:
-    """The kind of task and the inputs of a file."""
+    """Kind of task and inputs of the rows of a file."""
     name = Path(path.name.removesuffix(".gz").removesuffix(".zst"))
     if name.suffix == ".json":
         return "questions", [(entry.question, entry.context) for entry in read_squad(path, Reading())]
     with pa.input_stream(str(path), compression="detect") as stream:
-        # Of bytes, where only line breaks end a line.
+        # Lines are split as bytes: in text, further characters end a line.
         found = stream.read().splitlines()
     try:
         lines = [line.decode() for line in found]

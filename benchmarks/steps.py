@@ -1,10 +1,10 @@
-"""Recurrent layers that learn: step by step without padding, over the vendor's kernel that reads it.
+"""Training time of LSTM layers: step by step without padding, relative to the vendor's kernel with padding.
 
     python benchmarks/steps.py
 
-Each row is an LSTM layer, so many rows of a window, and the share of its places that is padding. The two ways take
-turns in one run, and what is shown is the ratio of their medians, the gradients included: by one thread in bf16 and in
-float32, and by all threads in bf16. The kernel's own time differs from process to process.
+Each line is a layer, a number of rows, and the fraction of positions that are padding. The two variants take turns in
+one run; forward and backward pass are timed, and the ratio of the medians is printed: with one thread in bf16 and in
+float32, and with all threads in bf16. The time of the vendor's kernel differs from process to process.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from torch import Tensor  # noqa: E402
 
 from components.models.layers.chunks import Texts  # noqa: E402
 from components.models.layers.lstm import LSTM  # noqa: E402
+from components.reporting.results import Column, add_record_option, record  # noqa: E402
 from components.training.precision import Precision, computing  # noqa: E402
 
-#: Inputs and width.
+#: (inputs, width) of a layer.
 SIZES = [(1150, 400), (640, 640), (320, 640), (640, 320), (100, 512)]
 ROWS = [16, 64]
 STEPS = 30
-#: The shortest text's share of the longest's length, and between them all lengths alike.
+#: Length of the shortest text as a fraction of the longest; the lengths are evenly spaced.
 SHORTEST = [1.0, 0.7]
 
 
 def main() -> None:
-    """Print one line a layer and batch."""
+    """Print one line for each layer and batch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=7)
+    add_record_option(parser)
     arguments = parser.parse_args()
     cores = threads.cores()
     names = ("inputs", "width", "MB", "rows", "padding", "bf16", "float32", f"bf16 x {cores}")
     print("".join(f"{name:>9}" for name in names))
+    found: dict[str, dict[str, float]] = {}
     for inputs, width in SIZES:
         layer = LSTM(inputs, width)
         size = 4 * (layer.weight_ih.numel() + layer.weight_hh.numel()) / 1e6
@@ -62,6 +65,21 @@ def main() -> None:
                     *(f"{r:.2f}" for r in ratios),
                 )
                 print("".join(f"{value:>9}" for value in shown), flush=True)
+                layer_name = f"{inputs} inputs, {width} wide, {rows} rows"
+                found[f"{layer_name}, {padding:.0%} padding"] = dict(
+                    zip(("bf16", "float32", "threads"), ratios, strict=True)
+                )
+    record(
+        arguments.record,
+        title=f"Time step by step relative to the vendor's kernel, medians of {arguments.turns} turns",
+        row_title="LSTM layer",
+        columns={
+            "bf16": Column(name="bf16", title="bf16, one thread", format=".2f"),
+            "float32": Column(name="float32", title="float32, one thread", format=".2f"),
+            "threads": Column(name="threads", title=f"bf16, {cores} threads", format=".2f"),
+        },
+        values=found,
+    )
 
 
 def _ratio(layer: LSTM, x_TBI: Tensor, texts: Texts, precision: Precision, count: int, turns: int) -> float:
@@ -76,7 +94,7 @@ def _ratio(layer: LSTM, x_TBI: Tensor, texts: Texts, precision: Precision, count
             ):
                 outputs_TBH, _ = layer(x_TBI, texts=texts)
             outputs_TBH.float().square().mean().backward()
-            if turn:  # the first touches memory
+            if turn:  # the first turn is a warm-up
                 found.append(time.perf_counter() - began)
             layer.zero_grad()
             x_TBI.grad = None

@@ -1,11 +1,11 @@
-"""WordPiece encoding beside `tokenizers.encode_batch` on the same text and the same cores, with the same ids.
+"""WordPiece encoding compared with `tokenizers.encode_batch`: the same text, the same cores, identical ids.
 
     python benchmarks/tokenization.py data/general --megabytes 16 --repeats 5
 
-Reads the texts of a folder, a .txt, .jsonl (column `text`) or .zst file, learns 8,000 pieces from them (or takes
---tokenizer), and measures in turn: `encode_batch`, `encode_batch_fast`, and this project's encoder with an empty and
-with a filled memory of words. Prints medians in MB/s and their ratio. All of them may use
-every core that this process may use.
+Reads the texts of a folder or of one file (.txt, .jsonl with a column `text`, also .zst), trains a vocabulary of 8,000
+tokens on them (or takes --tokenizer), and measures in turns: `encode_batch`, `encode_batch_fast`, and Headstart's
+encoder with an empty and with a filled word cache. Prints medians in MB/s and their ratios. Each of them may use every
+core of this process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from components.reporting.results import Column, add_record_option, record
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, help="directory of the tokenizer stage")
     parser.add_argument("--megabytes", type=float, default=16)
     parser.add_argument("--repeats", type=int, default=5)
+    add_record_option(parser)
     options = parser.parse_args()
     texts = read_texts(options.text, megabytes=options.megabytes)
     size = sum(len(text.encode()) for text in texts) / 1e6
@@ -76,25 +78,27 @@ def main() -> None:
     )
     if not isinstance(tokenizer, BertWordsTokenizer):
         raise SystemExit(f"{options.tokenizer}: not a WordPiece tokenizer")
-    # Thai words are told apart before either of them starts: both see the same texts.
+    # Thai is segmented beforehand, so all encoders see the same texts.
     texts = [tokenizer.segmentation.spaced(text) for text in texts]
     backend = tokenizer.backend
 
     expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
     ids, offsets = DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase).encode(texts)
-    assert np.array_equal(offsets[1:], np.cumsum([len(row) for row in expected])), "texts of other lengths"
-    assert np.array_equal(ids, np.concatenate([np.asarray(row, dtype=np.int32) for row in expected])), "other ids"
+    assert np.array_equal(offsets[1:], np.cumsum([len(row) for row in expected])), "the encodings differ in length"
+    assert np.array_equal(ids, np.concatenate([np.asarray(row, dtype=np.int32) for row in expected])), (
+        "the encodings differ"
+    )
     print(
-        f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} pieces, ids identical; {len(os.sched_getaffinity(0))} cores"
+        f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} tokens, ids identical; {len(os.sched_getaffinity(0))} cores"
     )
 
     runs: dict[str, Callable[[], object]] = {
         "tokenizers.encode_batch": lambda: backend.encode_batch(texts, add_special_tokens=False),
         "tokenizers.encode_batch_fast": lambda: backend.encode_batch_fast(texts, add_special_tokens=False),
-        "distinct words, memory empty": lambda: DistinctWordEncoder(
-            tokenizer._encode_words, lowercase=tokenizer.lowercase
-        ).encode(texts),
-        "distinct words, memory warm": lambda: tokenizer.encode_ragged(texts),
+        "word cache empty": lambda: DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase).encode(
+            texts
+        ),
+        "word cache filled": lambda: tokenizer.encode_ragged(texts),
     }
     tokenizer.encode_ragged(texts)
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -106,6 +110,16 @@ def main() -> None:
     for name, median in medians.items():
         spread = f"{min(times[name]):.3f}-{max(times[name]):.3f}"
         print(f"{name:30} {size / median:8.1f} MB/s  {median:.3f} s ({spread})  {base / median:5.1f} x")
+    record(
+        options.record,
+        title=f"WordPiece encoding, {size:.1f} MB, identical ids, medians of {options.repeats} turns",
+        row_title="encoder",
+        columns={
+            "speed": Column(name="speed", title="speed", format=".1f", unit=" MB/s"),
+            "ratio": Column(name="ratio", title="relative to encode_batch", format=".1f", unit=" x"),
+        },
+        values={name: {"speed": size / median, "ratio": base / median} for name, median in medians.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -1,23 +1,26 @@
-"""Training speed beside the libraries that people use, on one machine, in one run.
+"""Training speed compared with other libraries, on one machine, in one run.
 
-    python benchmarks/training.py bert                 # beside transformers' BertForPreTraining
-    python benchmarks/training.py gpt                  # beside transformers' GPT2LMHeadModel
-    python benchmarks/training.py awd-lstm             # beside fastai's AWD_LSTM
-    python benchmarks/training.py flair                # beside flair's LanguageModel
-    python benchmarks/training.py all                  # every workload; on a GPU at its published sizes
+    python benchmarks/training.py bert                 # with transformers' BertForPreTraining
+    python benchmarks/training.py gpt                  # with transformers' GPT2LMHeadModel
+    python benchmarks/training.py awd-lstm             # with fastai's AWD_LSTM
+    python benchmarks/training.py flair                # with flair's LanguageModel
+    python benchmarks/training.py all --record NAME    # all of them; writes docs/results/NAME.json
 
-On a processor the sizes are small; on a GPU (`--device cuda`, the default where there is one) they are BERT-base at 128
-and 512 pieces, GPT-2 small at 1024, AWD-LSTM as for WikiText-103, a character LM of 2048; `--size` names one. Needs
-torch and transformers; the peers of the last two stand in `benchmarks/requirements-peers.txt`, and without them our
-side runs alone. Both sides see the same batches, number type (bfloat16 autocast), dropouts, attention kernel (PyTorch's
-scaled_dot_product_attention; on a processor our side goes without it where there is dropout inside), optimizer (AdamW,
-fused) and gradient clipping, are compiled alike on a GPU, and take turns; what is printed are medians.
+On a CPU the models are small. On a GPU (`--device cuda`, the default if there is one) they are BERT-base with 128 and
+512 tokens, GPT-2 small with 1024, AWD-LSTM as for WikiText-103, and a character language model 2048 wide; `--size`
+selects one. torch and transformers are required. fastai and flair are optional (`benchmarks/requirements-peers.txt`):
+without them only Headstart's model is measured.
 
-Utilisation is model FLOPs a second over the peak: three times those of the forward pass (Chowdhery et al. 2022, PaLM,
-appendix B), attention counted whole, embeddings not at all, logits where they are computed. The peak is NVIDIA's figure
-for dense bfloat16; for other devices, and in float32, that of a large matrix product measured just before.
+Both sides have the same batches, number type (bfloat16 autocast), dropout rates, attention kernel (PyTorch's
+scaled_dot_product_attention; on a CPU Headstart does not use it if attention has dropout), optimizer (fused AdamW) and
+gradient clipping. On a GPU both are compiled. They take turns, and medians are printed.
 
-Run it on a machine with nothing else to do.
+Utilisation is model FLOPs per second relative to the peak. Model FLOPs are three times those of the forward pass
+(Chowdhery et al. 2022, PaLM, appendix B), with all of attention, without embeddings, and with the logits that are
+computed. The peak is NVIDIA's figure for dense bfloat16; for other devices and for float32 it is measured with a large
+matrix product.
+
+The machine should have nothing else to do.
 """
 
 from __future__ import annotations
@@ -39,10 +42,11 @@ from torch.nn import functional as F  # noqa: E402
 
 from components.models.base import Batch, LanguageModel  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
+from components.reporting.results import Column, add_record_option, record  # noqa: E402
 
 PIECES = 8000
 CHARACTERS = 200
-#: Dense bfloat16 FLOPs a second (NVIDIA's data sheets), by a part of the card's name.
+#: Dense bfloat16 FLOPs per second (NVIDIA's data sheets), by a part of the card's name.
 PEAKS = {
     "H200": 989e12,
     "H100": 989e12,
@@ -58,9 +62,11 @@ Loss = Callable[[], Tensor]
 
 @dataclass
 class Pair:
-    """Losses of our model and of the peer on the same batch (None where the peer is not installed).
+    """Losses of Headstart's model and of the peer on the same batch; None if the peer is not installed.
 
-    `tokens` and `flops` (forward pass) are those of a batch.
+    Attributes:
+        tokens: tokens of a batch.
+        flops: FLOPs of the forward pass on a batch.
     """
 
     own: LanguageModel
@@ -72,17 +78,17 @@ class Pair:
 
 
 def transformer_flops(tokens: int, *, length: int, width: int, layers: int) -> float:
-    """Forward FLOPs of the blocks: 12 D^2 multiplications a token and layer, 2 T D of attention."""
+    """FLOPs of a forward pass of Transformer blocks: per token and layer 12 D^2 products, and 2 T D of attention."""
     return 2.0 * tokens * layers * (12 * width**2 + 2 * length * width)
 
 
 def lstm_flops(tokens: int, *, widths: list[tuple[int, int]]) -> float:
-    """Forward FLOPs of LSTM layers (inputs, hidden): four gates that read the input and the state."""
+    """FLOPs of a forward pass of LSTM layers with (inputs, hidden): four gates over input and state."""
     return 2.0 * tokens * sum(4 * hidden * (inputs + hidden) for inputs, hidden in widths)
 
 
 def bert(size: str, device: torch.device) -> Pair:
-    """Dropout 0.1 everywhere, 15% masked, next sentence; small: 4 layers of 256, 128 pieces, 32 rows."""
+    """BERT with dropout 0.1, 15% masked tokens and next sentence; small: 4 layers of 256, 128 tokens, 32 rows."""
     from transformers import BertConfig, BertForPreTraining
 
     rows, length, width, layers, pieces = {
@@ -126,7 +132,7 @@ def bert(size: str, device: torch.device) -> Pair:
 
 
 def gpt(size: str, device: torch.device) -> Pair:
-    """GPT-2's blocks with dropout 0.1; small: 4 layers of 256, 128 pieces, 32 rows."""
+    """GPT-2 with dropout 0.1; small: 4 layers of 256, 128 tokens, 32 rows."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     rows, length, width, layers, pieces = {
@@ -160,7 +166,7 @@ def gpt(size: str, device: torch.device) -> Pair:
 
 
 def awd_lstm(size: str, device: torch.device) -> Pair:
-    """fastai's default dropouts and penalties, three layers; small: embedding 256, 640 wide, 64 lanes of 64 pieces."""
+    """AWD-LSTM with fastai's dropout rates and penalties; small: embedding 256, 640 wide, 64 streams of 64 tokens."""
     rows, length, embedding, hidden, pieces = {
         "small": (64, 64, 256, 640, PIECES),
         "wikitext-103": (128, 70, 400, 1152, 60_000),
@@ -182,7 +188,7 @@ def awd_lstm(size: str, device: torch.device) -> Pair:
     ).to(device)
 
     def peer_loss() -> Tensor:
-        # fastai's training: CrossEntropyLossFlat, then the callback RNNRegularizer(alpha=2, beta=1).
+        # As fastai trains: CrossEntropyLossFlat and the callback RNNRegularizer(alpha=2, beta=1).
         logits, raw, dropped = peer(batch["tokens"])
         loss = F.cross_entropy(logits.float().flatten(0, 1), batch["targets"].flatten())
         loss = loss + 2.0 * dropped.float().pow(2).mean()
@@ -192,7 +198,7 @@ def awd_lstm(size: str, device: torch.device) -> Pair:
 
 
 def flair(size: str, device: torch.device) -> Pair:
-    """Characters, embedding 100, one LSTM in each direction, 64 lanes; small: 1024 wide, windows of 128."""
+    """Character language model, one LSTM per direction; small: 1024 wide, 64 streams of 128 characters."""
     rows, length, hidden = {"small": (64, 128, 1024), "2048": (100, 250, 2048)}[size]
     own = build_model("flair", vocabulary=CHARACTERS, settings={"hidden": hidden, "dropout": 0.1}).to(device)
     texts = [torch.randint(0, CHARACTERS, (rows, length + 1), device=device) for _ in range(2)]
@@ -218,7 +224,7 @@ def flair(size: str, device: torch.device) -> Pair:
     state = [peer.init_hidden(rows) for peer in peers]
 
     def peer_loss() -> Tensor:
-        # flair trains the directions one after the other; a step of ours is a step of each.
+        # flair trains the directions one after the other; Headstart trains both in one step.
         losses = []
         for index, (peer, text) in enumerate(zip(peers, texts, strict=True)):
             logits, _, state[index] = peer(text[:, :-1].t().contiguous(), state[index])
@@ -230,7 +236,7 @@ def flair(size: str, device: torch.device) -> Pair:
 
 
 def carrying(model: LanguageModel, batch: Batch) -> Loss:
-    """The loss on a batch, each time from the state that the time before left."""
+    """The loss on a batch; each call continues from the recurrent state of the previous call."""
     carry: tuple[Tensor, ...] = ()
 
     def loss() -> Tensor:
@@ -245,6 +251,7 @@ def carrying(model: LanguageModel, batch: Batch) -> Loss:
 def step(
     loss: Loss, model: nn.Module, optimizer: torch.optim.Optimizer, precision: AbstractContextManager[None]
 ) -> None:
+    """One training step."""
     optimizer.zero_grad(set_to_none=True)
     with precision:
         value = loss()
@@ -254,7 +261,7 @@ def step(
 
 
 def peak(device: torch.device, precision: torch.dtype) -> float:
-    """FLOPs a second that the device reaches at most; see the text of the module."""
+    """Peak FLOPs per second of the device; see the module's docstring."""
     if device.type == "cuda" and precision == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
         for part, flops in PEAKS.items():
@@ -272,12 +279,12 @@ def peak(device: torch.device, precision: torch.dtype) -> float:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until everything is computed that was asked for."""
+    """Wait for the device to finish."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-#: Workload -> how it is made, and its sizes on a GPU; the size on a processor is `small`.
+#: Workload -> its builder, and its sizes on a GPU; the size on a CPU is `small`.
 PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = {
     "bert": (bert, ("base-128", "base-512")),
     "gpt": (gpt, ("gpt2-1024",)),
@@ -286,8 +293,14 @@ PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = 
 }
 
 
-def compare(workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float) -> None:
-    """Let both sides take turns and print what they reach; `flops` is the device's peak."""
+def compare(
+    workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float
+) -> dict[str, float]:
+    """Measure both sides in turns and print tokens per second; returns these and the ratio.
+
+    Args:
+        flops: peak FLOPs per second of the device.
+    """
     torch.manual_seed(0)
     pair = PAIRS[workload][0](size, device)
     sides = [("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)]
@@ -306,7 +319,7 @@ def compare(workload: str, size: str, device: torch.device, arguments: argparse.
     for turn in range(arguments.rounds + 1):
         for name, loss, model, optimizer in running:
             if not turn:
-                # Compiling takes some steps: the state's shape changes after the first one.
+                # Compilation takes several steps, because the shape of the state changes after the first one.
                 for _ in range(3):
                     step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
             synchronise(device)
@@ -314,31 +327,35 @@ def compare(workload: str, size: str, device: torch.device, arguments: argparse.
             for _ in range(arguments.steps):
                 step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
             synchronise(device)
-            # The first turn warms up: memory is not yet at hand, kernels are chosen.
+            # The first turn is a warm-up: memory is allocated and kernels are chosen.
             if turn:
                 seconds[name].append((time.perf_counter() - began) / arguments.steps)
     rates = {name: pair.tokens / statistics.median(times) for name, times in seconds.items()}
     label = f"{workload} {size}"
     for name, times in seconds.items():
-        spread = f"{min(times) * 1000:.0f}-{max(times) * 1000:.0f} ms a step"
+        spread = f"{min(times) * 1000:.0f}-{max(times) * 1000:.0f} ms per step"
         used = 3 * pair.flops / statistics.median(times) / flops
         print(f"{label:22}  {name:9}  {rates[name]:11,.0f} tokens/s  {used:5.1%} of the peak  {spread}", flush=True)
-    if "peer" in rates:
-        print(f"{label:22}  ratio      {rates['headstart'] / rates['peer']:.2f}", flush=True)
-    else:
+    if "peer" not in rates:
         print(f"{label:22}  the peer is not installed (benchmarks/requirements-peers.txt)", flush=True)
+        return rates
+    rates["ratio"] = rates["headstart"] / rates["peer"]
+    print(f"{label:22}  ratio      {rates['ratio']:.2f}", flush=True)
+    return rates
 
 
 def main() -> None:
+    """Measure the chosen workloads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=[*PAIRS, "all"])
-    parser.add_argument("--size", help="small, or a size of the workload on a GPU; default: all that suit the device")
+    parser.add_argument("--size", help="small, or a size of the workload on a GPU; default: all for the device")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each side has its turn")
-    parser.add_argument("--steps", type=int, default=3, help="training steps a turn")
+    parser.add_argument("--rounds", type=int, default=7, help="number of turns of each side")
+    parser.add_argument("--steps", type=int, default=3, help="training steps per turn")
     parser.add_argument("--threads", type=int, default=threads.cores())
     parser.add_argument("--precision", choices=("bf16", "float32"), default="bf16")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU")
+    add_record_option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     arguments.bf16 = arguments.precision == "bf16"
@@ -347,12 +364,25 @@ def main() -> None:
     flops = peak(device, torch.bfloat16 if arguments.bf16 else torch.float32)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{arguments.threads} threads"
     print(f"{where}, {arguments.precision}, peak {flops / 1e12:,.1f} TFLOPs/s, medians of {arguments.rounds} turns")
+    found: dict[str, dict[str, float]] = {}
     for workload in PAIRS if arguments.workload == "all" else [arguments.workload]:
         own_sizes = PAIRS[workload][1] if device.type == "cuda" else ("small",)
         for size in [arguments.size] if arguments.size else own_sizes:
             if size not in (*PAIRS[workload][1], "small"):
                 parser.error(f"{workload} has no size {size!r}; known: small, {', '.join(PAIRS[workload][1])}")
-            compare(workload, size, device, arguments, flops)
+            found[f"{workload} {size}"] = compare(workload, size, device, arguments, flops)
+    record(
+        arguments.record,
+        title=f"Training speed relative to other libraries, {arguments.precision}, medians of {arguments.rounds} turns",
+        row_title="model",
+        columns={
+            "ratio": Column(name="ratio", title="ratio", format=".2f", unit=" x"),
+            "headstart": Column(name="headstart", title="Headstart, tokens per second", format=",.0f"),
+            "peer": Column(name="peer", title="the peer, tokens per second", format=",.0f"),
+        },
+        values=found,
+        processor=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How long a thread that waits for another should spin before it sleeps (GOMP_SPINCOUNT): training steps a second.
+"""Training speed by the number of turns that a waiting thread spins before it sleeps (GOMP_SPINCOUNT).
 
     python benchmarks/waiting.py [--turns 1000 4000 10000] [--rounds 6] [--neighbours 0]
 
-An AWD-LSTM of the size of `params.yaml` learns noise in one process for each number of turns, with two threads. The
-processes take turns of a few seconds, all but one stopped (SIGSTOP), so that what others do on the machine burdens them
-alike; the median of the rounds is printed as input tokens a second. `--neighbours` processes compute beside all of
-them: threads that spin then hold cores that others need.
+One process for each number of turns trains an AWD-LSTM of the size in `params.yaml` on random tokens, with two threads.
+The processes run one at a time for a few seconds while the others are stopped (SIGSTOP), so that other load on the
+machine affects all of them equally. The median over the rounds is printed as input tokens per second. `--neighbours`
+starts busy processes next to them, which need the cores that spinning threads occupy.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from components.reporting.results import Column, add_record_option, record
 from components.training import threads
 
-#: Seconds of a turn, and those after its beginning that do not count.
+#: Seconds of a turn, and seconds at its beginning that are not measured.
 TURN, SETTLE = 3.0, 0.4
 ROWS, WINDOW, VOCABULARY = 32, 64, 8000
 WARM_UP = 3
 
 
 def train(counter: Path) -> None:
-    """Learn until ended, leaving a byte after every step."""
+    """Train until killed; append a byte to `counter` after every step."""
     import torch
 
     from components.models.encoder import build_model
@@ -53,7 +54,7 @@ def train(counter: Path) -> None:
 
 
 class Learner:
-    """A process that learns, stopped but for its turns."""
+    """A training process that is stopped between its turns."""
 
     def __init__(self, turns: int, folder: Path) -> None:
         self.counter = folder / str(turns)
@@ -66,20 +67,20 @@ class Learner:
         self.process.send_signal(signal.SIGSTOP)
 
     def steps(self) -> int:
-        """How many are done."""
+        """Number of steps so far."""
         if self.process.poll() is not None:
-            raise SystemExit("a learner has ended")
+            raise SystemExit("a training process has ended")
         return self.counter.stat().st_size
 
     def next_step(self) -> tuple[float, int]:
-        """The moment at which the step that runs now is done, and the number of steps then."""
+        """Wait for the end of the present step; returns the time and the number of steps."""
         before = self.steps()
         while (steps := self.steps()) == before:
             time.sleep(0.002)
         return time.perf_counter(), steps
 
     def turn(self) -> float:
-        """Tokens a second."""
+        """Train for one turn; returns tokens per second."""
         self.process.send_signal(signal.SIGCONT)
         time.sleep(SETTLE)
         began, first = self.next_step()
@@ -90,11 +91,13 @@ class Learner:
 
 
 def main() -> None:
+    """Start the processes, measure their turns, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, nargs="+", default=[1000, 4000, 10000])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--neighbours", type=int, default=0)
     parser.add_argument("--counter", type=Path, help=argparse.SUPPRESS)
+    add_record_option(parser)
     arguments = parser.parse_args()
     if arguments.counter is not None:
         train(arguments.counter)
@@ -108,8 +111,17 @@ def main() -> None:
     finally:
         for process in [*busy, *(learner.process for learner in learners)]:
             process.kill()
+    medians = {}
     for turns, speeds in zip(arguments.turns, zip(*found, strict=True), strict=True):
+        medians[f"{turns:,}"] = {"speed": statistics.median(speeds)}
         print(json.dumps({"turns": turns, "tokens_a_second": statistics.median(speeds), "rounds": speeds}))
+    record(
+        arguments.record,
+        title=f"Training speed by GOMP_SPINCOUNT, {arguments.neighbours} busy processes, medians of {arguments.rounds}",
+        row_title="turns",
+        columns={"speed": Column(name="speed", title="tokens per second", format=",.0f")},
+        values=medians,
+    )
 
 
 if __name__ == "__main__":

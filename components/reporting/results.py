@@ -448,9 +448,17 @@ def record(
         Row(name=row, estimates={column: _estimate(value) for column, value in found.items()})
         for row, found in values.items()
     ]
-    command = shlex.join(["python", *arguments])
+    command = shlex.join(["python", *map(_portable, arguments)])
     result = measured(name, command=command, columns=list(columns.values()), values=rows, **described)
     print(f"recorded: {write_result(result, Path())}")
+
+
+def _portable(argument: str) -> str:
+    """An argument without the folders of this machine: relative to the working directory, or the file's name."""
+    path = Path(argument)
+    if not path.is_absolute():
+        return argument
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
 def _estimate(value: float | Sequence[float]) -> list[float]:

@@ -201,7 +201,7 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["benchmarks/x.py", "--record", "x", "a b"])
+    monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])
     column = {"5": Column(name="5", title="5 labels")}
     described = {"title": "Speed", "row_title": "model", "columns": column, "confidence": 0.95}
     results.record(None, values={"bert": {"5": 1.0}}, **described)
