@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -17,21 +16,24 @@ from numpy.typing import NDArray
 
 from components.artifacts import write_atomic
 from components.errors import ArtifactError
+from components.tables import LazyTable
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 
 CONFIG: Final = "config.json"
 FREQUENCIES: Final = "frequencies.npy"
 
-#: Kind -> "module:class". The modules are imported when a kind is used, so that naming a kind costs nothing.
-KINDS: Final[dict[str, str]] = {
-    "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
-    "word": "components.tokenization.word:WordTokenizer",
-    "bpe": "components.tokenization.bpe:BytePairTokenizer",
-    "unigram": "components.tokenization.unigram:UnigramTokenizer",
-    "char": "components.tokenization.char:CharTokenizer",
-    "open_word": "components.tokenization.open_word:OpenWordTokenizer",
-}
+#: Kind -> tokenizer class. The first use of a kind imports its module and libraries.
+KINDS: Final[LazyTable[type[Tokenizer]]] = LazyTable(
+    {
+        "wordpiece": "components.tokenization.wordpiece:WordPieceTokenizer",
+        "word": "components.tokenization.word:WordTokenizer",
+        "bpe": "components.tokenization.bpe:BytePairTokenizer",
+        "unigram": "components.tokenization.unigram:UnigramTokenizer",
+        "char": "components.tokenization.char:CharTokenizer",
+        "open_word": "components.tokenization.open_word:OpenWordTokenizer",
+    }
+)
 
 #: Their ids are part of the fingerprint. Never edit them: every stored tokenizer would count as changed.
 PROBES: Final = (
@@ -191,13 +193,6 @@ class Tokenizer(ABC):
         write_atomic(directory / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def tokenizer_class(kind: str) -> type[Tokenizer]:
-    """The class of a kind in `KINDS`; its libraries are imported with it."""
-    module, _, name = KINDS[kind].partition(":")
-    cls: type[Tokenizer] = getattr(importlib.import_module(module), name)
-    return cls
-
-
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Read what `Tokenizer.save` wrote and prove that it still gives the same ids.
 
@@ -210,7 +205,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
         if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
-        cls = tokenizer_class(kind)
+        cls = KINDS[kind]
         frequencies = None
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)

@@ -15,7 +15,7 @@ from components.formats import corpus
 from components.settings.names import TokenizerKind
 from components.settings.section import Section
 from components.settings.tokenizer import PublishedVocabulary, TokenizerSettings
-from components.tokenization.base import Tokenizer, tokenizer_class
+from components.tokenization.base import KINDS, Tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
 from components.tokenization.measure import measure
@@ -68,7 +68,7 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
     segmentation = settle(job.settings.segmenter, texts)
-    cls = tokenizer_class(job.kind)
+    cls = KINDS[job.kind]
 
     def cut(texts: list[str]) -> list[str]:
         # A character vocabulary knows nothing of what segmentation inserts.
