@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from components.processors import cores
 from components.training import threads
 
 threads.prepare()
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("--sides", choices=("both", "ours"), default="both")
     add_record_option(parser)
     arguments = parser.parse_args()
-    threads.own(threads.cores())
+    threads.own(cores())
     texts = _texts(arguments)
     with tempfile.TemporaryDirectory() as folder:
         classifier, encoder = _classifier(arguments, texts, Path(folder))

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from components.processors import cores
 from components.training import threads
 
 # Before torch is loaded, as the command line does for every stage, and for both sides.
@@ -182,7 +183,7 @@ def main() -> None:
                 # The order alternates, so that a machine that becomes slower favours neither side.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
                     turns[launcher].append(runs[launcher].turn(arguments.seconds))
-            available = (time.monotonic() - began) * threads.cores()
+            available = (time.monotonic() - began) * cores()
             beside, stolen = runs["ray"].beside() - beside, stolen_seconds() - stolen
         finally:
             for run in runs.values():

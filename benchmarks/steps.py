@@ -14,6 +14,7 @@ import statistics
 import time
 from unittest.mock import patch
 
+from components.processors import cores
 from components.training import threads
 
 threads.prepare()
@@ -40,8 +41,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     add_record_option(parser)
     arguments = parser.parse_args()
-    cores = threads.cores()
-    names = ("inputs", "width", "MB", "rows", "padding", "bf16", "float32", f"bf16 x {cores}")
+    available = cores()
+    names = ("inputs", "width", "MB", "rows", "padding", "bf16", "float32", f"bf16 x {available}")
     print("".join(f"{name:>9}" for name in names))
     found: dict[str, dict[str, float]] = {}
     for inputs, width in SIZES:
@@ -54,7 +55,7 @@ def main() -> None:
                 padding = 1 - int(lengths.sum()) / (rows * STEPS)
                 ratios = [
                     _ratio(layer, x, Texts(lengths), precision, count, arguments.turns)
-                    for precision, count in (("bf16", 1), ("float32", 1), ("bf16", cores))
+                    for precision, count in (("bf16", 1), ("float32", 1), ("bf16", available))
                 ]
                 shown = (
                     f"{inputs}",
@@ -76,7 +77,7 @@ def main() -> None:
         columns={
             "bf16": Column(name="bf16", title="bf16, one thread", format=".2f"),
             "float32": Column(name="float32", title="float32, one thread", format=".2f"),
-            "threads": Column(name="threads", title=f"bf16, {cores} threads", format=".2f"),
+            "threads": Column(name="threads", title=f"bf16, {available} threads", format=".2f"),
         },
         values=found,
     )

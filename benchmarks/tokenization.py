@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from components.processors import cores
 from components.reporting.results import Column, add_record_option, record
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
@@ -88,9 +88,7 @@ def main() -> None:
     assert np.array_equal(ids, np.concatenate([np.asarray(row, dtype=np.int32) for row in expected])), (
         "the encodings differ"
     )
-    print(
-        f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} tokens, ids identical; {len(os.sched_getaffinity(0))} cores"
-    )
+    print(f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} tokens, ids identical; {cores()} cores")
 
     runs: dict[str, Callable[[], object]] = {
         "tokenizers.encode_batch": lambda: backend.encode_batch(texts, add_special_tokens=False),

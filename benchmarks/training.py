@@ -32,6 +32,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from components.processors import cores
 from components.training import threads
 
 threads.prepare()
@@ -352,7 +353,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=7, help="number of turns of each side")
     parser.add_argument("--steps", type=int, default=3, help="training steps per turn")
-    parser.add_argument("--threads", type=int, default=threads.cores())
+    parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--precision", choices=("bf16", "float32"), default="bf16")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU")
     add_record_option(parser)

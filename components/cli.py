@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.errors import HeadstartError
+from components.processors import cores
 from components.settings.loading import load_params
 from components.training import threads
 
@@ -208,7 +209,7 @@ def label(
     from components.registry.champion import load_champion
 
     settings, columns = load_params(params), named_columns(column)
-    threads.own(threads.cores())
+    threads.own(cores())
     champion = load_champion(settings.registry, task or settings.run.tasks[0])
     with Progress("label", total=None, unit="row") as bar:
         done = predict_file(source, output=output, classifier=champion, columns=columns, progress=bar.advance)

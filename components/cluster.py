@@ -28,6 +28,7 @@ import torch
 
 from components import errors
 from components.errors import ConfigError, HeadstartError, TrainingError
+from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
 from components.training.distributed import Worker, World
@@ -92,7 +93,7 @@ def launch(
         raise ConfigError(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
-    threads.own(threads.cores())
+    threads.own(cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     function(job, Worker(World(device=device), progress))
 
@@ -118,7 +119,7 @@ def map_parallel(
     spawning = multiprocessing.get_context("spawn")
     while pending:
         with _environment(threads.environment(1)):
-            processes = min(len(pending), threads.cores())
+            processes = min(len(pending), cores())
             pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_parent)
             try:
                 futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
@@ -213,9 +214,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     own: dict[str, Any] = (
-        {"num_cpus": threads.cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
-        if local
-        else {}
+        {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
     )
     try:
         ray.init(

@@ -26,9 +26,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from components.artifacts import read_json, write_atomic
 from components.errors import ArtifactError, DataError, nearest
+from components.processors import cores
 from components.settings.names import BlockName
 from components.settings.section import Section
-from components.training import threads
 
 SCHEMA = 1
 RESULTS, FIGURES = Path("docs/results"), Path("docs/figures")
@@ -394,7 +394,7 @@ def measured(
             command=command,
             commit=_commit(Path(__file__).parent),
             processor=processor or processor_name(Path("/proc/cpuinfo")),
-            cores=threads.cores(),
+            cores=cores(),
             seeds=list(seeds),
             date=datetime.datetime.now(datetime.UTC).date(),
             selection=selection,

@@ -21,6 +21,7 @@ import numpy as np
 from components.artifacts import read_manifest, write_atomic, writing
 from components.errors import ArtifactError, DataError
 from components.formats import corpus
+from components.processors import cores
 from components.progress import Progress
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
@@ -173,7 +174,7 @@ def _tokenize_shards(
         return
     sizes = [measure(path) for path in pending.values()]
     documents, text_bytes = sum(size.documents for size in sizes), sum(size.text_bytes for size in sizes)
-    workers = min(len(pending), len(os.sched_getaffinity(0)))
+    workers = min(len(pending), cores())
     with Progress(f"tokenize {into.name.strip('.').removesuffix('.partial')}", total=documents, unit="doc") as bar:
         if workers < 2 or text_bytes < PARALLEL_BYTES:
             for name, path in pending.items():

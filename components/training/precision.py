@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import torch
 
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses
 
 Precision = Literal["float32", "bf16"]
 
@@ -78,3 +78,8 @@ def _seconds(model: Timed, batch: Batch, precision: Precision, device: torch.dev
     loss.backward()
     model.zero_grad(set_to_none=True)
     return time.process_time() - began
+
+
+def product_size(model: LanguageModel) -> int:
+    """Number of parameters in the matrices of the layers above the embeddings."""
+    return sum(p.numel() for group in model.layer_groups()[1:] for p in group if p.ndim > 1)

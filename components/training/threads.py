@@ -12,7 +12,6 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 QUIET = {
     # Two threads beside busy neighbours: 9.2 s a step with waiting threads that spin, 0.7 s with ones that sleep.
@@ -33,18 +32,6 @@ QUIET = {
 }
 #: The same for a process that runs already: parameters of glibc's mallopt.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX = -3, -1, -8
-
-
-def cores() -> int:
-    """Processors that this process may use: its affinity, cut down to a container's CPU quota."""
-    owned = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            owned = min(owned, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass
-    return owned
 
 
 def environment(threads: int) -> dict[str, str]:

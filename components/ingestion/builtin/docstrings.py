@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import blake2b
 from multiprocessing import get_context
-from os import cpu_count
 from pathlib import Path, PurePosixPath
 
 from components.ingestion.builtin.packages import locate, python_files
+from components.processors import cores
 from components.progress import Progress
 
 #: Distributions read, in this order.
@@ -80,7 +80,7 @@ def _wanted(path: PurePosixPath) -> bool:
 def _extract_all(files: list[tuple[Path, PurePosixPath]]) -> Iterator[list[list[str]]]:
     """`extract` of every file, in order; parsing is the whole cost, so it takes every core."""
     sources = [root / path for root, path in files]
-    with ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
         yield from pool.map(_extract_file, sources, chunksize=32)
 
 
