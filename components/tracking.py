@@ -45,7 +45,7 @@ from mlflow.tracking import MlflowClient  # noqa: E402
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
-    from components.tasks.task_io import Form
+    from components.tasks.task_io import TaskIO
 
 __all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
 
@@ -91,7 +91,7 @@ class ModelFiles:
     script: Path
     code: Path
     requirements: Sequence[str]
-    form: Form | None
+    form: TaskIO | None
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ def _log_model(files: ModelFiles, *, name: str) -> Any:
     )
 
 
-def _signature(form: Form | None) -> ModelSignature:
+def _signature(form: TaskIO | None) -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, Map, Object, Property
@@ -446,7 +446,7 @@ def _signature(form: Form | None) -> ModelSignature:
 
     if form is None:
         return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
-    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.served))
+    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))
 
 
 def _key(name: str) -> str:

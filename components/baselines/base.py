@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,6 +67,21 @@ def most_frequent(data: Data) -> Said:
     """The best that one can say without looking: the shares of the training labels, say."""
     answer = data.scoring.constant(data.train.targets)[0]
     return Said({name: [answer] * len(split) for name, split in (("dev", data.dev), ("test", data.test))}, {})
+
+
+@dataclass(frozen=True)
+class Systems:
+    """The baselines of one kind of task.
+
+    Attributes:
+        usual: name -> system.
+        characters: further systems, slower, for languages without spaces between words and for `baselines: all`.
+        constant: predicts the same whatever the input; the minimum that every other system has to beat.
+    """
+
+    usual: Mapping[str, Baseline] = field(default_factory=dict)
+    characters: Mapping[str, Baseline] = field(default_factory=dict)
+    constant: Baseline = most_frequent
 
 
 def tfidf(**settings: Any) -> TfidfVectorizer:

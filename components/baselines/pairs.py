@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.special import log_softmax, softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines.base import Baseline, Data, Said, cosines, tfidf
+from components.baselines.base import Data, Said, Systems, cosines, tfidf
 from components.baselines.texts import regression
 from components.tasks.data import Answer, Split
 
@@ -105,6 +105,6 @@ def _choices(split: Split, vectorizer: TfidfVectorizer) -> list[np.ndarray]:
     return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
 
 
-PAIR: dict[str, Baseline] = {"tfidf-cosine": cosine, "tfidf-both": both}
-SIMILARITY: dict[str, Baseline] = {"tfidf-cosine": line}
-CHOICE: dict[str, Baseline] = {"tfidf-overlap": overlap}
+PAIR = Systems({"tfidf-cosine": cosine, "tfidf-both": both})
+SIMILARITY = Systems({"tfidf-cosine": line})
+CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_place)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from components.baselines.base import Baseline, Data, Said
+from components.baselines.base import Data, Said, Systems
 from components.task_models.span_head import NEVER, best_threshold, decided
 from components.tasks.data import Answer, Fields
 from components.tokenization.segmenters import Segmentation
@@ -258,4 +258,4 @@ def by_overlap(data: Data) -> Said:
     return Said(answers, {"threshold": baseline.threshold})
 
 
-QUESTIONS: dict[str, Baseline] = {"sliding-window": by_overlap}
+QUESTIONS = Systems({"sliding-window": by_overlap})

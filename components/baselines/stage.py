@@ -17,11 +17,11 @@ from threadpoolctl import threadpool_limits
 from components.artifacts import writing
 from components.baselines import Baseline, Data, baselines_of
 from components.progress import Progress
-from components.scoring import scoring_for
 from components.settings.names import BASELINE
 from components.settings.section import Section
 from components.tasks.budgets import draw
 from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.kinds import scoring_for
 from components.tasks.results import KIND, RunResult, summary, write_results
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 from torch import Tensor
 
-from components.baselines.base import Baseline, Data, Said
+from components.baselines.base import Data, Said, Systems
 from components.models.layers.crf import LinearChainCRF
 from components.task_models.tag_constraints import legal_transitions
 from components.tasks.data import Answer, Fields, Split
@@ -265,4 +265,4 @@ def _scored(data: Data) -> dict[str, Split]:
     return {"dev": data.dev, "test": data.test}
 
 
-TAGGING: dict[str, Baseline] = {"word-features-crf": by_features}
+TAGGING = Systems({"word-features-crf": by_features}, constant=usual_tags)

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from components.baselines.base import ITERATIONS, Baseline, Data, Said, best_on_dev, tfidf
+from components.baselines.base import ITERATIONS, Data, Said, Systems, best_on_dev, tfidf
 from components.tasks.data import Answer
 
 #: Inverse strengths of the penalty of a support vector machine, whose scale is another one.
@@ -117,16 +117,13 @@ def _full(classes: np.ndarray, probabilities: np.ndarray, count: int) -> list[An
     return list(found)
 
 
-CLASSIFICATION: dict[str, Baseline] = {
-    "tfidf-words": partial(words, ngrams=(1, 1)),
-    "tfidf-words-pairs": partial(words, ngrams=(1, 2)),
-}
-#: Where words are hard to tell apart, what stands in them says more.
-BY_CHARACTERS: dict[str, Baseline] = {
-    "tfidf-words-characters": words_and_characters,
-    "svm-words-characters": margin,
-}
-MULTILABEL: dict[str, Baseline] = {
-    "tfidf-words": partial(one_against_rest, ngrams=(1, 1)),
-    "tfidf-words-pairs": partial(one_against_rest, ngrams=(1, 2)),
-}
+CLASSIFICATION = Systems(
+    {"tfidf-words": partial(words, ngrams=(1, 1)), "tfidf-words-pairs": partial(words, ngrams=(1, 2))},
+    characters={"tfidf-words-characters": words_and_characters, "svm-words-characters": margin},
+)
+MULTILABEL = Systems(
+    {
+        "tfidf-words": partial(one_against_rest, ngrams=(1, 1)),
+        "tfidf-words-pairs": partial(one_against_rest, ngrams=(1, 2)),
+    }
+)

@@ -55,9 +55,10 @@ from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, read_runs, read_test
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import headline, worth
-from components.scoring import Scoring, scoring_for, title
+from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
+from components.tasks.kinds import scoring_for
 from components.tasks.result_files import read_rows
 
 KIND = "evaluation"

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -24,14 +25,15 @@ from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
 from components.finetuning.specs import RunSpec, device, drawn, drawn_by_any, encode, start_of, with_head
 from components.models.base import LanguageModel
-from components.scoring import Scoring, scoring_for
+from components.scoring import Scoring
 from components.task_models.base import Encoded
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
 from components.task_models.sampler import ExampleSampler
 from components.tasks.data import Answer, Split
 from components.tasks.examples import read_facts, read_split
-from components.tasks.results import best_score, packed
+from components.tasks.kinds import scoring_for
+from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -105,6 +107,19 @@ def prepare(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> tupl
     splits = {"train": whole.take(rows), **{name: read_split(spec.examples, name) for name in ("dev", "test")}}
     run = Run(spec, model, tokenizer, splits, rows, scoring_for(facts.kind, facts.labels))
     return run, {str(stratum): count for stratum, count in short.items()}
+
+
+def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
+    """Answers of different lengths as two tensors of a checkpoint: the values, and the lengths."""
+    flat = np.concatenate([*answers, np.zeros(0, dtype=np.float32)])
+    lengths = np.asarray([len(answer) for answer in answers], dtype=np.int64)
+    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
+
+
+def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
+    """The answers that `pack` stored under this name."""
+    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
+    return np.split(tensors[name].numpy(), ends[:-1])
 
 
 class Run:
@@ -189,8 +204,8 @@ class Run:
         self.model.eval()
         found = self._calibrated(lambda: head_answers(head, dev))
         if settings.frozen:
-            self.frozen = packed(f"{ALONE}dev", found)
-            self.frozen |= packed(f"{ALONE}test", head_answers(head, self._read("test")))
+            self.frozen = pack(f"{ALONE}dev", found)
+            self.frozen |= pack(f"{ALONE}test", head_answers(head, self._read("test")))
         head.to(device())
         # An average of the weights begins at the head that was just learned.
         self.state = self._fresh_state()
@@ -284,7 +299,7 @@ class Run:
         # Of the weights from before anything was learned the features are kept, or serve all runs that end so.
         answer = self._answers if self.record["best_step"] else self._answers_of_head
         dev = answer("dev") if self.said is None else self.said
-        return packed("dev", dev) | packed("test", answer("test"))
+        return pack("dev", dev) | pack("test", answer("test"))
 
     def sampler(self) -> ExampleSampler | FeatureSampler:
         """The batches of all steps."""

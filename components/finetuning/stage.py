@@ -19,7 +19,7 @@ from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
-from components.finetuning.runs import ALONE, execute, finished
+from components.finetuning.runs import ALONE, execute, finished, unpack
 from components.finetuning.specs import RunSpec, build, device, drawn, encode
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
@@ -32,7 +32,7 @@ from components.task_models.classifier import save_classifier
 from components.task_models.sampler import ExampleSampler
 from components.tasks.budgets import budget_name
 from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, RunResult, best_score, summary, unpacked, write_results
+from components.tasks.results import KIND, RunResult, best_score, summary, write_results
 from components.training import threads
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose, machine
@@ -262,10 +262,10 @@ def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
         stored = CheckpointStore(spec.storage, key=spec.key).latest()
         assert stored is not None
         record = stored.numbers["record"]
-        tuned = {name: unpacked(name, stored.tensors) for name in ("dev", "test")}
+        tuned = {name: unpack(name, stored.tensors) for name in ("dev", "test")}
         yield RunResult(job.system, job.family, job.start, record, tuned)
         if f"{ALONE}test" in stored.tensors:
-            alone = {name: unpacked(f"{ALONE}{name}", stored.tensors) for name in ("dev", "test")}
+            alone = {name: unpack(f"{ALONE}{name}", stored.tensors) for name in ("dev", "test")}
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
             yield RunResult(f"{job.system}{FROZEN}", job.family, f"{job.start}{FROZEN}", first, alone)
 

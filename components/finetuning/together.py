@@ -25,7 +25,7 @@ from components.errors import ConfigError
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.joint import JointSpec, execute_joint
-from components.finetuning.runs import finished
+from components.finetuning.runs import finished, unpack
 from components.finetuning.stage import (
     FinetuneJob,
     for_start,
@@ -43,7 +43,7 @@ from components.settings.section import Section
 from components.tasks.budgets import budget_name, refuse_unpaired
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND as FINETUNED
-from components.tasks.results import RunResult, best_score, summary, unpacked, write_results
+from components.tasks.results import RunResult, best_score, summary, write_results
 from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.precision import Precision
 
@@ -230,7 +230,7 @@ def _write(draft: Draft, place: int, member: _Member, specs: list[JointSpec], jo
 def _results(place: int, specs: list[JointSpec], job: TogetherJob) -> Iterator[RunResult]:
     for spec in sorted(specs, key=lambda spec: ((budget := spec.members[place].budget) < 0, budget, spec.seed)):
         tensors, record = _stored(spec, place)
-        answers = {name: unpacked(name, tensors) for name in ("dev", "test")}
+        answers = {name: unpack(name, tensors) for name in ("dev", "test")}
         yield RunResult(job.system, job.family, job.shared_start, dict(record), answers)
 
 

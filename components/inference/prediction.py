@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.errors import ConfigError, DataError, nearest
-from components.tasks.task_io import Answer, Fields, Form, Value, form_of
+from components.tasks.data import Answer, Fields
+from components.tasks.kinds import find_kind
+from components.tasks.task_io import TaskIO, Value
 
 Row = dict[str, Any]
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -73,14 +75,14 @@ def told(
         rows: N inputs; None (a part is missing) is not shown to the model.
         batch_size: rows at a time.
     """
-    form = form_of(classifier.kind)
+    form = find_kind(classifier.kind).io
     filled = [index for index, fields in enumerate(rows) if fields is not None]
     answers: list[dict[str, Any] | None] = [None] * len(rows)
     if filled:
         asked = [fields for fields in rows if fields is not None]
         found = classifier.answer(asked, batch_size)
         for index, fields, answer in zip(filled, asked, found, strict=True):
-            answers[index] = form.tell(fields, answer, classifier.labels)
+            answers[index] = form.format(fields, answer, classifier.labels)
     return answers
 
 
@@ -108,7 +110,7 @@ def predict_file(
         DataError: a file that is missing, empty, of an unknown format, damaged, or without a column; the message
             names the line.
     """
-    source, output, form = Path(source), Path(output), form_of(classifier.kind)
+    source, output, form = Path(source), Path(output), find_kind(classifier.kind).io
     for path in (source, output):
         if path.suffix not in FORMATS:
             raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(FORMATS)}")
@@ -122,12 +124,12 @@ def predict_file(
     rows = empty = 0
     with ExitStack() as stack:
         names, schema, batches = _READERS[source.suffix](stack, source, batch_size, asking)
-        if taken := [name for name in form.filed if name in names]:
+        if taken := [name for name in form.columns if name in names]:
             raise DataError(f"{source}: already has a column {taken[0]!r}; rename it")
         write = stack.enter_context(_writing(output, names, form, schema))
         for batch in batches:
             answers = told(classifier, [fields for _, fields in batch], batch_size=batch_size)
-            filed = ({name: answer[name] if answer else None for name in form.filed} for answer in answers)
+            filed = ({name: answer[name] if answer else None for name in form.columns} for answer in answers)
             write([row | said for (row, _), said in zip(batch, filed, strict=True)])
             rows += len(batch)
             empty += sum(answer is None for answer in answers)
@@ -157,7 +159,7 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 class _Asking:
     """What is asked of a file's rows; `columns`: input of the form -> column."""
 
-    form: Form
+    form: TaskIO
     columns: Mapping[str, str]
 
     def fields(self, row: Row, place: str) -> Fields | None:
@@ -167,7 +169,7 @@ class _Asking:
             DataError: a value is not what it should be; `place` stands in the message.
         """
         try:
-            return self.form.read({name: row[column] for name, column in self.columns.items()})
+            return self.form.parse({name: row[column] for name, column in self.columns.items()})
         except ValueError as error:
             message = str(error)
             for name, column in self.columns.items():
@@ -225,7 +227,7 @@ def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) 
                 )
             if (missing := asking.missing(list(row))) is not None:
                 raise DataError(f"{path}:{number}: has no key {missing!r}; found: {', '.join(row) or 'none'}")
-            if taken := [name for name in asking.form.filed if name in row]:
+            if taken := [name for name in asking.form.columns if name in row]:
                 raise DataError(f"{path}:{number}: already has a key {taken[0]!r}; rename it")
             yield row, asking.fields(row, f"{path}:{number}")
 
@@ -301,11 +303,11 @@ def _batches(rows: Iterator[Asked], size: int) -> Iterator[list[Asked]]:
 
 @contextmanager
 def _writing(
-    path: Path, names: Sequence[str], form: Form, schema: pa.Schema | None
+    path: Path, names: Sequence[str], form: TaskIO, schema: pa.Schema | None
 ) -> Iterator[Callable[[list[Row]], None]]:
     """A function that writes rows with the columns `names` and the form's; the file appears under its name once all
     are written."""
-    added = pa.schema([pa.field(name, _TYPES[value]) for name, value in form.filed.items()])
+    added = pa.schema([pa.field(name, _TYPES[value]) for name, value in form.columns.items()])
     aside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

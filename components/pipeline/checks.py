@@ -23,9 +23,8 @@ def check_params(params: Params) -> None:
     from components.interchange.importing import source_digest
     from components.models import FAMILIES
     from components.models.encoder import build_model
-    from components.scoring import deciding
-    from components.task_models.kinds import find_task
     from components.tasks.budgets import numbered, refuse_unpaired
+    from components.tasks.kinds import find_kind, promotion_metrics
     from components.tokenization.published import published_tokenizer
 
     problems: list[str] = []
@@ -84,8 +83,8 @@ def check_params(params: Params) -> None:
     for task in params.run.tasks:
         found = params.data.tasks[task].kind
         try:
-            find_task(found, key=f"data.tasks.{task}.kind")
-            if metric is not None and metric not in (known := deciding(found)):
+            find_kind(found, key=f"data.tasks.{task}.kind")
+            if metric is not None and metric not in (known := promotion_metrics(found)):
                 problems.append(f"promote.metric: {metric!r} is no score of {task} ({found}){nearest(metric, known)}")
         except ConfigError as error:
             problems.append(str(error))

@@ -35,12 +35,12 @@ from components.registry.ledger import (
 from components.registry.promotion import Scored, TestRows, decide
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
-from components.scoring import scoring_for
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
+from components.tasks.data import Fields
+from components.tasks.kinds import scoring_for
 from components.tasks.result_files import Rows, TaskFacts, read_rows, read_task
-from components.tasks.task_io import Fields
 from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"

@@ -12,7 +12,7 @@ import pandas
 
 from components.inference.prediction import told
 from components.task_models.classifier import load_classifier
-from components.tasks.task_io import form_of
+from components.tasks.kinds import find_kind
 from components.tracking import PythonModel, set_model
 
 
@@ -35,12 +35,12 @@ class ServedClassifier(PythonModel):
         Raises:
             ValueError: a value has the wrong type for the task.
         """
-        form = form_of(self.classifier.kind)
-        rows = [form.read(row) for row in model_input[list(form.inputs)].to_dict("records")]
+        form = find_kind(self.classifier.kind).io
+        rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
         answers = told(self.classifier, rows)
         # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(
-            {name: [answer[name] if answer is not None else None for answer in answers] for name in form.served},
+            {name: [answer[name] if answer is not None else None for answer in answers] for name in form.outputs},
             dtype=object,
         )
 

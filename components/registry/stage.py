@@ -27,7 +27,7 @@ from components.registry.runs import read_dev_score
 from components.settings.names import TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
-from components.tasks.task_io import form_of
+from components.tasks.kinds import find_kind
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"
@@ -195,7 +195,7 @@ def _ensure_version(
                 script=script,
                 code=copy_code(code, aside / "code"),
                 requirements=requirements(code, job.project / "requirements.lock"),
-                form=form_of(_kind_of_task(content)) if candidate.kind == "classifier" else None,
+                form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
             run_name=candidate.directory.relative_to(job.out).as_posix(),
             metrics=_metrics(job, candidate),

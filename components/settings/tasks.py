@@ -180,7 +180,7 @@ class TaskSource(Section):
         """Keys of another kind or another format would be read by nobody."""
         problems: list[str] = []
         formats = dict.fromkeys(self.format_of(file) for split in SPLITS for file in self.files(split))
-        # A kind that is not in the table brings its own reader (the TASKS table knows whether there is one).
+        # A kind without an entry accepts every key and format; whether it exists is checked by `pipeline.checks`.
         if kind := KINDS.get(self.kind):
             problems += [
                 f"key {key} does not fit kind {self.kind}{nearest(key, kind.keys)}"

@@ -30,13 +30,14 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
-from components.scoring import Scoring, scoring_for, title
+from components.scoring import Scoring, title
 from components.settings.names import LayerChoice
 from components.studies import curves
 from components.studies.base import Study
 from components.studies.frozen import Labelled, Pooling, answers_of, layer_vectors, numbers_of
 from components.studies.outputs import Outputs
 from components.task_models.heads import Features
+from components.tasks.kinds import scoring_for
 
 #: The rows of the table, with the dev F1 of CoNLL-2003 that BERT-base reached with them.
 PUBLISHED: dict[LayerChoice, float | None] = {

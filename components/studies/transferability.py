@@ -34,7 +34,7 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
-from components.scoring import scoring_for, title
+from components.scoring import title
 from components.settings.finetune import FinetuneSettings
 from components.studies import curves
 from components.studies.base import Study
@@ -44,6 +44,7 @@ from components.task_models.model import TaskModel, answers
 from components.task_models.sampler import ExampleSampler
 from components.tasks.budgets import ALL, draw
 from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.kinds import scoring_for
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 from components.training.rng import counter_seed

@@ -35,7 +35,7 @@ from components.models import family as family_named
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.scoring import scoring_for, title
+from components.scoring import title
 from components.studies.base import Study
 from components.studies.curves import main_score
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
@@ -43,6 +43,7 @@ from components.studies.logme import logme
 from components.studies.occurrences import evenly
 from components.studies.outputs import Outputs
 from components.studies.text_distance import perplexity
+from components.tasks.kinds import scoring_for
 from components.tokenization.report import count_words, report_on_words
 
 #: Labels a class at most, unless more are asked for.

@@ -34,11 +34,12 @@ from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.scoring import Scoring, resampled, scoring_for
+from components.scoring import Scoring, resampled
 from components.studies.base import Study
 from components.studies.outputs import Outputs
 from components.tasks.data import Fields, Split
 from components.tasks.examples import read_facts, read_split
+from components.tasks.kinds import scoring_for
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.words import encode_words

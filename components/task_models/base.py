@@ -12,9 +12,8 @@ from torch import Tensor
 
 from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
-from components.settings.tasks import TaskSource
 from components.task_models.heads import Head
-from components.tasks.data import Examples, Fields, Labels, Split
+from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 
 #: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
@@ -48,35 +47,28 @@ class Encoded:
         return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in told], none, none)
 
 
-def one_stratum(split: Split) -> None:
-    """A budget is a number of rows, whatever they are."""
-
-
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
     """The head reads every sequence by itself."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One line of the TASKS table.
+    """One entry of the table TASKS.
 
     Attributes:
-        reads: what the head gets of a sequence: one pooled vector (`text`), or one vector a unit (`units`).
-        read: (name, source) -> the task's data; raises DataError for what is wrong with it.
-        encode: (rows, tokenizer, encoder, settings) -> the rows as the encoder reads them.
-        head: (settings, features, labels) -> the layers on top of the encoder, for `features` a vector, given the names
-            of the labels.
-        strata: split -> (N,) what a budget counts rows of, each by itself; None: a budget is a number of rows.
-        combine: (settings, encoder) -> how the vectors of a row's sequences become one before the head; None: not.
-        windows_apart: whether each of a row's windows learns by itself, so that a step may leave some out.
+        kind: name of the kind.
+        reads: input of the head: one pooled vector per sequence (`text`), or one vector per unit (`units`).
+        encode: (rows, tokenizer, encoder, settings) -> the rows as piece ids.
+        head: (settings, number of features, labels) -> the layers on top of the encoder.
+        combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
+            the head reads each sequence separately.
+        windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
     """
 
     kind: str
     reads: Literal["text", "units"]
-    read: Callable[[str, TaskSource], Examples]
     encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
     head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
-    strata: Callable[[Split], Labels | None] = one_stratum
     combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
     windows_apart: bool = False
 

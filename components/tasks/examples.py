@@ -22,9 +22,9 @@ from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.settings.section import Section
 from components.settings.tasks import TaskSource
-from components.task_models.kinds import find_task
 from components.tasks.budgets import draw, numbered
 from components.tasks.data import Labels, Split
+from components.tasks.kinds import find_kind
 from components.tasks.results import ragged
 
 KIND = "examples"
@@ -74,12 +74,12 @@ def examples(job: ExamplesJob) -> Path:
         DataError: what the task's reader finds wrong (file, line, what to do).
     """
     key = f"data.tasks.{job.task}"
-    task = find_task(job.source.kind, key=f"{key}.kind")
-    found = task.read(job.task, job.source)
+    kind = find_kind(job.source.kind, key=f"{key}.kind")
+    found = kind.read(job.task, job.source)
     budgets = numbered(job.source.budgets)
     splits = {"train": found.train, "dev": found.dev, "test": found.test}
     strata = strata_of(found.train, job.source.kind)
-    counted = task.strata(found.train) is not None
+    counted = kind.strata(found.train) is not None
     short = {}
     for budget in budgets:
         _, missing = draw(strata, budget, seed=0)
@@ -121,7 +121,7 @@ def examples(job: ExamplesJob) -> Path:
 
 def strata_of(train: Split, kind: str) -> Labels:
     """(N,) what a budget counts rows of: the task's strata, or 0 for all rows where it has none."""
-    found = find_task(kind).strata(train)
+    found = find_kind(kind).strata(train)
     return np.zeros(len(train), dtype=np.int64) if found is None else found
 
 

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from components.tasks.data import Answer, Split
 
@@ -85,19 +83,6 @@ def ragged(vectors: Sequence[np.ndarray], kind: pa.DataType) -> pa.ListArray:
     offsets = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
     flat = np.concatenate([*vectors, np.zeros(0)]).astype(kind.to_pandas_dtype())
     return pa.ListArray.from_arrays(offsets, pa.array(flat, kind))
-
-
-def packed(name: str, found: Sequence[Answer]) -> dict[str, Tensor]:
-    """Answers as tensors of a checkpoint."""
-    flat = np.concatenate([*found, np.zeros(0, dtype=np.float32)])
-    lengths = np.asarray([len(answer) for answer in found], dtype=np.int64)
-    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
-
-
-def unpacked(name: str, tensors: dict[str, Tensor]) -> list[Answer]:
-    """The answers that `packed` put among the tensors."""
-    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
-    return np.split(tensors[name].numpy(), ends[:-1])
 
 
 def best_score(record: dict[str, Any]) -> float:

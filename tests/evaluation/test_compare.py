@@ -9,7 +9,7 @@ import pytest
 
 from components.evaluation.compare import Comparison, statements
 from components.evaluation.intervals import Interval
-from components.scoring import scoring_for
+from components.tasks.kinds import scoring_for
 
 SCORING = scoring_for("classification", ["no", "yes"])
 

@@ -8,29 +8,11 @@ from typing import Any
 
 from components.settings.tasks import TaskSource
 from components.tasks.data import Examples, Split
-from components.tasks.reading import (
-    read_choices,
-    read_classification,
-    read_multilabel,
-    read_pairs,
-    read_questions,
-    read_similarities,
-    read_tagging,
-)
-
-READ = {
-    "classification": read_classification,
-    "multilabel": read_multilabel,
-    "pair": read_pairs,
-    "similarity": read_similarities,
-    "tagging": read_tagging,
-    "questions": read_questions,
-    "choice": read_choices,
-}
+from components.tasks.kinds import KINDS
 
 
 def read(kind: str, folder: Path, **source: Any) -> Examples:
-    return READ[kind]("things", TaskSource(path=str(folder), kind=kind, **source))
+    return KINDS[kind].read("things", TaskSource(path=str(folder), kind=kind, **source))
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> None:

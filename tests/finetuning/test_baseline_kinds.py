@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines import BASELINES, Data, baselines_of
+from components.baselines import Baseline, Data, baselines_of
 from components.baselines.base import WORD, most_frequent, spaced, tfidf
-from components.scoring import scoring_for
 from components.tasks.data import Fields, Split
+from components.tasks.kinds import scoring_for
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:
@@ -26,6 +28,10 @@ def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | 
     return Data(whole, whole, whole, whole.fields, labels or [], scoring_for(kind, labels or []))
 
 
+def systems_of(kind: str) -> Mapping[str, Baseline]:
+    return baselines_of(kind, language="en", which="auto")
+
+
 WORDS = ["apple", "pear", "plum", "iron", "zinc", "gold", "horse", "goat", "cat"]
 
 
@@ -38,7 +44,7 @@ def sentences(number: int) -> tuple[str, str]:
 @pytest.mark.parametrize("system", ["tfidf-cosine", "tfidf-both"])
 def test_pairs_are_told_apart_by_what_they_share(system: str) -> None:
     rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
-    said = BASELINES["pair"][system](data("pair", rows, ["no", "yes"]))
+    said = systems_of("pair")[system](data("pair", rows, ["no", "yes"]))
     found = np.stack(said.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 0, 1, 1] * 5
@@ -48,7 +54,7 @@ def test_pairs_are_told_apart_by_what_they_share(system: str) -> None:
 def test_similarity_is_a_line_on_the_cosine() -> None:
     rows = [(sentences(number), [1.0 + number]) for number in range(5)]
     given = data("similarity", rows)
-    said = BASELINES["similarity"]["tfidf-cosine"](given)
+    said = systems_of("similarity")["tfidf-cosine"](given)
     weights = TfidfVectorizer(sublinear_tf=True).fit([text for fields, _ in rows for text in fields])
     cosines = [
         (weights.transform([first]) @ weights.transform([second]).T).toarray()[0, 0] for (first, second), _ in rows
@@ -60,7 +66,7 @@ def test_similarity_is_a_line_on_the_cosine() -> None:
 
 
 def test_pairs_that_share_nothing_have_no_slope() -> None:
-    said = BASELINES["similarity"]["tfidf-cosine"](
+    said = systems_of("similarity")["tfidf-cosine"](
         data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])])
     )
     assert said.details == {"slope": 0.0, "offset": 3.0}
@@ -74,7 +80,7 @@ def test_multilabel_gives_every_label_a_probability_of_its_own() -> None:
         (("here there",), []),
     ]
     labels = ["fruit", "metal", "never"]
-    said = BASELINES["multilabel"]["tfidf-words"](data("multilabel", [*rows * 4], labels))
+    said = systems_of("multilabel")["tfidf-words"](data("multilabel", [*rows * 4], labels))
     found = np.stack(said.answers["dev"])
     assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
     assert not found[:, 2].any(), "a label that the draw does not hold is never given"
@@ -86,10 +92,10 @@ def test_the_choice_that_shares_most_wins() -> None:
         (("goat and horse", "a horse", "gold", "plum"), [0]),
     ]
     given = data("choice", rows)
-    said = BASELINES["choice"]["tfidf-overlap"](given)
+    said = systems_of("choice")["tfidf-overlap"](given)
     assert [answer.argmax() for answer in said.answers["test"]] == [1, 0]
     assert [len(answer) for answer in said.answers["test"]] == [2, 3]
-    usual = BASELINES["choice"]["most-frequent"](given)
+    usual = systems_of("choice")["most-frequent"](given)
     # Both places were right once; the first row has no third choice.
     np.testing.assert_allclose(np.concatenate(usual.answers["test"]), [0.5, 0.5, 0.5, 0.5, 0.0])
 
@@ -98,7 +104,7 @@ def test_a_row_with_fewer_choices_than_any_right_place() -> None:
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
     short = Data(given.train, split([("x", "a", "b")], [[0.0]]), given.test, given.inputs, [], given.scoring)
-    assert BASELINES["choice"]["most-frequent"](short).answers["dev"][0].tolist() == [0.5, 0.5]
+    assert systems_of("choice")["most-frequent"](short).answers["dev"][0].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("system", ["tfidf-words-characters", "svm-words-characters"])

@@ -20,13 +20,13 @@ from components.baselines.stage import BaselineJob, baseline
 from components.finetuning import runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
-from components.scoring import scoring_for
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.kinds import KINDS, scoring_for
 
 from .conftest import WORDS, rows, write_jsonl
 
@@ -114,7 +114,7 @@ def answers_of(output: Path, split: str) -> list[list[float]]:
 
 
 def test_there_are_rows_for_every_task() -> None:
-    assert ROWS.keys() == TASKS.keys()
+    assert ROWS.keys() == TASKS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))

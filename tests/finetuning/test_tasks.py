@@ -11,15 +11,15 @@ import pytest
 
 from components.errors import ArtifactError, ConfigError, DataError
 from components.settings.tasks import TaskSource
-from components.task_models.kinds import TASKS, find_task
 from components.tasks.budgets import ALL, draw, numbered
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.kinds import KINDS, find_kind
 
 from .conftest import rows, write_jsonl
 
 
 def read(source: TaskSource):
-    return TASKS["classification"].read("things", source)
+    return KINDS["classification"].read("things", source)
 
 
 def test_labels_are_numbered_by_name_and_rows_keep_their_order(source: TaskSource) -> None:
@@ -212,7 +212,7 @@ def test_the_test_version_changes_with_its_content_alone(source: TaskSource, tmp
 
 def test_an_unknown_kind_of_task_names_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"data\.tasks\.x\.kind: unknown task kind 'classify'; did you mean 'classif"):
-        find_task("classify", key="data.tasks.x.kind")
+        find_kind("classify", key="data.tasks.x.kind")
 
 
 def test_facts_of_another_version_of_the_stage_are_refused(task: Path) -> None:

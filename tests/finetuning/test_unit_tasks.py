@@ -14,12 +14,12 @@ from components.artifacts import read_manifest
 from components.baselines.stage import BaselineJob, baseline
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
-from components.scoring import scoring_for
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
+from components.tasks.kinds import scoring_for
 
 from .conftest import FILLER, WORDS, write_jsonl
 

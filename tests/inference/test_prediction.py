@@ -14,7 +14,7 @@ import pytest
 
 from components.errors import ConfigError, DataError
 from components.inference.prediction import Predicted, named_columns, predict_file, told
-from components.tasks.task_io import Fields
+from components.tasks.data import Fields
 
 
 class ByLength:

@@ -12,14 +12,13 @@ import torch
 from components.inference.prediction import Predicted, predict_file, told
 from components.models.encoder import build_model
 from components.registry.promote import measure_latency, scored_rows
-from components.scoring import scoring_for
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.classifier import load_classifier, save_classifier
 from components.task_models.kinds import TASKS
 from components.task_models.model import TaskModel
+from components.tasks.kinds import find_kind, scoring_for
 from components.tasks.result_files import Rows, TaskFacts
-from components.tasks.task_io import form_of
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
@@ -48,8 +47,8 @@ def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) ->
         facts={},
     )
     classifier = load_classifier(tmp_path / "classifier")
-    form = form_of(kind)
-    rows = [form.read(example) for example in form.examples]
+    form = find_kind(kind).io
+    rows = [form.parse(example) for example in form.examples]
     fields = [row for row in rows if row is not None]
     answers = told(classifier, [*fields, None])
     assert [answer is None for answer in answers] == [False, False, True]
@@ -59,7 +58,7 @@ def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) ->
     assert predict_file(source, output=output, classifier=classifier) == Predicted(2, 0)
     for row, answer in zip(pq.read_table(output).to_pylist(), answers, strict=False):
         assert answer is not None
-        assert {name: row[name] for name in form.filed} == {name: answer[name] for name in form.filed}
+        assert {name: row[name] for name in form.columns} == {name: answer[name] for name in form.columns}
 
     # What promotion asks of it: a score on rows whose right answers are its own, and its latency.
     found = classifier.answer(fields)

@@ -21,8 +21,8 @@ from components.registry.promote import measure_latency, promote, rollback, scor
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.task_models.classifier import TextClassifier
+from components.tasks.data import Fields
 from components.tasks.result_files import Rows, TaskFacts
-from components.tasks.task_io import Fields
 from components.tracking import Registry, connect
 from tests.registry.conftest import LABELS, Pipeline
 

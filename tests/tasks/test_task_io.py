@@ -8,9 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from components.errors import ConfigError
-from components.scoring import SCORINGS
-from components.tasks.task_io import FORMS, form_of
+from components.tasks.kinds import KINDS, find_kind
 from components.tracking import _signature
 
 LABELS = ["B-X", "I-X", "O"]
@@ -21,34 +19,28 @@ ANSWERS = {
 }
 
 
-def test_every_kind_that_is_scored_has_a_form() -> None:
-    assert FORMS.keys() == SCORINGS.keys()
-    with pytest.raises(ConfigError, match="unknown task kind 'pairs'; did you mean 'pair'"):
-        form_of("pairs")
-
-
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
-    form = form_of(kind)
+    form = find_kind(kind).io
     for example in form.examples:
         assert example.keys() == form.inputs.keys()
-        fields = form.read(example)
+        fields = form.parse(example)
         assert fields is not None
         answer = [2.0] * len(fields) if kind == "tagging" else ANSWERS.get(kind, [0.25, 0.5, 0.25])
-        told = form.tell(fields, np.asarray(answer, dtype=np.float32), LABELS)
-        assert form.filed.keys() | form.served.keys() <= told.keys()
+        told = form.format(fields, np.asarray(answer, dtype=np.float32), LABELS)
+        assert form.columns.keys() | form.outputs.keys() <= told.keys()
         json.dumps(told, allow_nan=False)
-    empty = form.read(dict.fromkeys(form.inputs))
+    empty = form.parse(dict.fromkeys(form.inputs))
     assert empty is None
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_signature_takes_the_examples(kind: str) -> None:
     from mlflow.models.utils import _enforce_schema
 
-    form = form_of(kind)
+    form = find_kind(kind).io
     signature = _signature(form)
     assert signature.inputs.input_names() == list(form.inputs)
-    assert signature.outputs.input_names() == list(form.served)
+    assert signature.outputs.input_names() == list(form.outputs)
     rows = _enforce_schema(pandas.DataFrame(list(form.examples)), signature.inputs)
-    assert [form.read(row) for row in rows.to_dict("records")] == [form.read(row) for row in form.examples]
+    assert [form.parse(row) for row in rows.to_dict("records")] == [form.parse(row) for row in form.examples]

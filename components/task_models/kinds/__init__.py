@@ -1,35 +1,31 @@
-"""The downstream tasks. A task is one file ending in `TASK = Task(...)` and one line here."""
+"""How models learn each kind of task: encoding of rows, head, loss. A kind is one file ending in `TASK = Task(...)` and
+one line here."""
 
 from __future__ import annotations
 
 from components.errors import ConfigError, nearest
+from components.tables import LazyTable
 from components.task_models.base import Task
-from components.task_models.kinds import choice, classification, multilabel, pair, questions, similarity, tagging
-from components.tasks.data import Examples, Split
 
-TASKS: dict[str, Task] = {
-    task.kind: task
-    for task in (
-        classification.TASK,
-        multilabel.TASK,
-        pair.TASK,
-        similarity.TASK,
-        choice.TASK,
-        tagging.TASK,
-        questions.TASK,
-    )
-}
+TASKS: LazyTable[Task] = LazyTable(
+    {
+        "classification": "components.task_models.kinds.classification:TASK",
+        "multilabel": "components.task_models.kinds.multilabel:TASK",
+        "pair": "components.task_models.kinds.pair:TASK",
+        "similarity": "components.task_models.kinds.similarity:TASK",
+        "choice": "components.task_models.kinds.choice:TASK",
+        "tagging": "components.task_models.kinds.tagging:TASK",
+        "questions": "components.task_models.kinds.questions:TASK",
+    }
+)
 
 
-def find_task(kind: str, *, key: str = "kind") -> Task:
-    """The task of this kind.
+def find_task(kind: str) -> Task:
+    """The entry of a kind of task.
 
     Raises:
-        ConfigError: there is none; the message names `key` and those that exist.
+        ConfigError: no model can learn this kind.
     """
     if kind not in TASKS:
-        raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, TASKS)}")
+        raise ConfigError(f"kind: unknown task kind {kind!r}{nearest(kind, TASKS)}")
     return TASKS[kind]
-
-
-__all__ = ["TASKS", "Examples", "Split", "Task", "find_task"]

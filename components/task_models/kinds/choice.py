@@ -18,7 +18,6 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.heads import TextHead, precise
 from components.task_models.inputs import cut_texts, joined
 from components.tasks.data import Fields
-from components.tasks.reading import read_choices
 from components.tokenization import Tokenizer
 
 
@@ -70,4 +69,4 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Ch
     return ChoiceHead.of(settings, features, 1)
 
 
-TASK = Task(kind="choice", reads="text", read=read_choices, encode=encode, head=head)
+TASK = Task(kind="choice", reads="text", encode=encode, head=head)

@@ -13,8 +13,7 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.heads import ClassificationHead
 from components.task_models.inputs import cut_texts, encode_texts
 from components.task_models.text_windows import pooling_of_windows, window_size, windows
-from components.tasks.data import Fields, Labels, Split
-from components.tasks.reading import read_classification
+from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 
 
@@ -37,17 +36,10 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Cl
     return ClassificationHead.of(settings, features, len(labels))
 
 
-def strata(split: Split) -> Labels:
-    """A budget is a number of rows of each class."""
-    return split.labels
-
-
 TASK = Task(
     kind="classification",
     reads="text",
-    read=read_classification,
     encode=encode,
     head=head,
-    strata=strata,
     combine=pooling_of_windows,
 )

@@ -14,7 +14,6 @@ from components.task_models.base import Task
 from components.task_models.heads import TextHead, precise
 from components.task_models.kinds.classification import encode
 from components.task_models.text_windows import pooling_of_windows
-from components.tasks.reading import read_multilabel
 
 
 class MultilabelHead(TextHead):
@@ -39,4 +38,4 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Mu
     return MultilabelHead.of(settings, features, len(labels))
 
 
-TASK = Task(kind="multilabel", reads="text", read=read_multilabel, encode=encode, head=head, combine=pooling_of_windows)
+TASK = Task(kind="multilabel", reads="text", encode=encode, head=head, combine=pooling_of_windows)

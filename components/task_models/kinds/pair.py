@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from components.task_models.base import Task
 from components.task_models.inputs import combination, compared, encode_pairs
-from components.task_models.kinds.classification import head, strata
-from components.tasks.reading import read_pairs
+from components.task_models.kinds.classification import head
 
 TASK = Task(
     kind="pair",
     reads="text",
-    read=read_pairs,
     encode=encode_pairs,
     head=head,
-    strata=strata,
     combine=combination(compared),
 )

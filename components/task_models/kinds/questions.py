@@ -20,7 +20,6 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.span_head import Answering
 from components.task_models.unit_windows import columns, cut
 from components.tasks.data import Fields
-from components.tasks.reading import read_questions
 from components.tokenization import Tokenizer
 
 
@@ -105,4 +104,4 @@ def _windows(
     )
 
 
-TASK = Task(kind="questions", reads="units", read=read_questions, encode=encode, head=head, windows_apart=True)
+TASK = Task(kind="questions", reads="units", encode=encode, head=head, windows_apart=True)

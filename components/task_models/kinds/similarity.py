@@ -19,7 +19,6 @@ from components.task_models.base import Encoded, Task
 from components.task_models.heads import TextHead, precise
 from components.task_models.inputs import combination, encode_pairs, likened, summed
 from components.tasks.data import Fields
-from components.tasks.reading import read_similarities
 from components.tokenization import Tokenizer
 
 
@@ -66,7 +65,6 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Re
 TASK = Task(
     kind="similarity",
     reads="text",
-    read=read_similarities,
     encode=encode,
     head=head,
     combine=combination(likened, turned=summed),

@@ -20,7 +20,6 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.taggers import Tagger
 from components.task_models.unit_windows import columns, cut
 from components.tasks.data import Fields
-from components.tasks.reading import read_tagging
 from components.tokenization import Tokenizer
 from components.tokenization.words import WordPieces, encode_words
 
@@ -59,4 +58,4 @@ def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int,
     )
 
 
-TASK = Task(kind="tagging", reads="units", read=read_tagging, encode=encode, head=head)
+TASK = Task(kind="tagging", reads="units", encode=encode, head=head)

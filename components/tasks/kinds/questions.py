@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from components.errors import DataError
 from components.formats.lines import Reading
 from components.formats.squad import Question, answers_of, read_squad
 from components.formats.textkey import text_key
+from components.scoring.questions import Questions
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
 from components.tasks.reading.records import Place, filled, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.tasks.task_io import TaskIO, parse_texts
 
 
 @dataclass(frozen=True)
@@ -144,3 +147,36 @@ def _nearest_place(context: str, text: str, start: int) -> int:
         places.append(found)
         found = context.find(text, found + 1)
     return min(places, key=lambda place: abs(place - start), default=-1)
+
+
+def format_answer(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus that of no
+    answer, or the reverse if the prediction is no answer."""
+    start, end = (int(offset) for offset in answer[:2])
+    text = fields[1][start:end]
+    score = float(answer[2] - answer[3])
+    none = start == end
+    return {
+        "prediction": text,
+        "answer": text,
+        "start": None if none else start,
+        "end": None if none else end,
+        "score": -score if none else score,
+    }
+
+
+KIND = Kind(
+    read=read_questions,
+    io=TaskIO(
+        inputs={"question": "text", "context": "text"},
+        columns={"prediction": "text", "start": "integer", "end": "integer", "score": "number"},
+        outputs={"answer": "text", "start": "integer", "end": "integer", "score": "number"},
+        parse=parse_texts("question", "context"),
+        format=format_answer,
+        examples=(
+            {"question": "Where was she born?", "context": "Marie Curie was born in Warsaw."},
+            {"question": "When?", "context": "Marie Curie was born in Warsaw."},
+        ),
+    ),
+    scoring=lambda *_: Questions(),
+)

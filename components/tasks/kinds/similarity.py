@@ -1,26 +1,21 @@
-"""Two texts with a label (paraphrase, entailment), or with a number (similarity)."""
+"""Similarity of two texts: a number, learned by regression."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from components.errors import DataError
+from components.scoring.similarity import Similarity
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
 from components.tasks.reading.records import as_text, filled, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, train_of
-from components.tasks.reading.texts import labelled
+from components.tasks.task_io import PAIR_EXAMPLES, TaskIO, parse_texts
 
 _SIDES = ("first text", "second text")
-
-
-def read_pairs(name: str, source: TaskSource) -> Examples:
-    """Columns `first`, `second` and `label`; a target is the number of the label, by name.
-
-    Raises:
-        DataError: as `read_classification`; a side of a pair is empty (file and line).
-    """
-    return labelled(name, source, (source.first, source.second), _SIDES)
 
 
 def read_similarities(name: str, source: TaskSource) -> Examples:
@@ -50,3 +45,22 @@ def read_similarities(name: str, source: TaskSource) -> Examples:
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
         )
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+
+
+def format_value(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The number."""
+    return {"prediction": float(answer[0]), "value": float(answer[0])}
+
+
+KIND = Kind(
+    read=read_similarities,
+    io=TaskIO(
+        inputs={"first": "text", "second": "text"},
+        columns={"prediction": "number"},
+        outputs={"value": "number"},
+        parse=parse_texts("first", "second"),
+        format=format_value,
+        examples=PAIR_EXAMPLES,
+    ),
+    scoring=lambda *_: Similarity(),
+)

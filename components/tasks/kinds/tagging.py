@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from components.errors import DataError
 from components.formats.conll import Sentence, read_conll, read_conllu
 from components.formats.lines import Reading
 from components.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.formats.textkey import text_key
+from components.scoring.spans import read_tags
+from components.scoring.tagging import Tagging
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
 from components.tasks.reading.records import Place, as_text, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.tasks.task_io import TaskIO, texts
 
 #: Names of the columns where params.yaml does not say.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
@@ -158,3 +164,43 @@ def _listed(value: Any, column: str, place: Place) -> list[str]:
     if any(not item.strip() for item in found):
         raise DataError(f"{place}: {column!r} holds an empty word; remove it, and its tag")
     return found
+
+
+def parse(row: Mapping[str, Any]) -> Fields | None:
+    """The words: a list, or a text with white space between the words."""
+    value = row["words"]
+    if isinstance(value, str):
+        return tuple(value.split()) or None
+    return texts("words", value) or None
+
+
+def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """One tag per word, and the spans that the tags mark."""
+    numbers = answer.astype(np.int64)
+    tags = read_tags(labels)
+    found = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
+    spans = [
+        {
+            "start": int(start),
+            "end": int(end),
+            "type": tags.types[kind],
+            "text": " ".join(fields[start:end]),
+        }
+        for start, end, kind in (zip(found.starts, found.ends, found.types, strict=True) if found else ())
+    ]
+    names = [labels[number] for number in numbers]
+    return {"prediction": " ".join(names), "tags": names, "spans": spans}
+
+
+KIND = Kind(
+    read=read_tagging,
+    io=TaskIO(
+        inputs={"words": "texts"},
+        columns={"prediction": "text", "spans": "spans"},
+        outputs={"tags": "texts", "spans": "spans"},
+        parse=parse,
+        format=format_tags,
+        examples=({"words": ["Marie", "Curie", "went", "to", "Paris"]}, {"words": ["It", "rains"]}),
+    ),
+    scoring=lambda labels, _: Tagging(labels),
+)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import string
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.errors import DataError
+from components.scoring.classification import Choice
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
 from components.tasks.reading.records import Place, Record, filled, label_of, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of
+from components.tasks.task_io import TaskIO, text, texts
 
 
 def read_choices(name: str, source: TaskSource) -> Examples:
@@ -23,10 +28,10 @@ def read_choices(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [source.text, *columns, source.label], nested=True):
-            text = filled(record.values[0], "the text", source.text, record.place)
+            prompt = filled(record.values[0], "the text", source.text, record.place)
             choices = _choices(record, source)
             right = _right(label_of(record.values[-1], source.label, record.place), choices, source, record.place)
-            rows.setdefault(split, []).append(Row((text, *choices), right, record.slice, record.id, record.place))
+            rows.setdefault(split, []).append(Row((prompt, *choices), right, record.slice, record.id, record.place))
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
 
 
@@ -56,3 +61,43 @@ def _right(label: str, choices: list[str], source: TaskSource, place: Place) -> 
             f"correct it, or set answer to from_zero, from_one, letter or text"
         )
     return number
+
+
+def parse(row: Mapping[str, Any]) -> Fields | None:
+    """The prompt and its choices: a list, or a JSON list in formats whose cells are text."""
+    prompt, value = text("text", row["text"]), row["choices"]
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"'choices' is not a list in JSON ({error})") from error
+    choices = texts("choices", value or None)
+    return (prompt, *choices) if len(choices) > 1 and all(choice.strip() for choice in choices) else None
+
+
+def format_choice(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The most probable choice."""
+    best = int(answer.argmax())
+    return {
+        "prediction": fields[1 + best],
+        "choice": fields[1 + best],
+        "place": best,
+        "confidence": float(answer[best]),
+    }
+
+
+KIND = Kind(
+    read=read_choices,
+    io=TaskIO(
+        inputs={"text": "text", "choices": "texts"},
+        columns={"prediction": "text", "confidence": "number"},
+        outputs={"choice": "text", "place": "integer", "confidence": "number"},
+        parse=parse,
+        format=format_choice,
+        examples=(
+            {"text": "It rains, so he takes", "choices": ["an umbrella", "a nap"]},
+            {"text": "She is tired, so she takes", "choices": ["an umbrella", "a nap"]},
+        ),
+    ),
+    scoring=lambda _, bins: Choice(bins),
+)

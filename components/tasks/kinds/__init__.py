@@ -1,0 +1,68 @@
+"""Kinds of downstream task.
+
+A kind is one file here (reader, input and output format, metrics; free of torch) and one file in
+`components.task_models.kinds` (encoding and head), with one line in each package's table. Its baselines are in
+`components.baselines`, its keys of params.yaml in `components.settings.tasks`; both have defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from components.errors import ConfigError, nearest
+from components.scoring.base import LOWER_IS_BETTER, Scoring
+from components.tables import LazyTable
+from components.tasks.kind import Kind
+
+KINDS: LazyTable[Kind] = LazyTable(
+    {
+        "classification": "components.tasks.kinds.classification:KIND",
+        "multilabel": "components.tasks.kinds.multilabel:KIND",
+        "pair": "components.tasks.kinds.pair:KIND",
+        "similarity": "components.tasks.kinds.similarity:KIND",
+        "choice": "components.tasks.kinds.choice:KIND",
+        "tagging": "components.tasks.kinds.tagging:KIND",
+        "questions": "components.tasks.kinds.questions:KIND",
+    }
+)
+
+
+def find_kind(kind: str, *, key: str = "kind") -> Kind:
+    """The entry of a kind of task.
+
+    Args:
+        kind: name of the kind.
+        key: key of params.yaml, for the message.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, KINDS)}")
+    return KINDS[kind]
+
+
+def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
+    """The metrics of a task.
+
+    Args:
+        kind: name of the task's kind.
+        labels: names of its labels or tags, by number.
+        bins: number of bins of the calibration curve.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    return find_kind(kind).scoring(labels, bins)
+
+
+def promotion_metrics(kind: str) -> tuple[str, ...]:
+    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    # Only the data show whether tags mark spans; the metrics of both cases are offered.
+    variants = (scoring_for(kind, ["B-X"]), scoring_for(kind))
+    names = dict.fromkeys(name for scoring in variants for name in scoring.names)
+    return tuple(name for name in names if name not in LOWER_IS_BETTER)

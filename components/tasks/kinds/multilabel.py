@@ -1,0 +1,87 @@
+"""Multi-label classification: one text, any number of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.errors import DataError
+from components.scoring.multilabel import THRESHOLD, Multilabel
+from components.settings.tasks import TaskSource
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
+from components.tasks.reading.records import Place, Record, as_text, filled, label_of, read_records, split_files
+from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
+
+
+def read_multilabel(name: str, source: TaskSource) -> Examples:
+    """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, columns of 0 and 1.
+
+    A target is the numbers of the labels, ascending; empty where a text has none.
+
+    Raises:
+        DataError: as `read_classification`; a column of `labels` holds something else than 0 and 1; no row of train has
+            a label at all.
+    """
+    rows: Rows = {}
+    for split, path, member in split_files(source):
+        for record in _records(path, member, source):
+            text = filled(record.values[0], "the text", source.text, record.place)
+            names = tuple(sorted(set(_labels(record, source))))
+            rows.setdefault(split, []).append(Row((text,), names, record.slice, record.id, record.place))
+    seen = {label for row in rows["train"] for label in row.target}
+    if not seen:
+        raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
+    refuse_unseen(rows, source, seen, lambda row: row.target)
+    labels = sorted(seen)
+    number = {label: index for index, label in enumerate(labels)}
+    return examples_of(name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target])
+
+
+def _records(path: Path, member: str, source: TaskSource) -> Iterator[Record]:
+    columns = source.labels if source.labels is not None else [source.label]
+    return read_records(path, member, source, [source.text, *columns], nested=True)
+
+
+def _labels(record: Record, source: TaskSource) -> list[str]:
+    values = record.values[1:]
+    if source.labels is None:
+        return _named(values[0], source, record.place)
+    found: list[str] = []
+    for column, value in zip(source.labels, values, strict=True):
+        flag = (as_text(value, record.place) or "").strip().lower()
+        if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
+            raise DataError(f"{record.place}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
+        if flag in ("1", "1.0", "true"):
+            found.append(column)
+    return found
+
+
+def _named(value: Any, source: TaskSource, place: Place) -> list[str]:
+    if isinstance(value, list):
+        return [label_of(label, source.label, place) for label in value]
+    return [label for part in (as_text(value, place) or "").split(source.label_separator) if (label := part.strip())]
+
+
+def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The labels whose probability reaches the threshold."""
+    given = [labels[int(index)] for index in np.flatnonzero(answer >= THRESHOLD)]
+    return {"prediction": ",".join(given), "labels": given, "probabilities": probabilities(answer, labels)}
+
+
+KIND = Kind(
+    read=read_multilabel,
+    io=TaskIO(
+        inputs={"text": "text"},
+        columns={"prediction": "text"},
+        outputs={"labels": "texts", "probabilities": "shares"},
+        parse=parse_texts("text"),
+        format=format_labels,
+        examples=TEXT_EXAMPLES,
+    ),
+    scoring=lambda labels, _: Multilabel(labels),
+)

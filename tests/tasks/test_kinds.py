@@ -1,0 +1,71 @@
+"""The tables of task kinds are consistent, and a process imports only the kinds that it uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.baselines import BASELINES, baselines_of
+from components.errors import ConfigError
+from components.settings.tasks import KINDS as KEYS
+from components.task_models.kinds import TASKS
+from components.tasks.kinds import KINDS, find_kind, promotion_metrics, scoring_for
+
+ROOT = Path(__file__).parents[2]
+#: Loads every part of a kind, and lists the modules of this code base that are then imported.
+LOAD = """
+import sys
+from components.finetuning.stage import finetune
+from components.finetuning.together import together
+from components.baselines.stage import baseline
+from components.baselines import baselines_of
+from components.task_models.kinds import find_task
+from components.tasks.kinds import find_kind
+find_kind({kind!r}), find_task({kind!r}), baselines_of({kind!r}, language="en", which="all")
+print(*(name for name in sys.modules if name.startswith("components.")))
+"""
+
+
+def run(code: str) -> list[str]:
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_all_tables_have_the_same_kinds() -> None:
+    assert KINDS.keys() == TASKS.keys() == BASELINES.keys() == KEYS.keys()
+    assert all(TASKS[kind].kind == kind for kind in TASKS)
+
+
+@pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])
+def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str) -> None:
+    imported = run(LOAD.format(kind=kind))
+    own = f"components.task_models.kinds.{kind}", f"components.tasks.kinds.{kind}"
+    assert set(own) <= set(imported)
+    for other in others.split():
+        assert not [name for name in imported if other in name.rpartition(".")[2]]
+
+
+def test_the_table_of_kinds_is_free_of_torch() -> None:
+    load = "import sys; from components.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
+    assert run(f"{load}; print('torch' in sys.modules)") == ["False"]
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown task kind 'pairs'; did you mean 'pair'"):
+        find_kind("pairs")
+    with pytest.raises(ConfigError, match="kind: unknown task kind 'taging'; did you mean 'tagging'"):
+        scoring_for("taging")
+
+
+def test_metrics_of_the_promotion_rule_start_with_the_primary_metric() -> None:
+    assert promotion_metrics("tagging")[:2] == ("span_f1", "span_precision") and "accuracy" in promotion_metrics(
+        "tagging"
+    )
+    assert promotion_metrics("classification")[0] == "macro_f1" and "ece" not in promotion_metrics("classification")
+
+
+def test_a_kind_without_baselines_has_the_constant_one() -> None:
+    assert list(baselines_of("unheard-of", language="en", which="auto")) == ["most-frequent"]
