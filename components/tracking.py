@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from components.data_version import DataVersion
 from components.errors import RegistryError
 from components.settings.registry import RegistrySettings
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from components.tasks.task_io import TaskIO
 
-__all__ = ["DatasetDigest", "ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
+__all__ = ["ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
 
 PREFIX = "headstart."
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
@@ -65,14 +66,6 @@ MESSAGE_LENGTH = 400
 
 for _noisy in ("alembic", "mlflow"):
     logging.getLogger(_noisy).setLevel(logging.WARNING)
-
-
-@dataclass(frozen=True)
-class DatasetDigest:
-    """A dataset of a model's lineage: its path and its DVC digest (at most 36 characters, MLflow's limit)."""
-
-    name: str
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -306,7 +299,7 @@ class Registry:
         metrics: Mapping[str, float],
         parameters: Mapping[str, Any],
         curves: Mapping[str, Sequence[tuple[int, float]]],
-        datasets: Sequence[DatasetDigest],
+        datasets: Sequence[DataVersion],
         tags: Mapping[str, str],
     ) -> Version:
         """Log a run with one model, then register the model as a version of `name`.
@@ -384,7 +377,7 @@ class Registry:
         metrics: Mapping[str, float],
         parameters: Mapping[str, Any],
         curves: Mapping[str, Sequence[tuple[int, float]]],
-        datasets: Sequence[DatasetDigest],
+        datasets: Sequence[DataVersion],
         tags: Mapping[str, str],
     ) -> None:
         now = int(time.time() * 1000)
@@ -402,7 +395,7 @@ class Registry:
                 run_id,
                 datasets=[
                     DatasetInput(
-                        Dataset(item.name, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.name}))
+                        Dataset(item.path, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.path}))
                     )
                     for item in datasets
                 ],

@@ -297,6 +297,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "tasks": params.run.tasks,
             "starts": params.run.starts,
             "adapt_task": list(params.adapt_task),
+            "data": _data(params),
             "output": out(params, "report"),
         }
     }
@@ -321,6 +322,7 @@ def register(params: Params) -> dict[str, Arguments]:
                 for section, families in sections.items()
             },
             "metric": params.promote.metric,
+            "data": _data(params),
         }
     }
 
@@ -335,6 +337,14 @@ def promote(params: Params) -> dict[str, Arguments]:
             "seed": params.run.seed,
         }
     }
+
+
+def _data(params: Params) -> dict[str, Path]:
+    """Output below the run's folder that is made from raw data -> path of the data."""
+    corpora = {f"corpus/{corpus}": getattr(params.data, corpus).path for corpus in CORPORA}
+    parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
+    tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
+    return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}
 
 
 def out(params: Params, *parts: str) -> Path:

@@ -1,23 +1,16 @@
-"""Lineage of a model: digests of its data, DVC's lock, the git commit.
-
-`dvc.lock` and `data.dvc` are read as YAML, because components do not import DVC.
-"""
+"""Lineage of a model: versions of its data, DVC's lock, the git commit."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from components.errors import ArtifactError
-from components.tracking import DatasetDigest
-
-UNKNOWN = "unknown"
+from components.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
 
 
 @dataclass(frozen=True)
@@ -27,7 +20,8 @@ class Lineage:
     Attributes:
         commit: git commit, or "unknown" outside of a repository.
         dirty: "true" if tracked files differ from the commit, else "false"; "unknown" outside of a repository.
-        data: digest of data/ from data.dvc, or None if data is not versioned.
+        inputs: path of each input of the run -> its version. Several inputs may have one version, that of the folder
+            that holds them.
         lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
             registration; "unknown" without a lock.
         stages: the lock's stages by name, as DVC writes them.
@@ -35,82 +29,86 @@ class Lineage:
 
     commit: str
     dirty: str
-    data: DatasetDigest | None
+    inputs: dict[str, DataVersion]
     lock: str
     stages: dict[str, Any] = field(default_factory=dict)
 
-    def stage_of(self, output: Path) -> tuple[str, dict[str, Any]] | None:
-        """Name and entry of the DVC stage that writes `output` (relative to the repository)."""
-        wanted = output.as_posix()
-        for name, stage in self.stages.items():
-            if any(out.get("path") == wanted for out in stage.get("outs", [])):
-                return name, stage
-        return None
+    @property
+    def data(self) -> dict[str, str]:
+        """Path -> digest of the data that the run has read."""
+        return _digests(self.inputs)
 
-    def datasets(self, output: Path) -> list[DatasetDigest]:
-        """Inputs of `output`: data/ as a whole, then every dependency of its stage with DVC's MD5."""
-        found = [self.data] if self.data is not None else []
-        stage = self.stage_of(output)
-        dependencies = stage[1].get("deps", []) if stage is not None else []
-        return found + [
-            DatasetDigest(dependency["path"], dependency["md5"])
-            for dependency in dependencies
-            if dependency.get("md5") and not dependency["path"].startswith("components")  # code
+    def stages_of(self, path: str) -> list[tuple[str, dict[str, Any]]]:
+        """Name and entry of the DVC stages that write `path`, relative to the repository, or outputs below it."""
+        return [
+            (name, stage)
+            for name, stage in self.stages.items()
+            if any(out["path"] == path or out["path"].startswith(f"{path}/") for out in stage.get("outs", []))
+        ]
+
+    def data_of(self, output: Path) -> dict[str, str]:
+        """Path -> digest of the data that the stage of `output` or a stage before it has read; all data of the run if
+        the lock does not hold the stage."""
+        if not self.stages_of(output.as_posix()):
+            return self.data
+        waiting, reached = [output.as_posix()], set[str]()
+        while waiting:
+            path = waiting.pop()
+            if path not in reached:
+                reached.add(path)
+                waiting += [entry["path"] for _, stage in self.stages_of(path) for entry in stage.get("deps", [])]
+        return _digests({path: version for path, version in self.inputs.items() if path in reached})
+
+    def datasets(self, output: Path) -> list[DataVersion]:
+        """Inputs of `output`: the data, then the outputs of other stages that its stage depends on, with DVC's MD5."""
+        dependencies = [entry for _, stage in self.stages_of(output.as_posix()) for entry in stage.get("deps", [])]
+        return [DataVersion(path, digest) for path, digest in self.data_of(output).items()] + [
+            DataVersion(entry["path"], entry["md5"])
+            for entry in dependencies
+            if entry.get("md5") and self.stages_of(entry["path"])
         ]
 
     def tags(self, output: Path) -> dict[str, str]:
         """Tags of a model version."""
-        stage = self.stage_of(output)
-        outs = {out["path"]: out.get("md5", UNKNOWN) for out in stage[1].get("outs", [])} if stage is not None else {}
+        stages = self.stages_of(output.as_posix())
+        outs = {out["path"]: out.get("md5", UNKNOWN) for _, stage in stages for out in stage.get("outs", [])}
         return {
             "git_commit": self.commit,
             "git_dirty": self.dirty,
             "dvc_lock": self.lock,
-            "dvc_stage": stage[0] if stage is not None else UNKNOWN,
+            "dvc_stage": stages[0][0] if stages else UNKNOWN,
             "dvc_output": outs.get(output.as_posix(), UNKNOWN),
-            "data": self.data.digest if self.data is not None else UNKNOWN,
+            "data": ", ".join(f"{path}={digest}" for path, digest in self.data_of(output).items()) or UNKNOWN,
         }
 
 
-def read_lineage(project: Path, *, out: Path) -> Lineage:
-    """Read the lineage of a run from the repository's data.dvc, its commit, and DVC's lock.
+def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Lineage:
+    """Read the lineage of a run.
 
     Args:
         project: the repository.
-        out: the run's folder. Its lock is the one that knows outputs below it: dvc.lock, or that of an experiment
-            (experiments/NAME/dvc.lock).
+        out: the run's folder.
+        data: output of the run that is made from raw data -> path of the data.
 
     Raises:
-        ArtifactError: the lock or `data.dvc` is damaged.
+        ArtifactError: the lock or a .dvc file is damaged, or data cannot be read.
     """
-    stages = _stages(project, out)
-    outs = (_yaml(project / "data.dvc") or {}).get("outs", [])
-    data = DatasetDigest(str(outs[0].get("path", "data")), str(outs[0]["md5"])) if outs and outs[0].get("md5") else None
+    stages = lock_stages(project, out=out)
+    versions = data_versions(data, project=project, out=out)
     commit, dirty = _git(project)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True, default=str).encode()).hexdigest()
-    return Lineage(commit=commit, dirty=dirty, data=data, lock=digest if counted else UNKNOWN, stages=stages)
+    return Lineage(
+        commit=commit,
+        dirty=dirty,
+        inputs={Path(path).as_posix(): versions[name] for name, path in data.items()},
+        lock=digest if counted else UNKNOWN,
+        stages=stages,
+    )
 
 
-def _stages(project: Path, out: Path) -> dict[str, Any]:
-    for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
-        stages = dict((_yaml(path) or {}).get("stages") or {})
-        outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
-        if any(path.is_relative_to(out / "encoder") for path in outs):
-            return stages
-    return {}
-
-
-def _yaml(path: Path) -> dict[str, Any] | None:
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ArtifactError(f"{path}: not readable as YAML ({error}); restore it from git") from error
-    if not isinstance(raw, dict):
-        raise ArtifactError(f"{path}: not what DVC writes; restore it from git")
-    return raw
+def _digests(versions: Mapping[str, DataVersion]) -> dict[str, str]:
+    return {version.path: version.digest for version in versions.values()}
 
 
 def _git(project: Path) -> tuple[str, str]:

@@ -48,7 +48,8 @@ class RegisterJob(Section):
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
         parameters: section -> block -> settings (`pretrain`, `adapt`, `finetune`), logged with the models.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
-        project: the repository, with dvc.lock, data.dvc and requirements.lock.
+        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
+        project: the repository, with dvc.lock, .dvc files and requirements.lock.
         ledger: path of the ledger; its lock is held during registration.
     """
 
@@ -60,6 +61,7 @@ class RegisterJob(Section):
     further: dict[str, list[str]] = Field(default_factory=dict)
     parameters: dict[str, dict[str, dict[str, Any]]]
     metric: str | None = None
+    data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
     ledger: Path = Path(".headstart/ledger.jsonl")
 
@@ -121,7 +123,8 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
 def register(job: RegisterJob) -> Path:
     """Register every model; write registered.json.
 
-    The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`, `data`; `models`, a list of
+    The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of the
+    data that the run has read; `models`, a list of
     {name, version, digest, kind, family, start, task, parent, directory}; and `challengers`, task -> {name, version,
     digest, system, metric, budget, dev_score}: the system with the best dev score at the largest label budget.
 
@@ -136,7 +139,7 @@ def register(job: RegisterJob) -> Path:
         candidate.key: (candidate, model_content(candidate.model, kind=candidate.kind)) for candidate in candidates(job)
     }
     registry = connect(job.registry)
-    lineage = read_lineage(job.project, out=job.out)
+    lineage = read_lineage(job.project, out=job.out, data=job.data)
     versions: dict[tuple[str, str, str | None], Version] = {}
     with locked(Ledger(job.ledger)):
         for key, (candidate, content) in contents.items():
@@ -148,7 +151,7 @@ def register(job: RegisterJob) -> Path:
         "git_commit": lineage.commit,
         "git_dirty": lineage.dirty,
         "dvc_lock": lineage.lock,
-        "data": lineage.data.digest if lineage.data is not None else None,
+        "data": lineage.data,
         "models": [
             {
                 "name": version.name,

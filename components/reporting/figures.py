@@ -1,33 +1,38 @@
-"""Figures as SVG text, drawn for a column as narrow as a phone's screen.
+"""Figures as SVG text, sized for narrow screens.
 
-Every function takes plain numbers and returns one `<svg>` element. The same numbers give the same bytes: no date, no
-random ids.
+Every function takes plain numbers and returns one `<svg>` element. Equal numbers give equal bytes: the SVG holds no
+date and no random identifier. Names may hold any characters: they are never parsed as mathematical notation.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-# Okabe and Ito (2008): eight colours that people with colour-blindness can tell apart.
+# Okabe and Ito (2008): eight colours that remain distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 INK = "#1b1f24"
-#: Characters of a name beside which a second column of a legend still has room.
+#: Maximum characters per name in a legend with two columns.
 LONG_NAME = 19
-#: Characters of a name beside an axis: what is longer leaves no room for the figure.
+#: Maximum characters of a tick label on a categorical axis; longer names are abbreviated.
 LONGEST_NAME = 36
-#: Pixels between a point and its name, and between two ticks' labels.
+#: Minimum gap in pixels between a point and its name, and between two tick labels.
 GAP = 5.0
+# XML cannot represent control characters and surrogates, and matplotlib cannot lay out surrogates.
+_NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -41,12 +46,14 @@ STYLE = {
     "legend.fontsize": 9,
     "svg.fonttype": "none",
     "svg.hashsalt": "headstart",
+    # A class name may hold dollar signs.
+    "text.parse_math": False,
 }
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve; `low` and `high` bound an interval around it, `dashed` marks a reference."""
+    """A curve. `low` and `high` are the bounds of its interval; `dashed` marks a reference."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -57,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of one colour; `names` are written beside them, `background` marks what only shows where the rest is."""
+    """Points of one colour with optional `names`; `background` marks points that are shown in grey for context."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -75,9 +82,17 @@ def lines(
     names: Mapping[float, str] | None = None,
     among: Sequence[str] = (),
 ) -> str:
-    """Curves with their intervals; `ticks` puts a tick at every x value, for few and uneven ones (label budgets), and
-    `names` writes words there instead of the values. A curve has its colour by its place `among` all that the figures
-    of a chapter show, so that it keeps it where others are missing."""
+    """Curves with their intervals.
+
+    Args:
+        series: name -> curve, in the order of the legend.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
+        logarithmic: whether the horizontal axis is logarithmic; requires `ticks`.
+        ticks: whether to set a tick at every x value, for few and uneven values such as label budgets.
+        names: x value -> tick label; None: the value.
+        among: names of all curves of a chapter; a curve has the same colour in each figure of the chapter.
+    """
     columns = 2 if max(map(len, series), default=0) <= LONG_NAME else 1
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=2.9 + 0.2 * -(-len(series) // columns))
@@ -88,14 +103,14 @@ def lines(
             axes.plot(
                 line.x,
                 line.y,
-                label=name,
+                label=_printable(name),
                 color=colour,
                 linestyle="--" if line.dashed else dashes,
                 marker="o" if ticks else None,
                 markersize=4,
                 linewidth=1.8,
             )
-            # More bands than colours only hide each other.
+            # More bands than colours would hide each other.
             if line.low is not None and line.high is not None and len(series) <= len(COLOURS):
                 axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if logarithmic:
@@ -105,33 +120,37 @@ def lines(
             if names is None:
                 axes.set_xticks(values, [f"{value:.0f}" for value in values])
             else:
-                axes.set_xticks(values, [names[value] for value in values], rotation=30, ha="right")
+                labels = [_printable(names[value]) for value in values]
+                axes.set_xticks(values, labels, rotation=30, ha="right")
             axes.minorticks_off()
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18 if names is None else -0.42), ncols=columns)
+        axes.set_xlabel(_printable(x_label))
+        axes.set_ylabel(_printable(y_label))
+        anchor = (0.5, -0.18 if names is None else -0.42)
+        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=anchor, ncols=columns)
         if ticks and names is None:
             _thin(figure, axes)
         return _svg(figure)
 
 
-def points(places: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
-    """Named points (x, y), each with its name beside it, or at the end of a line where others stand too near."""
+def points(coordinates: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
+    """Named points (x, y). Where points are close together, a line connects a name with its point."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=3.4)
-        for (x, y), colour in zip(places.values(), itertools.cycle(COLOURS), strict=False):
+        for (x, y), colour in zip(coordinates.values(), itertools.cycle(COLOURS), strict=False):
             axes.scatter([x], [y], color=colour, s=36)
         axes.margins(x=0.25, y=0.15)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        named = [(name, x, y, INK) for name, (x, y) in places.items()]
-        _beside(figure, axes, named, size=9, rings=16)
+        axes.set_xlabel(_printable(x_label))
+        axes.set_ylabel(_printable(y_label))
+        named = [(name, x, y, INK) for name, (x, y) in coordinates.items()]
+        _write_names(figure, axes, named, size=9, rings=16)
         return _svg(figure)
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Clouds of points, the first one behind the others; each its colour, grey the ones that are only background. Names
-    are left out where there is no room for them, those that come first in their clouds last of all."""
+    """Groups of points, each with a colour of its own; the first group is drawn below the others.
+
+    Where the space is insufficient, names are omitted; the first names of each group have priority.
+    """
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=4.2)
         colours = itertools.cycle(COLOURS[:-1])
@@ -139,22 +158,23 @@ def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = ""
         for name, cloud in groups.items():
             colour = COLOURS[-1] if cloud.background else next(colours)
             size = 8 if cloud.background else 20
-            axes.scatter(cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=name)
+            axes.scatter(
+                cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=_printable(name)
+            )
             texts = zip(cloud.names, cloud.x, cloud.y, strict=False)
-            named += [(place, text, x, y, colour) for place, (text, x, y) in enumerate(texts)]
+            named += [(rank, text, x, y, colour) for rank, (text, x, y) in enumerate(texts)]
         axes.margins(x=0.1)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3 if max(map(len, groups)) <= LONG_NAME else 2
-        )
-        first = sorted(named, key=lambda entry: entry[0])
-        _beside(figure, axes, [entry[1:] for entry in first], size=6.5, rings=2)
+        axes.set_xlabel(_printable(x_label))
+        axes.set_ylabel(_printable(y_label))
+        columns = 3 if max(map(len, groups)) <= LONG_NAME else 2
+        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
+        by_rank = sorted(named, key=lambda entry: entry[0])
+        _write_names(figure, axes, [entry[1:] for entry in by_rank], size=6.5, rings=2)
         return _svg(figure)
 
 
 def bars(values: Mapping[str, float], *, x_label: str, form: str = "{:,.0f}") -> str:
-    """Horizontal bars with their value (written as `form` says) at the end, first entry on top."""
+    """Horizontal bars, the first entry at the top; each value is written with the format string `form`."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.7 + 0.36 * len(values))
         names = list(values)[::-1]
@@ -164,7 +184,7 @@ def bars(values: Mapping[str, float], *, x_label: str, form: str = "{:,.0f}") ->
         axes.margins(x=0.18)
         axes.grid(visible=False)
         axes.set_xticks([])
-        axes.set_xlabel(x_label)
+        axes.set_xlabel(_printable(x_label))
         return _svg(figure)
 
 
@@ -175,8 +195,8 @@ def ranges(
     reference: float,
     logarithmic: bool = False,
 ) -> str:
-    """Named means with their bounds (mean, low, high), first entry on top, beside a line at `reference`. A bound that
-    is None lies beyond what was measured: an arrow."""
+    """Named estimates (mean, lower bound, upper bound) with a vertical line at `reference`, the first entry at the top.
+    An upper bound of None is outside the measured range and drawn as an arrow."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
         axes.axvline(reference, color="0.6", linewidth=1)
@@ -198,20 +218,22 @@ def ranges(
             ticks = [tick for tick in ticks if least / 2 <= tick <= 2 * edge]
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.minorticks_off()
-        axes.set_xlabel(x_label)
+        axes.set_xlabel(_printable(x_label))
         return _svg(figure)
 
 
 def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
-    """Rows are the true labels, columns the predicted ones; the shade is the share of the row."""
+    """Confusion matrix [C, C] of counts: true labels in rows, predicted ones in columns; the shade is the fraction of
+    the row."""
     counts = np.asarray(matrix, dtype=float)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     with matplotlib.rc_context(STYLE):
-        size = min(9.0, 1.6 + 0.34 * len(labels))
+        names = [_short(label) for label in labels]
+        size = min(9.0, 0.8 + 0.34 * len(names)) + 0.075 * max(map(len, names))
         figure, axes = _canvas(height=size, width=max(4.2, size))
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(len(labels)), labels, rotation=90)
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_xticks(range(len(names)), names, rotation=90)
+        axes.set_yticks(range(len(names)), names)
         axes.grid(visible=False)
         if len(labels) <= 15:
             for row, column in np.ndindex(*counts.shape):
@@ -225,50 +247,63 @@ def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
 
 
 def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str:
-    """Accuracy against confidence; on the diagonal a model is as right as it says. `among` as in `lines`."""
+    """Reliability diagram: accuracy against confidence; a calibrated model is on the diagonal. `among`: see `lines`."""
     diagonal = Line(x=[0, 1], y=[0, 1], dashed=True)
-    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="share that is right", among=among)
+    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="accuracy", among=among)
 
 
 def lineage(layers: Sequence[Sequence[tuple[str, str, str]]], edges: Sequence[tuple[str, str]]) -> str:
-    """Boxes in rows from the raw data (top) to the classifier (bottom).
+    """A graph with its nodes in rows, from the data (top) to the classifiers (bottom).
 
     Args:
-        layers: rows of (key, title, small print); every key is drawn once.
-        edges: (key of the source, key of what was made from it).
+        layers: rows of (key, title, subtitle); keys are unique.
+        edges: (key of the source, key of the target).
     """
     with matplotlib.rc_context(STYLE):
         widest = max(len(layer) for layer in layers)
         figure, axes = _canvas(height=1.05 * len(layers), width=max(4.2, 1.9 * widest))
         axes.axis("off")
-        place = {
+        centres = {
             key: ((column + 0.5) / len(layer), -row)
             for row, layer in enumerate(layers)
             for column, (key, _, _) in enumerate(layer)
         }
         for source, target in edges:
             arrow = {"arrowstyle": "-|>", "color": "#8a929b", "shrinkA": 18, "shrinkB": 18}
-            axes.annotate("", xy=place[target], xytext=place[source], arrowprops=arrow)
+            axes.annotate("", xy=centres[target], xytext=centres[source], arrowprops=arrow)
         box = {"boxstyle": "round,pad=0.45", "facecolor": "#eef4fa", "edgecolor": COLOURS[0]}
         for layer in layers:
-            for key, title, small in layer:
-                text = "\n".join([title, *textwrap.wrap(small, 26)])
-                axes.text(*place[key], text, ha="center", va="center", fontsize=8, bbox=box, color=INK)
+            for key, title, subtitle in layer:
+                text = "\n".join([_printable(title), *textwrap.wrap(_printable(subtitle), 26)])
+                axes.text(*centres[key], text, ha="center", va="center", fontsize=8, bbox=box, color=INK)
         axes.set_xlim(0, 1)
         axes.set_ylim(-len(layers) + 0.4, 0.5)
         return _svg(figure)
 
 
 def _short(name: str) -> str:
-    """What is too long without its middle: names of one kind often begin alike."""
+    """A printable name of at most `LONGEST_NAME` characters. The middle is omitted, because names of one kind often
+    share their beginning."""
+    name = _printable(name)
     if len(name) <= LONGEST_NAME:
         return name
-    behind = LONGEST_NAME // 3
-    return f"{name[: LONGEST_NAME - behind - 1]}\u2026{name[-behind:]}"
+    end = LONGEST_NAME // 3
+    return f"{name[: LONGEST_NAME - end - 1]}\u2026{name[-end:]}"
+
+
+def _printable(text: str) -> str:
+    """Text with white space characters as spaces, and with replacement characters for those that XML excludes."""
+    return _NOT_PRINTABLE.sub("\ufffd", re.sub(r"\s", " ", text))
+
+
+def _entries(axes: Axes) -> dict[str, Sequence[Any]]:
+    """Handles and labels of a legend. Without arguments matplotlib omits labels that begin with an underscore."""
+    handles = [*axes.get_lines(), *(found for found in axes.collections if isinstance(found, PathCollection))]
+    return {"handles": handles, "labels": [str(handle.get_label()) for handle in handles]}
 
 
 def _thin(figure: Figure, axes: Axes) -> None:
-    """Leave out the labels of ticks that would run into others; the first and the last one stay."""
+    """Hide tick labels that would overlap others; the first and the last one stay."""
     figure.draw_without_rendering()
     labels = [label for label in axes.get_xticklabels() if label.get_text()]
     taken: list[Bbox] = []
@@ -280,32 +315,33 @@ def _thin(figure: Figure, axes: Axes) -> None:
             taken.append(box)
 
 
-def _beside(
+def _write_names(
     figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]], *, size: float, rings: int
 ) -> None:
-    """Write (name, x, y, colour) beside their points, where nothing was written yet and within the axes.
+    """Write the names of points (name, x, y, colour) within the axes and without overlaps.
 
-    Places are tried around the point, then further above and below it, `rings` times; those away from it get a line to
-    it. A name that finds none is left out.
+    Candidate positions are around the point (ring 0), then further above and below it, in `rings` rings; a line
+    connects a name in an outer ring with its point. A name without a free position is omitted.
     """
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
     marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]
-    # Each point takes the room that it is drawn in.
     points_at = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
     taken: list[Bbox] = []
     to_points = 72 / figure.dpi
     for (name, x, y, colour), (left, bottom) in zip(named, marks, strict=True):
-        text = axes.annotate(name, (x, y), textcoords="offset points", xytext=(0, 0), fontsize=size, color=colour)
-        # What is written within the axes changes nothing of their place.
+        text = axes.annotate(
+            _printable(name), (x, y), textcoords="offset points", xytext=(0, 0), fontsize=size, color=colour
+        )
+        # The names must not affect the layout of the axes.
         text.set_in_layout(False)
         box = text.get_window_extent()
         for ring, across, up in _around(box.width, box.height, rings=rings):
-            place = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
-            inside = frame.x0 <= place.x0 and place.x1 <= frame.x1 and frame.y0 <= place.y0 and place.y1 <= frame.y1
-            if not inside or place.count_overlaps([*taken, *points_at]):
+            spot = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
+            inside = frame.x0 <= spot.x0 and spot.x1 <= frame.x1 and frame.y0 <= spot.y0 and spot.y1 <= frame.y1
+            if not inside or spot.count_overlaps([*taken, *points_at]):
                 continue
-            taken.append(place)
+            taken.append(spot)
             text.set_position((across * to_points, up * to_points))
             if ring:
                 end = (
@@ -320,7 +356,7 @@ def _beside(
 
 
 def _around(width: float, height: float, *, rings: int) -> Iterator[tuple[int, float, float]]:
-    """Places for a text around a point, the nearest first: ring, and how far its lower left corner is away."""
+    """Positions of a text around a point, the nearest first: ring, and offset (x, y) of its lower left corner."""
     for ring in range(rings):
         away = GAP / 2 + ring * height
         for across in (GAP, -GAP - width, -width / 2):
@@ -330,7 +366,7 @@ def _around(width: float, height: float, *, rings: int) -> Iterator[tuple[int, f
 
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
-    # Which knows how wide a text is.
+    # The canvas measures the extents of texts.
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
@@ -340,6 +376,6 @@ def _svg(figure: Figure) -> str:
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]
-    # The size comes from the page: as wide as its column, never wider than drawn.
+    # The page determines the size: the width of its column, at most the figure's own width.
     width = figure.get_figwidth() * 96
     return svg.replace("<svg ", f'<svg role="img" style="width:100%;max-width:{width:.0f}px;height:auto" ', 1)

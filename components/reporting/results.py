@@ -51,7 +51,7 @@ class Column(Section):
         name: key of the column in the rows.
         title: heading, with the metric where columns differ in it.
         format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
-        unit: follows every number, its space included.
+        unit: suffix of every number, including a space.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Column(Section):
     unit: str = ""
 
     def show(self, estimate: Sequence[float] | None) -> str:
-        """The estimate with its interval, or an empty text."""
+        """The estimate with its interval, or an empty string."""
         if estimate is None:
             return ""
         value, *bounds = (format(number, self.format) for number in estimate)
@@ -75,7 +75,7 @@ class Row(Section):
 
 
 class Plot(Section):
-    """A figure of a table: one curve per row. The names of the columns are the numbers on the horizontal axis."""
+    """A figure of a table: one curve for each of `rows`; the column names are the numbers on the horizontal axis."""
 
     x: str
     y: str
@@ -92,13 +92,16 @@ class Result(Section):
         commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
         processor: processor or card, with the instruction set of its bf16 products; null: not recorded.
         cores: processors that the command could use; null: not recorded.
-        seeds: seeds of the runs whose mean is shown; empty where nothing is random.
+        seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
         date: day of the measurement; null: not recorded.
-        selection: split on which the numbers were computed; `none` where there is no split, as with speed.
+        selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
         confidence: confidence level of the intervals; null without intervals.
-        transcribed: whether the numbers were copied from a document that was written by hand.
+        transcribed: whether the numbers were copied from a hand-written document.
         row_title: heading of the first column.
-        notes: what a reader must know to use the numbers.
+        notes: limitations and conditions of the measurement, in Markdown.
+        figure: curves to draw, or None for a table alone.
+        columns: columns of the table, in order.
+        values: rows of the table, in order.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -138,30 +141,30 @@ class Result(Section):
             try:
                 format(0.0, column.format)
             except ValueError:
-                problems.append(f"column {column.name!r}: {column.format!r} is no format of a number")
+                problems.append(f"column {column.name!r}: {column.format!r} is not a number format")
         if self.figure is not None:
             rows = {row.name: row for row in self.values}
             problems += [f"figure: unknown row {name!r}" for name in self.figure.rows if name not in rows]
-            problems += [f"figure: column {name!r} is no number" for name in known if not name.isdigit()]
+            problems += [f"figure: column {name!r} is not a number" for name in known if not name.isdigit()]
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
     def table(self) -> str:
-        """The numbers as a Markdown table, and how they were measured."""
+        """The numbers as a Markdown table, followed by their provenance."""
         lines = [
-            _line([self.row_title, *(column.title for column in self.columns)]),
+            _line([_literal(self.row_title), *(_literal(column.title) for column in self.columns)]),
             "|---" * (len(self.columns) + 1) + "|",
         ]
         lines += [
-            _line([row.name, *(column.show(row.estimates.get(column.name)) for column in self.columns)])
+            _line([_literal(row.name), *(column.show(row.estimates.get(column.name)) for column in self.columns)])
             for row in self.values
         ]
         return "\n".join([*lines, "", f"<sub>{self.provenance()}</sub>"]) + "\n"
 
     def provenance(self) -> str:
         """Title, command, commit, processor, seeds and date in one line."""
-        parts = [self.title]
+        parts = [_literal(self.title)]
         if self.selection != "none":
             parts.append(f"{self.selection} split")
         if self.seeds:
@@ -179,7 +182,7 @@ class Result(Section):
         return "; ".join(parts) + "." + (f" {self.notes}" if self.notes else "")
 
     def drawing(self) -> str:
-        """The figure as SVG; equal numbers give equal bytes.
+        """The figure as SVG. Equal numbers give equal bytes.
 
         Raises:
             DataError: the file describes no figure.
@@ -201,7 +204,7 @@ class Result(Section):
                 high=[estimate[2] for _, estimate in points] if band else None,
             )
         drawn = lines(series, x_label=self.figure.x, y_label=self.figure.y, logarithmic=True, ticks=True)
-        # A file of its own names its namespace and needs a background: pages may be dark.
+        # An image file needs a background, because the page that shows it may be dark.
         return drawn.replace('style="', 'style="background:#ffffff;', 1).rstrip("\n") + "\n"
 
     def dump(self) -> str:
@@ -220,7 +223,7 @@ def read_result(path: Path) -> Result:
     """Read and check a file of `docs/results`.
 
     Raises:
-        ArtifactError: the file is missing, is no JSON, or does not fit the schema; names every problem.
+        ArtifactError: the file is missing, is not JSON, or does not match the schema; the message lists all problems.
     """
     raw = read_json(path, made_by="the measuring command with --record")
     try:
@@ -229,7 +232,7 @@ def read_result(path: Path) -> Result:
         problems = "; ".join(f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors())
         raise ArtifactError(f"{path}: {problems}") from error
     if result.name != path.stem:
-        raise ArtifactError(f"{path}: name is {result.name!r}; it must be that of the file")
+        raise ArtifactError(f"{path}: name is {result.name!r}; it must equal the name of the file")
     return result
 
 
@@ -251,8 +254,8 @@ def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
         root: the repository.
 
     Returns:
-        Path -> (content, names of the blocks whose present content differs). A figure that is out of date has its own
-        name there.
+        Path -> (content, names of the blocks whose current content differs). For an outdated figure, the list holds the
+        name of its result.
 
     Raises:
         ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
@@ -278,7 +281,7 @@ def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) ->
         if name not in results:
             raise ArtifactError(f"{path}: block results:{name}: no file {RESULTS / name}.json{nearest(name, results)}")
         if match["figure"]:
-            image = f"![{results[name].title}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)"
+            image = f"![{_literal(results[name].title)}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)"
             body = f"{image}\n\n<sub>{results[name].provenance()}</sub>\n"
         else:
             body = results[name].table()
@@ -293,7 +296,7 @@ def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) ->
 
 
 def render(root: Path) -> list[str]:
-    """Bring documents and figures up to date; returns a line for each that changed.
+    """Update documents and figures; returns a line for each that changed.
 
     Raises:
         ArtifactError: as for `rendered`.
@@ -379,13 +382,13 @@ def measured(
     notes: str = "",
     processor: str | None = None,
 ) -> Result:
-    """A result of this moment: commit, processor, number of cores and date are those of this process.
+    """A result with the current commit, processor, number of cores and date.
 
     Args:
-        processor: name of the card where one was used; null: this machine's processor.
+        processor: name of the accelerator; None: this machine's processor. The other arguments are fields of `Result`.
 
     Raises:
-        DataError: the numbers do not fit the schema.
+        DataError: the numbers do not match the schema.
     """
     try:
         return Result(
@@ -409,10 +412,10 @@ def measured(
 
 
 def write_result(result: Result, root: Path) -> Path:
-    """Write `docs/results/<name>.json` below the repository. The figure of a file of that name is kept.
+    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept.
 
     Raises:
-        ArtifactError: the file cannot be written, or the present one is damaged.
+        ArtifactError: the file cannot be written, or the existing one is damaged.
     """
     path = root / RESULTS / f"{result.name}.json"
     if path.is_file() and result.figure is None:
@@ -430,7 +433,7 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
 def record(
     name: str | None, *, columns: Mapping[str, Column], values: Mapping[str, Mapping[str, Any]], **described: Any
 ) -> None:
-    """Write what a benchmark has measured, if `--record` names a file. The command is the one of this process.
+    """Write the measurements of a benchmark if `--record` is given. The recorded command is that of this process.
 
     Args:
         name: value of `--record`.
@@ -454,7 +457,7 @@ def record(
 
 
 def _portable(argument: str) -> str:
-    """An argument without the folders of this machine: relative to the working directory, or the file's name."""
+    """An argument without absolute paths: relative to the working directory, otherwise the file name."""
     path = Path(argument)
     if not path.is_absolute():
         return argument
@@ -463,12 +466,12 @@ def _portable(argument: str) -> str:
 
 def _estimate(value: float | Sequence[float]) -> list[float]:
     numbers = value if isinstance(value, Sequence) else [value]
-    # Six significant digits: more are noise, and make every run a change.
+    # Six significant digits: further digits are noise and would change the file with every run.
     return [float(f"{number:.6g}") for number in numbers]
 
 
 def processor_name(cpuinfo: Path) -> str | None:
-    """Name of the processor and the instruction sets of its bf16 products; null where the file does not give it."""
+    """Name of the processor and its instruction sets for bf16 products; None if the file does not name it."""
     try:
         lines = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -495,6 +498,11 @@ def _commit(folder: Path) -> str | None:
 def _twice(names: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+
+
+def _literal(text: str) -> str:
+    """Text in one line. Characters with a meaning in Markdown are escaped, except those of code spans."""
+    return re.sub(r"[\\|<$*\[\]]|\b_|_\b", r"\\\g<0>", " ".join(text.split()))
 
 
 def _line(cells: Sequence[str]) -> str:

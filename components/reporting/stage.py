@@ -1,7 +1,7 @@
-"""The stage `report`: the numbers that the other stages left, as one HTML page with figures and as JSON.
+"""The stage `report`: the results of a run as one HTML page with figures, and the same numbers as JSON.
 
-The page holds everything itself (styles, figures), so that it can be sent, archived and read on a phone. Nothing is
-computed here but layout: what is claimed was computed by `evaluate`.
+The page is self-contained: styles and figures are embedded. The report only formats numbers; `evaluate` and the other
+stages compute them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
 from pydantic import Field
 
 from components.artifacts import read_json, read_manifest, writing
+from components.data_version import DataVersion, data_versions
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -31,12 +31,17 @@ TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
 
 
 class ReportJob(Section):
-    """What the report covers.
+    """Inputs of the stage.
 
     Attributes:
-        out: `params.run.out`, below which the stages' outputs are.
-        adapt_task: tasks whose texts the language models went on with.
-        data: the file that holds the version of data/.
+        out: `params.run.out`, with the outputs of the other stages.
+        families: blocks of `pretrain`.
+        tasks: tasks that are reported.
+        starts: initialisations that are compared.
+        adapt_task: tasks with task-adaptive pretraining.
+        output: directory to write.
+        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
+        project: the repository, with .dvc files and DVC's lock.
     """
 
     out: Path
@@ -45,11 +50,12 @@ class ReportJob(Section):
     starts: list[Start]
     adapt_task: list[str] = Field(default_factory=list)
     output: Path
-    data: Path = Path("data.dvc")
+    data: dict[str, Path] = Field(default_factory=dict)
+    project: Path = Path()
 
     @property
     def trained(self) -> list[tuple[str, str]]:
-        """The starts whose language models were trained, and the stage that did it."""
+        """Initialisations with a trained language model, and the stage that trains it."""
         return [(start, stage) for start, stage in TRAINED if start in self.starts]
 
 
@@ -72,7 +78,8 @@ def report(job: ReportJob) -> Path:
     }
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in CORPORA}
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
-    data = _data_version(job.data)
+    versions = data_versions(job.data, project=job.project, out=job.out)
+    data = {version.path: version.digest for version in versions.values()}
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
     chapters = [
@@ -82,7 +89,7 @@ def report(job: ReportJob) -> Path:
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies),
-        _lineage(job, data),
+        _lineage(job, versions),
     ]
     numbers = {
         "data": data,
@@ -96,17 +103,19 @@ def report(job: ReportJob) -> Path:
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     headlines = [f"{task}: {found['headline']}" for task, found in evaluations.items() if found["headline"]]
-    deciding = ", ".join(f"{task}: {found['titles'][found['main']]}" for task, found in evaluations.items())
-    setting = f"Data version {data}. Scores on the test split, mean over seeds with its interval ({deciding})."
+    metrics = ", ".join(f"{task}: {found['titles'][found['main']]}" for task, found in evaluations.items())
+    digests = ", ".join(f"{path} {digest}" for path, digest in data.items()) or "not recorded"
+    setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
     with writing(job.output, kind=KIND) as draft:
         html = page.get_template("report.html.j2").render(chapters=chapters, headlines=headlines, setting=setting)
         (draft.path / "report.html").write_text(html, encoding="utf-8")
-        (draft.path / "report.json").write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
+        (draft.path / "report.json").write_text(text, encoding="utf-8")
     return job.output
 
 
 def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) -> Chapter:
-    """How the language models learned, how fast, and what adaptation made them forget."""
+    """Training curves, throughput and perplexity of the language models, before and after adaptation."""
     chapter = Chapter("Language models")
     rows: list[Sequence[str]] = []
     for (family, start), found in models.items():
@@ -130,51 +139,53 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
         "time",
         "tokens/s",
         "precision",
-        "perplexity a word",
+        "perplexity per word",
         "general: before, after",
     ]
     chapter.tables.append(Table(columns, rows))
     chapter.text.append(
-        "Perplexity a word is measured on held-out text of the corpus that the model was trained on last; the last "
-        "column is the general text before and after adaptation: what was forgotten."
+        "Perplexity per word is measured on held-out text of the last training corpus. The last column is the "
+        "perplexity on general text before and after adaptation; an increase is forgetting."
     )
     for start, stage in job.trained:
         curves = {
             family: Line(*_columns(job.out / "curves" / stage / f"{family}.csv", "tokens", "loss"))
             for family in job.families
         }
-        svg = figures.lines(curves, x_label="tokens", y_label="training loss (nats a token)")
+        svg = figures.lines(curves, x_label="tokens", y_label="training loss (nats per token)")
         chapter.figures.append(Drawing(svg, f"{start}: training loss."))
     speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
-    chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens a second"), "Throughput in training."))
+    chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
 
 
 def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:
-    """The families, best first, where there is more than one to choose from."""
+    """The families, best first; empty for a single family."""
     if len(job.families) < 2 or bakeoff.START not in job.starts:
         return []
     return bakeoff.entries(job.out, families=job.families, tasks=job.tasks)
 
 
 def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
-    """Quality against cost."""
+    """Quality against cost of the families."""
     columns, rows = bakeoff.table(found)
-    places = {entry.name: (entry.seconds + entry.tuning_seconds, entry.quality) for entry in found}
-    svg = figures.points(places, x_label="seconds of pretraining and of fine-tuning once", y_label="mean score")
+    costs = {entry.name: (entry.seconds + entry.tuning_seconds, entry.quality) for entry in found}
+    svg = figures.points(costs, x_label="seconds of pretraining and of one fine-tuning run", y_label="mean score")
     return Chapter(
-        "Families side by side",
+        "Comparison of families",
         text=[
-            "Accuracy on test (the deciding score where a task has none) of the pretrained encoders, by task and by "
-            "number of labels in all; best mean first."
+            "Test accuracy (for tasks without accuracy: the primary metric) of the pretrained encoders, by task and "
+            "total number of labels. Rows are in descending order of the mean."
         ],
         tables=[Table(columns, rows)],
-        figures=[Drawing(svg, "Frozen or fine-tuned, as dev prefers, mean over tasks and labels, against its cost.")],
+        figures=[
+            Drawing(svg, "Mean score over tasks and label budgets against cost; frozen or fine-tuned, by dev score.")
+        ],
     )
 
 
 def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]]) -> Chapter:
-    """What was read, what was dropped and why, and how the vocabularies fit."""
+    """Counts of ingestion, with the reasons for dropped documents, and statistics of the vocabularies."""
     chapter = Chapter("Data")
     keys = list(next(iter(corpora.values())))
     rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
@@ -187,9 +198,9 @@ def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, 
     return chapter
 
 
-def _lineage(job: ReportJob, data: str) -> Chapter:
-    """From the version of the data to the classifiers, by digests."""
-    raw = [("data", "data/", data[:12])]
+def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
+    """From the versions of the data to the classifiers, by digests."""
+    raw = [(f"data:{version.path}", version.path, version.digest[:12]) for version in dict.fromkeys(versions.values())]
     corpora = [(corpus, f"{corpus} corpus", _digest(job.out / "corpus" / corpus)) for corpus in CORPORA]
     starts = [
         [
@@ -204,26 +215,25 @@ def _lineage(job: ReportJob, data: str) -> Chapter:
         for task in job.tasks
         for family in job.families
     ]
-    layers = [raw, corpora, *starts, *([classifiers] if classifiers else [])]
-    edges = [("data", corpus) for corpus in CORPORA]
+    layers = [layer for layer in (raw, corpora, *starts, classifiers) if layer]
+    read = {output: f"data:{version.path}" for output, version in versions.items()}
+    edges = [(read[f"corpus/{corpus}"], corpus) for corpus in CORPORA if f"corpus/{corpus}" in read]
+    of_corpora = {source for source, _ in edges}
+    for task in job.tasks:
+        source = read.get(f"examples/{task}")
+        if source is not None and source not in of_corpora:
+            edges += [(source, f"{task}/{family}") for family in job.families]
     for family in job.families:
         made = [f"{family}-{start}" for start, _ in job.trained]
         edges += [("general", name) for name in made[:1]] + list(pairwise(made))
         edges += [("domain", name) for name in made if name.endswith("-adapted")]
         edges += [(made[-1], key) for key, _, _ in classifiers if made and key.endswith(f"/{family}")]
-    caption = "Every box is a directory; below its name the start of the digest of its content."
+    caption = "Every box is a directory, with the beginning of the digest of its content."
     return Chapter("Lineage", figures=[Drawing(figures.lineage(layers, edges), caption)])
 
 
 def _json(path: Path) -> dict[str, Any]:
     return read_json(path, made_by=f"the stage {path.parent.name}")
-
-
-def _data_version(path: Path) -> str:
-    """DVC's digest of data/; "not versioned" without a data.dvc."""
-    if not path.is_file():
-        return "not versioned"
-    return str(yaml.safe_load(path.read_text(encoding="utf-8"))["outs"][0]["md5"])
 
 
 def _digest(directory: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.data_version import UNKNOWN, DataVersion, data_versions
 from components.errors import ArtifactError, ConfigError
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
@@ -75,6 +76,14 @@ def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
                 ],
                 "outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}],
             },
+            "tokenize@domain": {
+                "deps": [{"path": "artifacts/corpus/domain", "hash": "md5", "md5": "5" * 32 + ".dir"}],
+                "outs": [{"path": "artifacts/tokens/domain", "hash": "md5", "md5": "1" * 32 + ".dir"}],
+            },
+            "ingest@domain": {
+                "deps": [{"path": "data/domain", "hash": "md5", "md5": "6" * 32 + ".dir"}],
+                "outs": [{"path": "artifacts/corpus/domain", "hash": "md5", "md5": "5" * 32 + ".dir"}],
+            },
             "register": {"cmd": "headstart stage register", "outs": []},
         },
     }
@@ -92,14 +101,16 @@ def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
         ["git", "rev-parse", "HEAD"], cwd=pipeline.root, check=True, capture_output=True, text=True
     ).stdout.strip()
 
-    found = listing(register(pipeline.register_job(tasks=[])))
+    data = {"corpus/general": Path("data/general"), "corpus/domain": Path("data/domain")}
+    found = listing(register(pipeline.register_job(tasks=[], data=data)))
     registry = connect(pipeline.settings)
     version = registry.get("headstart-ulmfit-adapted", "1")
     run = registry.client.get_run(version.run_id)
 
     assert version.tags["git_commit"] == found["git_commit"] == commit
     assert version.tags["git_dirty"] == "false"
-    assert version.tags["data"] == "4" * 32 + ".dir"
+    assert version.tags["data"] == "data=" + "4" * 32 + ".dir"
+    assert found["data"] == {"data": "4" * 32 + ".dir"}
     assert version.tags["dvc_stage"] == "adapt@ulmfit"
     assert version.tags["dvc_output"] == "3" * 32 + ".dir"
     assert version.tags["parent"] == "headstart-ulmfit-pretrained/1"
@@ -113,6 +124,63 @@ def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
     del lock["stages"]["register"]
     experiment.write_text(yaml.safe_dump(lock))
     assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
+
+
+def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -> None:
+    pretrained, adapted = (
+        (pipeline.out / "encoder" / "ulmfit" / start).as_posix() for start in ("pretrained", "adapted")
+    )
+    lock = {
+        "stages": {
+            "ingest@general": {
+                "deps": [{"path": "datasets/general", "md5": "1" * 32 + ".dir"}, {"path": "components/x", "md5": "9"}],
+                "outs": [{"path": "artifacts/corpus/general", "md5": "2" * 32}],
+            },
+            "ingest@domain": {
+                "deps": [{"path": "datasets/domain/a", "md5": "3" * 32}],
+                "outs": [{"path": "artifacts/corpus/domain", "md5": "4" * 32}],
+            },
+            "pretrain": {"deps": [{"path": "artifacts/corpus/general", "md5": "2"}], "outs": [{"path": pretrained}]},
+            "adapt": {
+                "deps": [{"path": pretrained, "md5": "5"}, {"path": "artifacts/corpus", "md5": "6"}],
+                "outs": [{"path": adapted}],
+            },
+        }
+    }
+    experiment = pipeline.root / "experiments" / "full" / "dvc.lock"
+    experiment.parent.mkdir(parents=True)
+    experiment.write_text(yaml.safe_dump(lock))
+    # The version of the root's data, which the experiment does not read.
+    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": "7" * 32 + ".dir"}]}))
+    (pipeline.root / "datasets" / "domain").mkdir(parents=True)
+    (pipeline.root / "datasets" / "domain.dvc").write_text(yaml.safe_dump({"outs": [{"md5": "8" * 32 + ".dir"}]}))
+    data = {"corpus/general": Path("datasets/general"), "corpus/domain": Path("datasets/domain/a")}
+
+    found = listing(register(pipeline.register_job(tasks=[], data=data)))
+    registry = connect(pipeline.settings)
+    general, domain = "1" * 32 + ".dir", "8" * 32 + ".dir"
+    assert found["data"] == {"datasets/general": general, "datasets/domain": domain}
+    assert registry.get("headstart-ulmfit-pretrained", "1").tags["data"] == f"datasets/general={general}"
+    version = registry.get("headstart-ulmfit-adapted", "1")
+    assert version.tags["data"] == f"datasets/general={general}, datasets/domain={domain}"
+    run = registry.client.get_run(version.run_id)
+    assert {entry.dataset.name: entry.dataset.digest for entry in run.inputs.dataset_inputs} == {
+        "datasets/general": general,
+        "datasets/domain": domain,
+        pretrained: "5",
+        "artifacts/corpus": "6",
+    }
+
+
+def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "a.txt").write_text("a")
+    paths = {"here": Path("own"), "absolute": tmp_path / "own", "gone": Path("gone")}
+    first = data_versions(paths, project=tmp_path, out=Path("artifacts"))
+    assert len(first["here"].digest) == 32 and first["here"].digest == first["absolute"].digest
+    assert first["gone"] == DataVersion("gone", UNKNOWN)
+    (tmp_path / "own" / "a.txt").write_text("b")
+    assert data_versions(paths, project=tmp_path, out=Path("artifacts"))["here"] != first["here"]
 
 
 def test_metrics_curves_and_parameters_stand_in_the_run(pipeline: Pipeline) -> None:

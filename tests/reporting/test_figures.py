@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -97,3 +98,35 @@ def test_a_curve_keeps_its_colour_where_others_are_missing(drawn: Callable[[Call
     assert found.get_color() == colours["adapted"] and len(set(colours.values())) == 3
     legend = figure.axes[0].get_legend()
     assert legend and [text.get_text() for text in legend.get_texts()] == ["adapted"]
+
+
+DRAWINGS: dict[str, Callable[[str], str]] = {
+    "lines": lambda name: figures.lines({name: Line([1], [2])}, x_label=name, y_label=name, ticks=True),
+    "names": lambda name: figures.lines({"a": Line([1], [2])}, x_label="", y_label="", ticks=True, names={1: name}),
+    "points": lambda name: figures.points({name: (1, 2)}, x_label="", y_label=""),
+    "scatter": lambda name: figures.scatter({name: Cloud([1], [2], [name])}),
+    "bars": lambda name: figures.bars({name: 1.0}, x_label=""),
+    "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),
+    "confusion": lambda name: figures.confusion([[1, 2], [3, 4]], [name, "b"]),
+    "lineage": lambda name: figures.lineage([[("a", name, name)]], []),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWINGS)
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("$_a_b$", "$_a_b$"),
+        ("_a", "_a"),
+        ("<a> & {b} %d \\frac", "<a> & {b} %d \\frac"),
+        ("a\nb\tc", "a b c"),
+        ("a\x00b\ud83d", "a\ufffdb\ufffd"),
+    ],
+)
+def test_any_name_is_drawn_literally_as_valid_xml(kind: str, name: str, shown: str) -> None:
+    assert shown in " ".join(ElementTree.fromstring(DRAWINGS[kind](name)).itertext())
+
+
+def test_long_class_names_leave_space_for_the_confusion_matrix(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+    figure = drawn(lambda: figures.confusion([[1, 2], [3, 4]], ["a" * 300, "b"]))
+    assert figure.axes[0].get_window_extent().width > 50

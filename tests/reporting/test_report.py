@@ -125,15 +125,15 @@ def job(tmp_path: Path) -> ReportJob:
             (draft.path / "content").write_text(directory)
     with writing(out / "finetuned" / "demo" / "ulmfit-adapted", kind="sample") as draft:
         (draft.path / "content").write_text("classifier")
-    data = tmp_path / "data.dvc"
-    data.write_text("outs:\n- md5: 0123456789abcdef.dir\n  path: data\n")
+    (tmp_path / "data.dvc").write_text("outs:\n- md5: 0123456789abcdef.dir\n  path: data\n")
     return ReportJob(
         out=out,
         families=["ulmfit"],
         tasks=["demo"],
         starts=["scratch", "pretrained", "adapted"],
         output=out / "report",
-        data=data,
+        data={"corpus/general": Path("data/general"), "corpus/domain": Path("data"), "examples/demo": Path("data/x")},
+        project=tmp_path,
     )
 
 
@@ -205,9 +205,25 @@ def test_worst_classes_come_first_and_empty_rows_do_not_come(job: ReportJob) -> 
 
 def test_json_holds_the_same_numbers(job: ReportJob) -> None:
     numbers = json.loads((report(job) / "report.json").read_text())
-    assert numbers["data"] == "0123456789abcdef.dir"
+    assert numbers["data"] == {"data": "0123456789abcdef.dir"}
     assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
     assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
+
+
+def test_the_data_version_is_that_of_the_data_that_was_read(job: ReportJob, tmp_path: Path) -> None:
+    data = {
+        "corpus/general": Path("data/general"),
+        "corpus/domain": Path("datasets/domain"),
+        "examples/demo": Path("datasets/demo"),
+    }
+    lock = {"stages": {"a": {"deps": [{"path": path.as_posix(), "md5": name[:4]} for name, path in data.items()]}}}
+    lock["stages"]["a"]["outs"] = [{"path": (job.out / "corpus" / "general").as_posix()}]
+    (tmp_path / "dvc.lock").write_text(json.dumps(lock))
+    output = report(job.model_copy(update={"data": data}))
+    expected = {"data": "0123456789abcdef.dir", "datasets/domain": "corp", "datasets/demo": "exam"}
+    assert json.loads((output / "report.json").read_text())["data"] == expected
+    page = (output / "report.html").read_text()
+    assert "Data: data 0123456789abcdef.dir, datasets/domain corp, datasets/demo exam." in page
 
 
 def test_models_that_went_on_with_a_tasks_texts_stand_beside_the_others(job: ReportJob) -> None:

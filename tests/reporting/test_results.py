@@ -65,6 +65,14 @@ def test_a_table_shows_estimates_intervals_and_their_origin() -> None:
     assert Result.model_validate(VALID).table() == TABLE
 
 
+def test_names_are_shown_literally_in_markdown() -> None:
+    values = [{"name": "a|b\n<i>$x$ `c` *d* _e_ f_g", "estimates": {"5": [0.51]}}]
+    changes = {"title": "F1 <sub>", "values": values, "columns": [VALID["columns"][0]], "confidence": None}
+    table = Result.model_validate(VALID | changes).table()
+    assert table.splitlines()[2] == r"| a\|b \<i>\$x\$ `c` \*d\* \_e\_ f_g | 0.510 |"
+    assert r"<sub>F1 \<sub>; test split" in table
+
+
 def test_what_is_not_recorded_is_named() -> None:
     changes = {"commit": None, "processor": None, "cores": None, "date": None, "transcribed": True, "selection": "none"}
     line = Result.model_validate(VALID | changes).provenance()
@@ -87,11 +95,11 @@ def test_a_file_keeps_its_content_when_written_again() -> None:
         ({"values": [{"name": "a", "estimates": {"5": [1.0, 2.0, 3.0]}}]}, "does not contain the estimate"),
         ({"values": [VALID["values"][0]] * 2}, "row 'bert' appears twice"),
         ({"columns": [*VALID["columns"], {"name": "5", "title": "again"}]}, "column '5' appears twice"),
-        ({"columns": [{"name": "5", "title": "5", "format": ".q"}, VALID["columns"][1]]}, "no format of a number"),
+        ({"columns": [{"name": "5", "title": "5", "format": ".q"}, VALID["columns"][1]]}, "is not a number format"),
         ({"confidence": None}, "confidence: required with intervals"),
         ({"commit": "main"}, "commit"),
         ({"selection": "train"}, "selection"),
-        ({"name": "other"}, "must be that of the file"),
+        ({"name": "other"}, "must equal the name of the file"),
         ({"figure": {"x": "labels", "y": "F1", "rows": ["t5"]}}, "figure: unknown row 't5'"),
         ({"machine": "mine"}, "machine: Extra inputs"),
     ],
