@@ -56,6 +56,25 @@ def data(*, directory: Path = Path("data")) -> None:
 
 
 @app.command()
+def why(
+    stage: Annotated[str, typer.Argument(help="Stage, with an item as STAGE@ITEM.")] = "",
+    *,
+    document: Annotated[
+        str, typer.Option(help="Document of a corpus: its id, FILE:LINE, or FILE#ROW for Parquet.")
+    ] = "",
+    corpus: Annotated[str, typer.Option(help="Corpus to search: general, domain ...; all by default.")] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Explain what became of a document in the stage `ingest`: kept or dropped, and why."""
+    if not document or stage:
+        raise typer.BadParameter("give --document ID")
+    from components.pipeline.documents import find_document
+
+    for name, fate in find_document(load_params(params), document, corpus=corpus):
+        print(f"{name}: {fate}")
+
+
+@app.command()
 def families(*, params: ParamsFile = PARAMS) -> None:
     """Compare the families of the last run in a table, best first (`bakeoff` trains them)."""
     from components.reporting import bakeoff

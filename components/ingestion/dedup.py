@@ -1,8 +1,10 @@
 """Exact and near duplicates in a corpus of any size.
 
-Exact: BLAKE2b with 128 bits over the text. Near: MinHash over word n-grams (Broder 1997), the sketches by the
-`rensa` library, candidates by locality-sensitive hashing with bands of four values. Keys lie in files on disk and are
-compared one range at a time, so memory does not grow with the corpus.
+Exact duplicates have equal BLAKE2b-128 hashes. Near duplicates are found by MinHash over word n-grams (Broder 1997; the
+signatures come from the `rensa` library): candidates by locality-sensitive hashing, each verified on the whole
+signature. Keys are stored in files and compared one key range at a time, so memory does not grow with the corpus.
+
+Arrays: n documents, p hash permutations.
 """
 
 from __future__ import annotations
@@ -19,28 +21,29 @@ from rensa import RMinHash
 Words64 = npt.NDArray[np.uint64]
 Sketches = npt.NDArray[np.uint16]
 Flags = npt.NDArray[np.bool_]
+Documents = npt.NDArray[np.int64]
 
-#: MinHash values in one band. A pair of Jaccard similarity s meets in one of b bands with 1 - (1 - s^4)^b: 99.98% at
-#: s = 0.8 and b = 16; what meets by chance is told apart by the whole sketch.
-BAND = 4
 _SEED = 0x5EED
 # Keys compared at a time; 4 million take about 200 MB.
 _RANGE_KEYS = 4_000_000
+# Most pairs verified at a time.
+_PAIRS = 50_000
 # Texts sketched at a time: few enough that the arrays stay in the processor's cache.
 _TEXT_BLOCK_BYTES = 250_000
 
 
 def exact_keys(texts: Sequence[str]) -> Words64:
-    """128-bit keys (n, 2) of texts; equal keys mean equal texts."""
+    """BLAKE2b-128 hashes of n texts as (n, 2) halves."""
     digests = b"".join([hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts])
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)
 
 
 class Shingles:
-    """MinHash sketches of texts: `Shingles(ngram=5, permutations=64).sketches(texts)`.
+    """MinHash signatures over word n-grams: `Shingles(ngram=5, permutations=64).sketches(texts)`.
 
-    Words are runs of letters and digits without regard to case; in scripts that write no spaces (Thai, Lao, Khmer,
-    Burmese, Chinese, Japanese) every character is a word. A text with fewer words than `ngram` is one n-gram.
+    Words are runs of letters and digits, case-insensitive for ASCII; in scripts without spaces (Thai, Lao, Khmer,
+    Burmese, Chinese, Japanese) every character is a word. A text with fewer words than `ngram` is one n-gram; a text
+    without words is represented by the hash of the whole text.
     """
 
     def __init__(self, *, ngram: int, permutations: int) -> None:
@@ -48,7 +51,7 @@ class Shingles:
         self.permutations = permutations
 
     def sketches(self, texts: Sequence[str]) -> Sketches:
-        """(n, permutations) values: the low 16 bits of each MinHash, of which 1 in 65,536 agrees by chance."""
+        """(n, p) signatures: the low 16 bits of each MinHash value; unrelated values agree with probability 2^-16."""
         result = np.empty((len(texts), self.permutations), dtype=np.uint16)
         for first, last in _blocks(texts):
             hashes, offsets = self._shingles(texts[first:last])
@@ -57,18 +60,18 @@ class Shingles:
         return result
 
     def _shingles(self, texts: Sequence[str]) -> tuple[Words64, Words64]:
-        """Hashes of all n-grams of all texts, and the offset of each text's first (n + 1 offsets)."""
-        # Texts are separated by NUL bytes, which clean text does not hold. Case is folded for ASCII only.
+        """Hashes of the n-grams of all texts, concatenated, and the n + 1 offsets that delimit the texts."""
+        # NUL bytes separate the texts: clean text contains none. Lower-casing bytes affects ASCII only.
         data = b"\0".join([text.encode() for text in texts]).lower()
         starts, ends = _word_bounds(np.frombuffer(data, dtype=np.uint8))
         words = _word_hashes(data, starts, ends)
-        # The text of each word: bounds[i] is the first word of text i.
+        # bounds[i] is the index of the first word of text i.
         separators = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0)
         bounds = np.concatenate([[0], np.searchsorted(starts, separators), [len(starts)]])
         lengths = np.diff(bounds)
         begin, end = np.repeat(bounds[:-1], lengths), np.repeat(bounds[1:], lengths)
-        # The n-gram at each word ends with its text, so that a short text still has one. Its hash is the difference of
-        # two terms of one running sum, moved to the n-gram's own origin.
+        # An n-gram is cut off at the end of its text, so a short text has exactly one. Its polynomial hash is the
+        # difference of two prefix sums, divided by the multiplier's power at the n-gram's first word.
         position = np.arange(len(words))
         stop = np.minimum(position + self.ngram, end)
         sums = np.zeros(len(words) + 1, dtype=np.uint64)
@@ -77,7 +80,6 @@ class Shingles:
         hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
         counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
         if (wordless := np.flatnonzero(lengths == 0)).size:
-            # Without a word there is nothing to compare but the text itself.
             own = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
             hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], own)
             counts[wordless] = 1
@@ -95,7 +97,7 @@ def _powers(base: int, count: int) -> Words64:
 
 
 def _mix(values: Words64) -> Words64:
-    """MurmurHash3's 64-bit finalizer: every bit of the input reaches every bit of the output."""
+    """The 64-bit finalizer of MurmurHash3: every input bit affects every output bit."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))
@@ -103,12 +105,12 @@ def _mix(values: Words64) -> Words64:
 
 _WORD_BYTE = np.zeros(256, dtype=bool)
 _WORD_BYTE[[*b"abcdefghijklmnopqrstuvwxyz0123456789", *range(128, 256)]] = True
-#: The lowest n bytes of a little-endian 64-bit number.
+#: _LOWEST[n]: bit mask of the n least significant bytes.
 _LOWEST = np.array([2 ** (8 * count) - 1 for count in range(9)], dtype=np.uint64)
 
 
 def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Start and end of every word in lower-case UTF-8."""
+    """Byte offsets of the start and the end of every word in lower-case UTF-8."""
     inside = np.zeros(len(data) + 2, dtype=bool)
     np.take(_WORD_BYTE, data, out=inside[1:-1])
     if not data.size or data.max() < 0xE0:
@@ -125,9 +127,9 @@ def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], np
 
 
 def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Words64:
-    """A hash of the length, first and last eight bytes of each word; longer words agree in no more than that."""
+    """A hash of each word's length, first eight bytes and last eight bytes."""
     padded = bytes(8) + data + bytes(8)
-    # Eight bytes from every position, as numbers, without a copy.
+    # The eight bytes at every offset as integers: overlapping views, no copy.
     eights = np.ndarray((len(data) + 9,), dtype="<u8", buffer=padded, strides=(1,))
     lengths = ends - starts
     short = np.minimum(lengths, 8)
@@ -137,7 +139,7 @@ def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Ranges of texts of about 250,000 characters together."""
+    """Consecutive ranges of texts with about 250,000 characters each."""
     first, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)
@@ -149,22 +151,24 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 class KeyFiles:
-    """The keys of every document so far, in files: documents are numbered in the order in which they are added.
+    """The keys of all documents in files; documents are numbered in the order in which they are added.
 
     Args:
-        directory: an empty folder for the files.
-        permutations: width of a sketch; 0 keeps no sketches.
+        directory: folder for the files; created if it does not exist.
+        permutations: p, values in a signature; 0: no signatures are stored.
+        rows: values in a band, at most 4. Documents that agree in all values of a band are compared.
     """
 
-    def __init__(self, directory: Path, *, permutations: int) -> None:
+    def __init__(self, directory: Path, *, permutations: int, rows: int = 4) -> None:
         self.count = 0
         self.permutations = permutations
-        self.bands = permutations // BAND
+        self.rows = rows
         directory.mkdir(parents=True, exist_ok=True)
         self._exact = [directory / "exact-0", directory / "exact-1"]
-        self._bands = [directory / f"band-{band}" for band in range(self.bands)]
+        self._bands = [directory / f"band-{band}" for band in range(permutations // rows)]
         self._sketches = directory / "sketches"
-        names = [*self._exact, *self._bands, *([self._sketches] if permutations else [])]
+        self._twins = directory / "twins"
+        names = [*self._exact, *self._bands, self._twins, *([self._sketches] if permutations else [])]
         self._files = {path: path.open("w+b") for path in names}
 
     def __enter__(self) -> Self:
@@ -175,13 +179,12 @@ class KeyFiles:
             file.close()
 
     def add(self, exact: Words64, sketches: Sketches | None = None) -> None:
-        """Append documents: keys (n, 2) and sketches (n, permutations)."""
+        """Append documents: keys (n, 2) and signatures (n, p)."""
         for column, path in enumerate(self._exact):
             self._append(path, exact[:, column])
         if self.permutations and sketches is not None:
-            bands = np.ascontiguousarray(sketches[:, : self.bands * BAND]).view(np.uint64)
             for band, path in enumerate(self._bands):
-                self._append(path, bands[:, band])
+                self._append(path, _band_key(sketches[:, band * self.rows : (band + 1) * self.rows]))
             self._append(self._sketches, sketches)
         self.count += len(exact)
 
@@ -193,47 +196,73 @@ class KeyFiles:
         return np.stack([self._read(path, np.uint64, documents, 1)[:, 0] for path in self._exact], axis=1)
 
     def sketches(self, documents: slice) -> Sketches:
-        """Sketches (n, permutations) of a range of documents."""
+        """Signatures (n, p) of a range of documents."""
         return self._read(self._sketches, np.uint16, documents, self.permutations)
 
     def _read(self, path: Path, dtype: Any, documents: slice, width: int) -> npt.NDArray[Any]:
-        # Read, not mapped: mapped pages would count as this process's memory.
+        # Read, not memory-mapped: mapped pages count as resident memory of the process.
         self._files[path].flush()
         count = max(documents.stop - documents.start, 0)
         offset = documents.start * width * np.dtype(dtype).itemsize
         return np.fromfile(path, dtype, count=count * width, offset=offset).reshape(count, width)
 
     def ranges(self) -> Iterator[slice]:
-        """All documents, a bounded number at a time."""
+        """All documents as consecutive ranges of bounded size."""
         for start in range(0, self.count, _RANGE_KEYS):
             yield slice(start, min(start + _RANGE_KEYS, self.count))
 
-    def exact_duplicates(self) -> Flags:
-        """Whether each document has the same text as an earlier one."""
-        flags = np.zeros(self.count, dtype=bool)
-        for later, _ in self._pairs(self._exact, without=flags.copy()):
-            flags[later] = True
-        return flags
+    def find_duplicates(self, *, threshold: float, first: int = 0) -> tuple[Flags, Flags]:
+        """Flags (n,) of the exact duplicates, and of the near duplicates among the others; `twins` has their twins.
+
+        Args:
+            threshold: estimated Jaccard similarity from which two documents are near duplicates.
+            first: documents before this one are never flagged.
+        """
+        self._files[self._twins].truncate(self.count * _TWIN.itemsize)
+        exact = np.zeros(self.count, dtype=bool)
+        for later, earlier in self._pairs(self._exact, without=exact.copy()):
+            exact[later] = True
+            self._write_twins(later, earlier, np.ones(len(later)))
+        flags = exact.copy()
+        for later, earlier, similarity in self.near_pairs(threshold, without=flags):
+            new = later >= first
+            flags[later[new]] = True
+            self._write_twins(later[new], earlier[new], similarity[new])
+        return exact, flags & ~exact
 
     def near_pairs(
         self, threshold: float, *, without: Flags
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(later, earlier) documents whose sketches agree in at least `threshold` of their values, some at a time.
+    ) -> Iterator[tuple[Documents, Documents, npt.NDArray[np.float64]]]:
+        """(later, earlier, similarity) of documents whose estimated similarity is at least `threshold`, in blocks.
 
-        Every document is compared with the first of its bucket in each band. Documents flagged in `without` do not
-        take part; flags that the caller sets meanwhile count from the next band on.
+        Every document is compared with the first document of its bucket in each band. Documents flagged in `without`
+        are left out; flags that the caller sets in the meantime take effect in the next band.
         """
         for path in self._bands:
             for later, earlier in self._pairs([path], without=without):
-                alike = self.similarity(later, earlier) >= threshold
-                if alike.any():
-                    yield later[alike], earlier[alike]
+                similarity = self._similarity(later, earlier)
+                if (alike := similarity >= threshold).any():
+                    yield later[alike], earlier[alike], similarity[alike]
 
-    def similarity(self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Estimated Jaccard similarity of pairs of documents, each between 0 and 1."""
+    def twins(self, documents: slice) -> tuple[Documents, npt.NDArray[np.float32]]:
+        """For a range of documents: the document that each duplicate was compared with, and the estimated Jaccard
+        similarity of the two, 1 for exact duplicates. Entries of other documents are undefined."""
+        records = self._read(self._twins, _TWIN, documents, 1)[:, 0]
+        return records["document"], records["similarity"]
+
+    def _write_twins(self, later: Documents, earlier: Documents, similarity: npt.NDArray[np.float64]) -> None:
+        file = self._files[self._twins]
+        records = np.empty(len(later), dtype=_TWIN)
+        records["document"], records["similarity"] = earlier, similarity
+        for document, record in zip(later.tolist(), records, strict=True):
+            file.seek(document * _TWIN.itemsize)
+            file.write(record.tobytes())
+
+    def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
+        """Estimated Jaccard similarity of pairs of documents: the fraction of equal MinHash values."""
         return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
 
-    def _read_sketches(self, documents: npt.NDArray[np.int64]) -> Sketches:
+    def _read_sketches(self, documents: Documents) -> Sketches:
         file, width = self._files[self._sketches], 2 * self.permutations
         file.flush()
         rows = np.empty((len(documents), self.permutations), dtype=np.uint16)
@@ -243,10 +272,8 @@ class KeyFiles:
         file.seek(0, 2)
         return rows
 
-    def _pairs(
-        self, paths: list[Path], *, without: Flags
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(later, first) documents with equal keys, one range of keys at a time; at most 50,000 pairs at once."""
+    def _pairs(self, paths: list[Path], *, without: Flags) -> Iterator[tuple[Documents, Documents]]:
+        """(later, first) documents with equal keys, one key range at a time, at most 50,000 pairs at once."""
         ranges = max(1, -(-self.count // _RANGE_KEYS))
         for part in range(ranges):
             documents, keys = self._range(paths, part, ranges, without)
@@ -255,18 +282,16 @@ class KeyFiles:
             same = np.zeros(len(documents), dtype=bool)
             if len(documents) > 1:
                 same[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in keys])
-            # lexsort is stable, so the first of equal keys is the earliest document.
+            # lexsort is stable: the first of a run of equal keys is the earliest document.
             heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(documents))))
             later = np.flatnonzero(same)
-            for start in range(0, len(later), 50_000):
-                chosen = later[start : start + 50_000]
+            for start in range(0, len(later), _PAIRS):
+                chosen = later[start : start + _PAIRS]
                 yield documents[chosen], documents[heads[chosen]]
 
-    def _range(
-        self, paths: list[Path], part: int, ranges: int, without: Flags
-    ) -> tuple[npt.NDArray[np.int64], list[Words64]]:
-        """Documents, and their keys, whose first key lies in the part-th of `ranges` equal ranges."""
-        documents: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+    def _range(self, paths: list[Path], part: int, ranges: int, without: Flags) -> tuple[Documents, list[Words64]]:
+        """The documents whose first key is in the part-th of `ranges` equal key ranges, and all their keys."""
+        documents: list[Documents] = [np.zeros(0, dtype=np.int64)]
         keys: list[list[Words64]] = [[np.zeros(0, dtype=np.uint64)] for _ in paths]
         for rows in self.ranges():
             columns = [self._read(path, np.uint64, rows, 1)[:, 0] for path in paths]
@@ -277,3 +302,14 @@ class KeyFiles:
             for column, values in zip(keys, columns, strict=True):
                 column.append(values[chosen])
         return np.concatenate(documents), [np.concatenate(column) for column in keys]
+
+
+_TWIN = np.dtype([("document", "<i8"), ("similarity", "<f4")])
+
+
+def _band_key(values: Sketches) -> Words64:
+    """The key (n,) of a band (n, rows): its values as one 64-bit integer, the last value in the highest bits."""
+    key = np.zeros(len(values), dtype=np.uint64)
+    for shift, column in zip(range(48, -1, -16), values.T[::-1], strict=False):
+        key |= column.astype(np.uint64) << np.uint64(shift)
+    return key

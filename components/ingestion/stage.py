@@ -1,7 +1,7 @@
-"""The ingest stage: raw files of one corpus -> clean, distinct documents, or pairs of them.
+"""The stage `ingest`: raw files of one corpus to clean, distinct documents, or pairs of texts.
 
-Two passes, so that memory does not depend on the size of the corpus: the first reads, cleans and writes each document
-and its keys to temporary files; then duplicates are found among the keys; the second writes the documents that stay.
+Two passes, so that memory does not grow with the corpus: the first reads and cleans documents and writes them and their
+keys to temporary files; then duplicates are found among the keys; the second writes the kept documents to the shards.
 """
 
 from __future__ import annotations
@@ -24,24 +24,29 @@ from components.formats.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWr
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
+from components.ingestion.documents import ORIGIN_SCHEMA, DroppedWriter, Origin, Origins
 from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.progress import Progress
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
 from components.settings.section import Section
 
-#: Raised when the same raw text and settings give other documents: older corpora are then written anew.
-VERSION = 1
+#: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
+VERSION = 2
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
-#: Reasons for which a document is dropped, in the order in which they are looked for.
+#: Reasons for which a document is dropped, in the order in which they are checked.
 REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
 
 
 class IngestJob(Section):
-    """One corpus: where its raw text lies, how it is cleaned, where the shards go.
+    """Inputs of the stage for one corpus. A pair is one document: its key is computed from both texts together.
 
-    A pair counts as one document: it is compared with others, and falls into a split, by its two texts together.
+    Attributes:
+        name: of the corpus, for messages.
+        source: the raw files and their columns.
+        settings: cleaning, deduplication and sharding.
+        output: directory to write.
     """
 
     name: str
@@ -52,7 +57,7 @@ class IngestJob(Section):
 
 @dataclass
 class _Counts:
-    """Totals over all runs that have added to the corpus."""
+    """Totals over all runs that have added to the corpus: documents, characters, bytes, lines and files."""
 
     documents: int = 0
     kept: int = 0
@@ -65,7 +70,7 @@ class _Counts:
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def metrics(self) -> dict[str, int]:
-        """Flat, for metrics.json."""
+        """The counts as one flat mapping, for metrics.json."""
         numbers = {name: value for name, value in vars(self).items() if name != "dropped"}
         return numbers | {f"dropped_{reason}": count for reason, count in self.dropped.items()}
 
@@ -73,12 +78,12 @@ class _Counts:
 def ingest(job: IngestJob) -> Path:
     """Write the corpus directory `job.output` from the raw files of `job.source`; returns it.
 
-    Append-only: if every raw file of an earlier run is still there unchanged, its shards stay and only new files are
-    read (their documents follow the others, whatever the file names). A raw file that is gone or has changed, or
-    other settings, write everything anew; the manifest's facts say which (`rewritten`).
+    Append-only: if all raw files of the earlier runs are unchanged, their shards stay and only new files are read; the
+    new documents follow the old ones, whatever the file names. A missing or changed raw file, or other settings, cause
+    a complete rewrite; the fact `rewritten` of the manifest has the reason.
 
     Raises:
-        DataError: no raw files, a damaged one, or fewer than two documents left.
+        DataError: there are no raw files, one is damaged, or fewer than two documents are left.
     """
     files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
@@ -111,12 +116,12 @@ def ingest(job: IngestJob) -> Path:
 
 
 def _columns(source: CorpusSource | ParallelSource) -> list[str]:
-    """The columns of a raw file that hold text."""
+    """The text columns of a raw file."""
     return [source.text] if isinstance(source, CorpusSource) else [source.source, source.target]
 
 
 def _summary(counts: dict[str, Any]) -> str:
-    """The counts as one line: what was read, kept, dropped for which reason, and whether bytes were replaced."""
+    """The counts as one line: documents read, kept and dropped by reason; bytes replaced."""
     dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in counts["dropped"].items() if number]
     return (
         f"{counts['documents']:,} documents read, {counts['kept']:,} kept, {counts['heldout']:,} of them held out"
@@ -126,9 +131,11 @@ def _summary(counts: dict[str, Any]) -> str:
 
 
 def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any], digests: dict[str, str]) -> str | None:
-    """Why the earlier corpus cannot be added to; None if it can."""
+    """Why the earlier corpus cannot be extended; None if it can."""
     if before is None:
         return "first run"
+    if before["recipe"].get("version") != recipe["version"]:
+        return "written by another version"
     if before["recipe"] != recipe:
         return "settings changed"
     for name, digest in before["files"].items():
@@ -140,7 +147,7 @@ def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any], di
 
 
 class _Run:
-    """One run over new raw files, beside the documents kept by earlier ones."""
+    """One run over new raw files; documents kept by earlier runs take part in the comparison only."""
 
     def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None) -> None:
         self.job, self.draft = job, draft
@@ -148,23 +155,31 @@ class _Run:
         self.key_shards: list[str] = before["keys"] if before else []
         self.counts = _Counts(**before["counts"]) if before else _Counts()
         near = job.settings.near_duplicates
-        self.permutations = near.permutations if near else 0
         self.shingles = Shingles(ngram=near.ngram, permutations=near.permutations) if near else None
-        self.key_schema = pa.schema([("exact", pa.binary(16))])
-        if near:
-            self.key_schema = self.key_schema.append(pa.field("sketch", pa.binary(2 * near.permutations)))
+        keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * near.permutations))] if near else [])
+        self.key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])
         self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
+        self.draft_schema = self.schema.append(pa.field("line", pa.int64()))
         self.work = draft.path / ".work"
 
     def add(self, files: dict[str, Path]) -> None:
-        """Read, compare and write; leaves shards, keys, metrics.json and facts in the draft."""
+        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
+        near = self.job.settings.near_duplicates
+        permutations, rows = (near.permutations, near.rows) if near else (0, 1)
         try:
-            with KeyFiles(self.work, permutations=self.permutations) as keys:
-                self._recall(keys)
+            with (
+                KeyFiles(self.work, permutations=permutations, rows=rows) as keys,
+                Origins(self.work) as origins,
+                DroppedWriter(self.draft.path) as dropped,
+            ):
+                self._recall(keys, origins)
                 old = keys.count
-                self._read(files, keys)
-                dropped = self._find_duplicates(keys, old)
-                self._write(keys, dropped, old)
+                self._read(files, keys, origins, dropped)
+                exact, alike = keys.find_duplicates(threshold=near.threshold if near else 1.0, first=old)
+                self.counts.dropped["exact_duplicate"] += int(exact.sum())
+                self.counts.dropped["near_duplicate"] += int(alike.sum())
+                self._record_duplicates(keys, origins, dropped, exact=exact, alike=alike)
+                self._write(keys, exact | alike, old)
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
@@ -175,28 +190,30 @@ class _Run:
     def _too_few(self) -> str:
         return (
             f"{self.job.source.path}: {_summary(vars(self.counts))}; a corpus needs at least 2 different documents, "
-            "one to train on: one object a line in jsonl, one row in csv, tsv or parquet, documents apart by two empty "
-            "lines in txt"
+            "one of them to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block "
+            "of text followed by two empty lines"
         )
 
-    def _recall(self, keys: KeyFiles) -> None:
-        """The keys of the documents that earlier runs kept come first, so none of them is dropped now."""
+    def _recall(self, keys: KeyFiles, origins: Origins) -> None:
+        """Add the documents that earlier runs kept, before the new ones, so that none of them is dropped."""
+        columns = [name for name in self.key_schema.names if name != "heldout"]
         for name in self.key_shards:
-            for batch in read_batches(self.draft.path / name, self.key_schema.names):
-                sketches = _unpack(batch.column(1), np.uint16) if self.permutations else None
-                keys.add(_unpack(batch.column(0), np.uint64), sketches)
+            for batch in read_batches(self.draft.path / name, columns):
+                sketches = _unpack(batch.column("sketch"), np.uint16) if self.shingles else None
+                keys.add(_unpack(batch.column("exact"), np.uint64), sketches)
+                values = (batch.column(name).to_pylist() for name in Origin._fields)
+                origins.add([Origin(*value) for value in zip(*values, strict=True)])
 
-    def _read(self, files: dict[str, Path], keys: KeyFiles) -> None:
-        """First pass: documents to a temporary Arrow file, their keys to `keys`."""
+    def _read(self, files: dict[str, Path], keys: KeyFiles, origins: Origins, dropped: DroppedWriter) -> None:
+        """First pass: documents to a temporary Arrow file, their keys to `keys`, their origins to `origins`."""
         settings, counts, reading = self.job.settings, self.counts, Reading()
         total = sum(path.stat().st_size for path in files.values())
-        ids: list[str] = []
+        batch: list[Origin] = []
         documents: list[list[str]] = []
-        sources: list[str] = []
         size = 0
         with (
             pa.OSFile(str(self.work / "documents"), "wb") as sink,
-            pa.ipc.new_stream(sink, self.schema) as writer,
+            pa.ipc.new_stream(sink, self.draft_schema) as writer,
             Progress(f"ingest {self.job.name}", total=total / 1e6, unit="MB") as bar,
         ):
 
@@ -205,25 +222,31 @@ class _Run:
                 if documents:
                     wholes = ["\n".join(texts) for texts in documents]
                     keys.add(exact_keys(wholes), self.shingles.sketches(wholes) if self.shingles else None)
+                    origins.add(batch)
                     texts, *targets = zip(*documents, strict=True)
-                    writer.write_batch(pa.record_batch([ids, texts, sources, *targets], schema=self.schema))
-                for column in (ids, documents, sources):
-                    column.clear()
+                    ids, sources, lines = zip(*batch, strict=True)
+                    writer.write_batch(
+                        pa.record_batch([ids, texts, sources, *targets, lines], schema=self.draft_schema)
+                    )
+                batch.clear()
+                documents.clear()
                 size = 0
 
             for name, path in files.items():
                 done = reading.consumed
                 for number, raw, row_id in self._raw_documents(path, reading):
                     counts.documents += 1
+                    origin = Origin(row_id or f"{name}:{number}", name, number)
                     document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
                     if not all(document):
                         counts.dropped["empty"] += 1
+                        dropped.add(origin, "empty")
                     elif len(document[0]) < settings.min_characters:
                         counts.dropped["too_short"] += 1
+                        dropped.add(origin, "too_short")
                     else:
-                        ids.append(row_id or f"{name}:{number}")
+                        batch.append(origin)
                         documents.append(document)
-                        sources.append(name)
                         size += sum(map(len, document))
                         if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
                             flush()
@@ -237,7 +260,7 @@ class _Run:
         counts.bad_lines += reading.bad_lines
 
     def _raw_documents(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[str], str | None]]:
-        """(line, text or text and target, id) of every document of a raw file."""
+        """(line, [text] or [text, target], id) of every document of a raw file."""
         source = self.job.source
         if isinstance(source, CorpusSource):
             for number, text, row_id in read_texts(path, source, reading):
@@ -246,21 +269,19 @@ class _Run:
             for number, text, target, row_id in read_pairs(path, source, reading):
                 yield number, [text, target], row_id
 
-    def _find_duplicates(self, keys: KeyFiles, old: int) -> Flags:
-        """Whether each document is dropped, as a twin of an earlier one (kept or itself dropped)."""
-        exact = keys.exact_duplicates()
-        self.counts.dropped["exact_duplicate"] += int(exact.sum())
-        near = self.job.settings.near_duplicates
-        if near is None:
-            return exact
-        flags = exact.copy()
-        for later, _ in keys.near_pairs(near.threshold, without=flags):
-            flags[later[later >= old]] = True
-        self.counts.dropped["near_duplicate"] += int(flags.sum() - exact.sum())
-        return flags
+    def _record_duplicates(
+        self, keys: KeyFiles, origins: Origins, dropped: DroppedWriter, *, exact: Flags, alike: Flags
+    ) -> None:
+        """Write every duplicate and its twin to dropped.parquet, in the order of the documents."""
+        for rows in keys.ranges():
+            twins, similarity = keys.twins(rows)
+            for row in np.flatnonzero(exact[rows] | alike[rows]).tolist():
+                reason = "exact_duplicate" if exact[rows.start + row] else "near_duplicate"
+                twin = origins[int(twins[row])]
+                dropped.add(origins[rows.start + row], reason, twin, float(similarity[row]))
 
     def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
-        """Second pass: the documents that stay, to the shards of their split, and their keys."""
+        """Second pass: the kept documents to the shards of their split; their keys and origins to key shards."""
         limit = self.job.settings.shard_megabytes * 1_000_000
         writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
         key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
@@ -269,31 +290,32 @@ class _Run:
         for batch in self._documents():
             rows = slice(position, position + batch.num_rows)
             position = rows.stop
-            stays, apart = ~dropped[rows], heldout[rows]
-            for split, mask in zip(SPLITS, (stays & ~apart, stays & apart), strict=True):
-                chosen = batch.filter(pa.array(mask))
+            kept, held = ~dropped[rows], heldout[rows]
+            for split, mask in zip(SPLITS, (kept & ~held, kept & held), strict=True):
+                chosen = batch.filter(pa.array(mask)).select(self.schema.names)
                 writers[split].write(chosen)
                 self.counts.kept += chosen.num_rows
                 self.counts.heldout += chosen.num_rows if split == "heldout" else 0
                 for column in chosen.columns[1:2] + chosen.columns[3:]:
                     self.counts.characters += pc.sum(pc.utf8_length(column)).as_py() or 0
-            packed = [_pack(keys.exact(rows)[stays])]
-            if self.permutations:
-                packed.append(_pack(keys.sketches(rows)[stays]))
-            key_writer.write(pa.record_batch(packed, schema=self.key_schema))
+            packed = [_pack(keys.exact(rows)[kept])]
+            if self.shingles:
+                packed.append(_pack(keys.sketches(rows)[kept]))
+            origins = batch.select(Origin._fields).filter(pa.array(kept)).columns
+            key_writer.write(pa.record_batch([*packed, *origins, pa.array(held[kept])], schema=self.key_schema))
         for split, writer in writers.items():
             self.shards[split] = self.shards[split] + writer.close()
         self.key_shards = self.key_shards + key_writer.close()
 
     def _documents(self) -> Iterator[pa.RecordBatch]:
-        # Not memory-mapped: mapped pages would count as this process's memory.
+        # Read, not memory-mapped: mapped pages count as resident memory of the process.
         with pa.OSFile(str(self.work / "documents")) as source, pa.ipc.open_stream(source) as reader:
             yield from reader
 
     def _heldout(self, keys: KeyFiles, dropped: Flags, old: int) -> Flags:
-        """Whether a document is set apart: a hash of its text decides, so no other document matters.
+        """Flags (n,) of the held-out documents: a function of the hash of each document's text alone.
 
-        A small corpus of which chance sets nothing apart gives up the document with the smallest hash.
+        If that selects no document of a small corpus, the kept document with the smallest hash is held out.
         """
         share = self.job.settings.heldout
         bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
@@ -314,13 +336,14 @@ class _Run:
 
 
 def _pack(rows: npt.NDArray[Any]) -> pa.Array:
-    """Rows of numbers as fixed-width binary values."""
+    """(n, width) numbers as n fixed-width binary values."""
     rows = np.ascontiguousarray(rows)
     width = rows.dtype.itemsize * rows.shape[1]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows.data)])
 
 
 def _unpack(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+    """The inverse of `_pack`."""
     width = column.type.byte_width
     buffer = column.buffers()[1]
     rows = np.frombuffer(buffer, dtype=np.uint8, count=width * len(column), offset=width * column.offset)

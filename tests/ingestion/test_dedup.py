@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from components.ingestion import dedup
 from components.ingestion.dedup import KeyFiles, Shingles, exact_keys
+from components.settings.ingest import NearDuplicates
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -91,14 +93,15 @@ def test_duplicates_are_found_whatever_fits_in_memory(
         for start in range(0, 40, 9):
             keys.add(exact_keys(texts[start : start + 9]), shingles.sketches(texts[start : start + 9]))
         assert keys.count == 40
-        exact = keys.exact_duplicates()
+        exact, alike = keys.find_duplicates(threshold=0.8)
         assert np.flatnonzero(exact).tolist() == [10]
-        pairs = {
-            (int(later), int(earlier))
-            for block in keys.near_pairs(0.8, without=exact)
-            for later, earlier in zip(*block, strict=True)
-        }
-        assert pairs == {(20, 4), (30, 5)}
+        assert np.flatnonzero(alike).tolist() == [20, 30]
+        twins, similarity = keys.twins(slice(10, 31))
+        assert twins[[0, 10, 20]].tolist() == [3, 4, 5]
+        sketches = shingles.sketches(texts)
+        estimates = [(sketches[later] == sketches[earlier]).mean() for later, earlier in ((20, 4), (30, 5))]
+        assert similarity[[0, 10, 20]].tolist() == pytest.approx([1.0, *estimates])
+        assert not keys.find_duplicates(threshold=0.8, first=31)[1].any()
         assert (keys.exact(slice(5, 12)) == exact_keys(texts[5:12])).all()
         assert (keys.sketches(slice(5, 12)) == shingles.sketches(texts[5:12])).all()
 
@@ -117,5 +120,51 @@ def test_the_threshold_decides(tmp_path: Path) -> None:
 
 def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
     with KeyFiles(tmp_path / "keys", permutations=16) as keys:
-        assert keys.exact_duplicates().tolist() == []
-        assert not list(keys.near_pairs(0.8, without=np.zeros(0, dtype=bool)))
+        assert [flags.tolist() for flags in keys.find_duplicates(threshold=0.8)] == [[], []]
+
+
+def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int) -> np.ndarray:
+    """Signatures (2 * count, values) of which `count` pairs (2i, 2i + 1) agree in a share `similarity` of the values,
+    at random positions."""
+    source = np.random.default_rng(seed)
+    sketches = source.integers(0, 2**16, (2 * count, values), dtype=np.uint16)
+    for pair in range(count):
+        equal = source.permutation(values)[: round(similarity * values)]
+        sketches[2 * pair + 1, equal] = sketches[2 * pair, equal]
+    return sketches
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8])
+def test_99_percent_of_the_pairs_at_the_threshold_are_found(tmp_path: Path, threshold: float) -> None:
+    count, near = 2_000, NearDuplicates(threshold=threshold)
+    sketches = pairs_of_similarity(threshold + 0.01, count=count, values=near.permutations, seed=1)
+    with KeyFiles(tmp_path / "keys", permutations=near.permutations, rows=near.rows) as keys:
+        keys.add(exact_keys([str(number) for number in range(2 * count)]), sketches)
+        _, alike = keys.find_duplicates(threshold=threshold)
+        twins, _ = keys.twins(slice(0, 2 * count))
+    assert not alike[::2].any()
+    assert alike[1::2].mean() >= 0.99
+    found = np.flatnonzero(alike)
+    assert (twins[found] == found - 1).all()
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_key_ranges_divide_the_keys_of_every_band_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    sketches = pairs_of_similarity(1.0, count=200, values=12, seed=2)
+    monkeypatch.setattr(dedup, "_RANGE_KEYS", 40)
+    largest = 0
+    ranges = KeyFiles._range
+
+    def measured(*arguments: Any) -> Any:
+        nonlocal largest
+        documents, keys = ranges(*arguments)
+        largest = max(largest, len(documents))
+        return documents, keys
+
+    monkeypatch.setattr(KeyFiles, "_range", measured)
+    with KeyFiles(tmp_path / "keys", permutations=12, rows=rows) as keys:
+        keys.add(exact_keys([str(number) for number in range(400)]), sketches)
+        assert keys.find_duplicates(threshold=0.8)[1].sum() == 200
+    assert largest < 100

@@ -121,7 +121,7 @@ def test_new_files_make_new_shards_and_old_ones_stay(tmp_path: Path) -> None:
     first = [sentence(seed) for seed in range(30)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", first)
     output = ingest(job(tmp_path, heldout=0.1))
-    old = {path.name: (path.stat().st_ino, path.read_bytes()) for path in output.glob("*.parquet")}
+    old = {path.name: (path.stat().st_ino, path.read_bytes()) for path in output.glob("*-*.parquet")}
     before = metrics(tmp_path)
     kept = list(read_documents(output))
     # A file that sorts before the old one: its documents still follow.
@@ -213,7 +213,9 @@ def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[s
 def test_a_corpus_of_one_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_text("just this line\n")
-    with pytest.raises(DataError, match=r"1 documents read, 1 kept, .* documents apart by two empty lines in txt"):
+    with pytest.raises(
+        DataError, match=r"1 documents read, 1 kept, .* in txt a block of text followed by two empty lines"
+    ):
         ingest(job(tmp_path))
 
 

@@ -74,7 +74,7 @@ def _clusters(texts: list[str]) -> list[int]:
     shingles = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS)
     with tempfile.TemporaryDirectory() as folder, KeyFiles(Path(folder) / "keys", permutations=_PERMUTATIONS) as keys:
         keys.add(exact_keys(texts), shingles.sketches(texts))
-        for later, earlier in keys.near_pairs(_THRESHOLD, without=np.zeros(len(texts), dtype=bool)):
+        for later, earlier, _ in keys.near_pairs(_THRESHOLD, without=np.zeros(len(texts), dtype=bool)):
             for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
                 low, high = sorted((root(left), root(right)))
                 parents[high] = low

@@ -1,0 +1,39 @@
+"""Look-up of a document in the corpora of a run."""
+
+from __future__ import annotations
+
+from components.errors import ConfigError, DataError, HeadstartError, nearest
+from components.ingestion.documents import Fate, what_became_of
+from components.pipeline import jobs
+from components.settings.params import Params
+
+
+def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Fate]]:
+    """(corpus, fate) of every document that `document` names, an id or a position.
+
+    Args:
+        params: settings of the run.
+        document: as in `components.ingestion.documents.what_became_of`.
+        corpus: name of the corpus to search, such as general or domain-parallel; empty: all of them.
+
+    Raises:
+        ConfigError: there is no such corpus.
+        ArtifactError: the corpus, or every corpus, has not been ingested.
+        DataError: no corpus has read the document.
+    """
+    arguments = [*jobs.ingest(params).values(), *jobs.ingest_parallel(params).values()]
+    directories = {job["output"].name: job["output"] for job in arguments}
+    if corpus and corpus not in directories:
+        raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")
+    found: list[tuple[str, Fate]] = []
+    problems: list[HeadstartError] = []
+    for name in [corpus] if corpus else directories:
+        try:
+            found += [(name, fate) for fate in what_became_of(directories[name], document)]
+        except HeadstartError as error:
+            problems.append(error)
+    if not found:
+        if len(problems) == 1 or not any(isinstance(error, DataError) for error in problems):
+            raise problems[0]
+        raise DataError("\n".join(map(str, problems)))
+    return found

@@ -1,0 +1,75 @@
+"""`headstart why --document`: the corpora of a run are searched by id or position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from components import cli
+from components.errors import ArtifactError, ConfigError, DataError
+from components.ingestion.stage import IngestJob, ingest
+from components.pipeline import jobs
+from components.pipeline.documents import find_document
+from components.settings.loading import load_params
+from components.settings.params import Params
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {"general": ["one text here", "", "another text here"], "domain": ["a third text", "a third text", "a fourth"]}
+
+
+@pytest.fixture
+def params_file(tmp_path: Path) -> Path:
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["run"]["out"] = str(tmp_path / "run")
+    for corpus, texts in TEXTS.items():
+        folder = tmp_path / corpus
+        folder.mkdir()
+        (folder / f"{corpus}.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
+        raw["data"][corpus] = {"path": str(folder)}
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def run(params: Params, corpus: str) -> None:
+    ingest(IngestJob(**jobs.ingest(params)[corpus]))
+
+
+def test_a_document_is_found_in_its_corpus(params_file: Path) -> None:
+    params = load_params(params_file)
+    for corpus in TEXTS:
+        run(params, corpus)
+    ((corpus, fate),) = find_document(params, "domain.csv:3")
+    assert (corpus, fate.reason) == ("domain", "exact_duplicate")
+    assert find_document(params, "domain.csv:3", corpus="domain") == [(corpus, fate)]
+    with pytest.raises(DataError, match=r"run/corpus/general: no raw file 'domain\.csv'"):
+        find_document(params, "domain.csv:3", corpus="general")
+    with pytest.raises(DataError, match=r"(?s)corpus/general: no document 'x'.*corpus/domain: no document 'x'"):
+        find_document(params, "x")
+    with pytest.raises(ConfigError, match=r"unknown corpus 'domian'; did you mean 'domain'\?"):
+        find_document(params, "x", corpus="domian")
+
+
+def test_a_corpus_that_was_not_ingested_is_named(params_file: Path) -> None:
+    params = load_params(params_file)
+    with pytest.raises(ArtifactError, match=r"run/corpus/general: not a complete output"):
+        find_document(params, "domain.csv:3")
+    run(params, "domain")
+    assert len(find_document(params, "domain.csv:3")) == 1
+    with pytest.raises(DataError, match=r"(?s)corpus/general: not a complete output.*corpus/domain: no document"):
+        find_document(params, "domain.csv:99x")
+
+
+def test_the_command_prints_the_fate(params_file: Path) -> None:
+    run(load_params(params_file), "general")
+    call = CliRunner().invoke(cli.app, ["why", "--document", "general.csv:3", "--params", str(params_file)])
+    assert (call.exit_code, call.stdout) == (0, "general: general.csv:3: dropped: no text is left after cleaning\n")
+
+
+def test_the_command_needs_something_to_explain(params_file: Path) -> None:
+    call = CliRunner().invoke(cli.app, ["why", "--params", str(params_file)])
+    assert call.exit_code == 2
+    assert "give --document ID" in call.output
