@@ -12,7 +12,7 @@ from components.settings.ingest import NearDuplicates
 
 @pytest.mark.parametrize(
     ("threshold", "permutations", "rows"),
-    [(0.8, 64, 4), (0.9, 64, 4), (1.0, 4, 4), (0.7, 64, 3), (0.5, 64, 2), (0.5, 256, 4), (0.8, 10, 2)],
+    [(0.8, 64, 4), (0.9, 64, 4), (1.0, 4, 4), (0.7, 64, 3), (0.5, 64, 2), (0.5, 256, 3), (0.8, 10, 2)],
 )
 def test_rows_of_a_band(threshold: float, permutations: int, rows: int) -> None:
     assert NearDuplicates(threshold=threshold, permutations=permutations).rows == rows
