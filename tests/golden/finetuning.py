@@ -56,7 +56,7 @@ def settings_of(name: str) -> dict[str, Any]:
 
 
 def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[str, list[float]]:
-    """Fine-tune an encoder in this process; returns loss and gradient norm of every step. The encoder's weights are random.
+    """Fine-tune an encoder in this process; returns loss and gradient norm of every step. The encoder is random.
 
     Args:
         settings: what `settings_of` returned.

@@ -45,7 +45,7 @@ def test_a_run_equals_the_golden_values(name: str, inputs: Path, tmp_path: Path)
     [
         ("bert", "model", "norm_eps", 1e-5),
         ("bert", "training", "weight_decay", 0.02),
-        ("task-pair", "finetune", "discriminative", 2.7),
+        ("task-pair", "finetune", "head_penalties", [10.1]),
         ("task-tagging", "finetune", "head_scale", 0.99),
     ],
 )
