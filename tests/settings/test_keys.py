@@ -1,0 +1,66 @@
+"""Every key of the settings is read by the code."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from components.settings.params import Params
+from components.settings.section import Section
+
+ROOT = Path(__file__).parents[2]
+#: Keys that are read under another name: file and expression that read them.
+OTHERWISE = {
+    ("DataSettings", "general"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
+    ("DataSettings", "domain"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
+    ("RegistrySettings", "tracking"): ("tracking.py", "settings.address"),
+}
+
+
+def sections(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that a type contains, at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from sections(field.annotation)
+    for argument in get_args(annotation):
+        yield from sections(argument)
+
+
+def keys() -> list[tuple[str, str]]:
+    """Section and key; an inherited key is listed for each section that has it."""
+    return sorted({(section.__name__, key) for section in sections(Params) for key in section.model_fields})
+
+
+@functools.cache
+def attributes() -> frozenset[str]:
+    """Names of the attributes that components and flows read, and the names that they pass to `getattr`. The validators
+    of the settings do not count: a key that only they read has no effect."""
+    found = set()
+    files = [file for folder in ("components", "flows") for file in (ROOT / folder).rglob("*.py")]
+    for file in (file for file in files if file.parent.name != "settings"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+                found |= {word.value for word in node.args if isinstance(word, ast.Constant)}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize(("section", "key"), keys())
+def test_every_key_is_read(section: str, key: str) -> None:
+    if (section, key) in OTHERWISE:
+        file, expression = OTHERWISE[section, key]
+        assert expression in (ROOT / "components" / file).read_text(encoding="utf-8")
+    else:
+        assert key in attributes()
+
+
+def test_unread_keys_are_found() -> None:
+    assert ("ScratchSettings", "head_scale") in keys() and ("LanguageModelTraining", "rate") in keys()
+    assert "language_that_nothing_reads" not in attributes()
