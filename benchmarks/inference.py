@@ -50,10 +50,9 @@ from components.settings.training import Training  # noqa: E402
 from components.task_models.classifier import TextClassifier, load_classifier  # noqa: E402
 from components.task_models.kinds import find_task  # noqa: E402
 from components.task_models.model import TaskModel  # noqa: E402
-from components.task_models.sampler import ExampleSampler  # noqa: E402
 from components.tokenization.segmenters import Segmentation  # noqa: E402
 from components.tokenization.wordpiece import train_wordpiece  # noqa: E402
-from components.training.precision import choose, has_bf16  # noqa: E402
+from components.training.precision import choose, has_bf16, product_size  # noqa: E402
 
 PIECES = 8000
 #: Number of texts that the vocabulary is trained on.
@@ -154,9 +153,7 @@ def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Pat
     task = find_task("classification")
     encoder = load_encoder(folder / "encoder")
     whole = TaskModel(encoder.model, task=task, settings=settings, labels=["neg", "pos"]).eval()
-    rows = task.encode([(text,) for text in texts[:64]], encoder.tokenizer, encoder.model, settings)
-    sampler = ExampleSampler(rows, [np.zeros(1)] * len(rows), batch_size=16, seed=0)
-    precision = choose(whole, sampler.batch(0), "auto", torch.device("cpu"))
+    precision = choose("auto", device=torch.device("cpu"), size=product_size(encoder.model))
     return TextClassifier(["neg", "pos"], whole, encoder.tokenizer, task, settings, precision), folder / "encoder"
 
 

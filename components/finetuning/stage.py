@@ -20,7 +20,7 @@ from components.cluster import map_parallel
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
 from components.finetuning.runs import ALONE, execute, finished, unpack
-from components.finetuning.specs import RunSpec, build, device, drawn, encode
+from components.finetuning.specs import RunSpec, build, device
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
@@ -29,13 +29,11 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
-from components.task_models.sampler import ExampleSampler
 from components.tasks.budgets import budget_name
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND, RunResult, best_score, summary, write_results
-from components.training import threads
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
-from components.training.precision import Precision, choose, machine
+from components.training.precision import Precision, choose, product_size
 
 
 class FinetuneJob(Section):
@@ -79,7 +77,7 @@ def finetune(job: FinetuneJob) -> Path:
     trained = bool(encoder.facts.get("trained", True))
     settings = for_start(job.settings, trained=trained)
     inputs = inputs_of(settings, facts, encoder=encoder.digest)
-    precision = precision_of(job, facts)
+    precision = precision_of(job)
     specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
     compute_all(left, cluster=job.cluster)
@@ -102,6 +100,7 @@ def finetune(job: FinetuneJob) -> Path:
             "system": job.system,
             "family": job.family,
             "start": job.start,
+            "precision": precision,
             "encoder": encoder.digest,
             "examples": facts.digests,
             "runs": len(records),
@@ -140,7 +139,13 @@ def write_classifier(
         kind=facts.kind,
         labels=facts.labels,
         tokenizer=spec.encoder / "tokenizer",
-        facts={"task": task, "start": start, "budget": spec.budget, "seed": spec.seed},
+        facts={
+            "task": task,
+            "start": start,
+            "budget": spec.budget,
+            "seed": spec.seed,
+            "precision": spec.precision,
+        },
         precision=spec.precision,
     )
 
@@ -171,40 +176,14 @@ def _code() -> str:
     return code_digest(*(root / package for package in ("finetuning", "models", "task_models", "tasks", "training")))
 
 
-def precision_of(job: FinetuneJob, facts: TaskFacts) -> Precision:
-    """The precision of all runs of a family on a task, whatever they start from: what is compared is computed alike.
+def precision_of(job: FinetuneJob) -> Precision:
+    """The precision of all runs of a family on a task.
 
-    `auto` asks a clock. What it says first is kept under `cluster.storage`, a few hundred bytes, for the other starts
-    and for whoever goes on; it is asked again once the task, the settings, the code or the machine is another.
+    All starts of a family have the same architecture, and the size of the vocabulary has no influence, so that systems
+    which are compared are computed alike.
     """
-    if job.settings.training.precision != "auto":
-        return job.settings.training.precision
-    # `pretrained`, `adapted` and `scratch` differ in weights, vocabulary and, from scratch, in some settings.
-    inputs = inputs_of(job.settings, facts, encoder=fingerprint(**architecture_of(job.encoder)))
-    store = CheckpointStore(
-        job.cluster.storage, key=f"finetune-precision-{fingerprint(**inputs, machine=machine(device()))}"
-    )
-    if (stored := store.latest()) is not None:
-        return "bf16" if stored.numbers["precision"] == "bf16" else "float32"
-    spec = spec_of(job, job.settings, inputs, facts.budgets[0], facts.seeds[0], "float32", trained=True)
-    classifier, tokenizer = build(spec)
-    train = read_split(job.examples, "train")
-    split = train.take(drawn(spec, train)[0][: 4 * job.settings.training.batch_size])
-    classifier.head.prepare(split.targets)
-    encoded = encode(spec, classifier, tokenizer, split.fields)
-    sampler = ExampleSampler(
-        encoded,
-        split.targets,
-        batch_size=job.settings.training.batch_size,
-        seed=0,
-        masks=classifier.masks,
-        windows=classifier.windows_learned,
-    )
-    batch = {name: tensor.to(device()) for name, tensor in sampler.batch(0).items()}
-    with threads.limited(1):  # as the runs will compute
-        precision = choose(classifier, batch, "auto", device())
-    store.save(0, {"none": torch.zeros(1)}, {"precision": precision})
-    return precision
+    size = product_size(architecture_of(job.encoder))
+    return choose(job.settings.training.precision, device=device(), size=size)
 
 
 def spec_of(

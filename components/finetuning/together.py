@@ -121,7 +121,7 @@ def together(job: TogetherJob) -> Path:
             f"finetune.{job.family}: tasks that learn together share an encoder that learns; set method to finetune"
         )
     members = [_member(job, task, settings, encoder.digest) for task in job.examples]
-    precision = precision_of(members[0].job, members[0].facts)
+    precision = precision_of(members[0].job)
     specs = list(_specs(job, members, settings, precision, trained=trained))
     left = [spec for spec in specs if not finished(spec)]
     compute_all((member for spec in left for member in spec.members), cluster=job.cluster)
@@ -222,6 +222,7 @@ def _write(draft: Draft, place: int, member: _Member, specs: list[JointSpec], jo
         "system": job.system,
         "family": job.family,
         "start": job.shared_start,
+        "precision": specs[0].members[place].precision,
         "examples": member.facts.digests,
         "runs": len(records),
     }

@@ -135,7 +135,6 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
     family, sizes, fingerprint = _read_config(directory)
-    settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
     vocabulary = sizes["vocabulary"]
     tokenizer = load_tokenizer(directory / TOKENIZER)
     if tokenizer.fingerprint() != fingerprint:
@@ -145,12 +144,7 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
         )
     if tokenizer.vocab_size != vocabulary:
         raise ArtifactError(f"{directory}: {tokenizer.vocab_size} pieces for {vocabulary} rows; run the stage again")
-    try:
-        # Weights are about to be read: nothing is drawn for them, and the caller's random state stays as it was.
-        with torch.device("meta"):
-            model = build_model(family, vocabulary=vocabulary, settings=settings)
-    except ConfigError as error:
-        raise ArtifactError(f"{directory / CONFIG}: {error}") from error
+    model = _empty_model(directory, family, sizes)
     model.to_empty(device="cpu")
     load_weights(directory / WEIGHTS, model)
     model.bind(tokenizer)
@@ -166,14 +160,24 @@ def family_of(directory: Path) -> str:
     return _read_config(Path(directory))[0]
 
 
-def architecture_of(directory: Path) -> dict[str, Any]:
-    """Family and sizes of the encoder in `directory`, but for its vocabulary: what all starts of a family share.
+def architecture_of(directory: Path) -> LanguageModel:
+    """The model of the encoder in `directory` on the meta device: shapes without weights.
 
     Raises:
         ArtifactError: there is no encoder, or its config is damaged.
     """
     family, sizes, _ = _read_config(Path(directory))
-    return {"family": family, **{name: value for name, value in sizes.items() if name != "vocabulary"}}
+    return _empty_model(Path(directory), family, sizes)
+
+
+def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
+    """A model on the meta device. No weights are initialised, so torch's random state does not change."""
+    settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
+    try:
+        with torch.device("meta"):
+            return build_model(family, vocabulary=sizes["vocabulary"], settings=settings)
+    except ConfigError as error:
+        raise ArtifactError(f"{directory / CONFIG}: {error}") from error
 
 
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:

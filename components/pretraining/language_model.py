@@ -30,7 +30,7 @@ from components.training.distributed import Worker, World
 from components.training.groups import decayed
 from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
-from components.training.precision import Precision, choose
+from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
 
 #: Rows of the training curve, each with a held-out loss over this many pieces.
@@ -117,12 +117,12 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     if checkpoint is None:
         if settings.vectors:
             _start_from_vectors(run, model)
-        batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(0, world.rank, world.size).items()}
-        precision = world.share(choose(model, batch, settings.precision, world.device))
+        size = product_size(model)
+        precision = world.share(choose(settings.precision, device=world.device, size=size))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
         steps = run.steps or world.share(_steps_in_time(run, sampler, precision, world))
         progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
-        # Holds what a clock decided (precision, steps), so that whatever comes next, every attempt computes alike.
+        # Stores precision and number of steps: a resumed run keeps them, also on another machine.
         _save(checkpoints, state, progressed, world)
     else:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)

@@ -119,6 +119,7 @@ def write_encoder(
         writer.writerows(progressed.curve)
     draft.facts |= {
         "trained": True,
+        "precision": trained.precision,
         "family": run.family,
         "tokenizer": load_tokenizer(run.tokenizer).fingerprint(),
         "tokens": read_manifest(run.tokens).digest,

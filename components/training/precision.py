@@ -1,85 +1,57 @@
-"""float32 or bfloat16: weights stay float32, bf16 is what matrix products are computed in (autocast)."""
+"""Precision of training: weights are float32; `bf16` computes matrix products in bfloat16 (torch.autocast).
+
+`auto` is decided by the device's instructions and the model's size, never by a measurement of time, so that every run
+on a kind of machine computes the same.
+"""
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Final, Literal
 
 import torch
 
-from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.base import LanguageModel
 
 Precision = Literal["float32", "bf16"]
 
-#: bf16 is taken on a CPU if it is at least this much faster; below, its coarser numbers are not worth it.
-WORTHWHILE = 1.1
-#: Steps are timed until one precision is clearly ahead, and at most so many.
-CLEAR = 2.0
-TIMED_STEPS = 3
-
-
-class Timed(Protocol):
-    """What can be timed: a module with a loss."""
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses: ...
-    def zero_grad(self, set_to_none: bool = True) -> None: ...
+#: Model size (`product_size`) from which `auto` uses bf16 on a CPU with bf16 instructions. From here on a training step
+#: takes at most 0.85 of the time in float32, with and without the language model's output layer; below 20,000 some
+#: models are slower (benchmarks/precision.py, docs/results/precision.json).
+BF16_SIZE: Final = 100_000
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
-    """The context in which a forward pass runs."""
+    """The autocast context of a forward pass."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether the device has instructions for bfloat16; without them it is slow."""
+    """Whether the device has bfloat16 instructions: a CPU with AMX or AVX512-BF16, a GPU of compute capability 8.0."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
-def machine(device: torch.device) -> str:
-    """What `choose` depends on besides the model: the name of the card, or what the processor can compute with."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{torch.backends.cpu.get_cpu_capability()}{' bf16' if has_bf16(device) else ''}"
-
-
-def choose(model: Timed, batch: Batch, wish: Literal["auto", "float32", "bf16"], device: torch.device) -> Precision:
-    """The precision to train in: the wish, or for `auto` what suits the device.
-
-    A GPU that has bf16 uses it. A CPU uses it if it has instructions for it (AMX or AVX512-BF16) and a few steps of
-    this model on this batch are faster with it. The choice depends on a clock, so whoever asks keeps it: a language
-    model in its checkpoint, fine-tuning for all starts of a family. A run that goes on does so in the precision it
-    began with.
-    """
-    if wish != "auto":
-        return wish
-    if device.type == "cuda" or not has_bf16(device):
-        return "bf16" if has_bf16(device) else "float32"
-    choices: tuple[Precision, Precision] = ("float32", "bf16")
-    # In turns, so that a busy moment of the machine does not decide; the least time is the undisturbed one.
-    times = {precision: [_seconds(model, batch, precision, device)] for precision in choices}
-    gain = 1.0
-    for _ in range(TIMED_STEPS):
-        for precision in choices:
-            times[precision].append(_seconds(model, batch, precision, device))
-        gain = min(times["float32"][1:]) / min(times["bf16"][1:])
-        if not WORTHWHILE / CLEAR < gain < WORTHWHILE * CLEAR:
-            break
-    return choices[gain > WORTHWHILE]
-
-
-def _seconds(model: Timed, batch: Batch, precision: Precision, device: torch.device) -> float:
-    # Of the processor, not of the clock: whoever else is at work on the machine does not decide.
-    began = time.process_time()
-    with computing(precision, device):
-        loss = model.losses(batch).loss
-    loss.backward()
-    model.zero_grad(set_to_none=True)
-    return time.process_time() - began
-
-
 def product_size(model: LanguageModel) -> int:
-    """Number of parameters in the matrices of the layers above the embeddings."""
-    return sum(p.numel() for group in model.layer_groups()[1:] for p in group if p.ndim > 1)
+    """Number of parameters in the matrices of all layers above the embeddings.
+
+    Embedding tables and output layers do not count, so models of one architecture have one size whatever their
+    vocabularies.
+    """
+    return sum(
+        parameter.numel() for layer in model.layer_groups()[1:] for parameter in layer if parameter.ndim > 1
+    )  # fmt: skip
+
+
+def choose(requested: Literal["auto", "float32", "bf16"], *, device: torch.device, size: int) -> Precision:
+    """The precision to train in: the requested one, or for `auto` the one that suits device and model.
+
+    `auto` is bf16 on a GPU with bf16 instructions, and on a CPU with them if the model is large enough; else float32.
+
+    Args:
+        size: `product_size` of the model.
+    """
+    if requested != "auto":
+        return requested
+    return "bf16" if has_bf16(device) and (device.type == "cuda" or size >= BF16_SIZE) else "float32"

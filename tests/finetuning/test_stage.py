@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import frozen, runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
+from components.models.encoder import architecture_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ScratchSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
-from components.training import threads
+from components.training.precision import product_size
 
 from .conftest import SIZES
 
@@ -195,31 +195,25 @@ def test_patience_ends_a_run(make_job, in_process) -> None:
     assert [len(record["curve"]) for record in records] == [2] * 4
 
 
-def test_all_starts_are_computed_in_the_precision_that_one_clock_chose(make_job, in_process, monkeypatch) -> None:
-    said = iter(["bf16", "float32"])
-    counts = []
+def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr("components.training.precision.has_bf16", lambda device: True)
+    sizes = {}
 
-    def choose(*arguments: object) -> str:
-        counts.append(torch.get_num_threads())
-        return next(said)
-
-    monkeypatch.setattr("components.finetuning.stage.choose", choose)
-
-    def precision(name: str, *, trained: bool = True, **changes: object) -> str:
+    def precision(name: str, *, trained: bool = True) -> str:
         # From scratch other settings take the place of the family's.
-        job = make_job(name=name, trained=trained, scratch=ScratchSettings(head_scale=0.5), **changes)
+        job = make_job(name=name, trained=trained, scratch=ScratchSettings(head_scale=0.5))
+        sizes[name] = product_size(architecture_of(job.encoder))
         training = job.settings.training.model_copy(update={"precision": "auto"})
-        job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
-        return load_classifier(finetune(job) / "classifier").precision
+        output = finetune(job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})}))
+        assert not list(Path(job.cluster.storage).glob("*")), "nothing is kept for other starts"
+        facts = [read_manifest(folder).facts["precision"] for folder in (output, output / "classifier")]
+        assert facts == [load_classifier(output / "classifier").precision] * 2
+        return str(facts[0])
 
-    with threads.limited(2):
-        assert precision("adapted") == "bf16"
-        assert precision("scratch", trained=False) == "bf16"
-        # Other settings are another comparison.
-        assert precision("longer", epochs=3) == "float32"
-    assert not list(said)
-    # Of the runs each has a thread, so the clock watches one.
-    assert counts == [1, 1]
+    assert precision("pretrained") == "float32"
+    monkeypatch.setattr("components.training.precision.BF16_SIZE", sizes["pretrained"])
+    assert precision("adapted") == precision("scratch", trained=False) == "bf16"
+    assert len(set(sizes.values())) == 1
 
 
 @pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])

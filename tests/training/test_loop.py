@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed
 from components.training.loop import TrainingState, train
 from components.training.optim import WeightAverage, non_monotone
-from components.training.precision import TIMED_STEPS, choose
 from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
 
 STEPS = 7
@@ -257,32 +255,3 @@ def test_the_non_monotone_trigger_by_hand() -> None:
     assert non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([])
-
-
-@pytest.mark.parametrize(
-    ("gain", "turns", "chosen"),
-    [(3.0, 1, "bf16"), (1.5, TIMED_STEPS, "bf16"), (1.05, TIMED_STEPS, "float32"), (0.4, 1, "float32")],
-)
-def test_a_clear_difference_between_precisions_is_timed_once(
-    gain: float, turns: int, chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timed: list[str] = []
-
-    def seconds(model: object, batch: object, precision: str, device: object) -> float:
-        timed.append(precision)
-        return gain if precision == "float32" else 1.0
-
-    monkeypatch.setattr("components.training.precision._seconds", seconds)
-    monkeypatch.setattr("components.training.precision.has_bf16", lambda device: True)
-    assert choose(tiny_model(), stream().batch(0), "auto", torch.device("cpu")) == chosen
-    assert timed == ["float32", "bf16"] * (1 + turns)
-
-
-def test_the_wish_for_a_precision_is_kept(tmp_path: Path) -> None:
-    batch = stream().batch(0)
-    model = tiny_model()
-    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    for wish in ("float32", "bf16"):
-        assert choose(model, batch, wish, torch.device("cpu")) == wish  # type: ignore[arg-type]
-    assert choose(model, batch, "auto", torch.device("cpu")) in ("float32", "bf16")  # type: ignore[arg-type]
-    assert all(torch.equal(tensor, before[name]) and tensor.grad is None for name, tensor in model.named_parameters())
