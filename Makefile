@@ -65,6 +65,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/padding.py data/tasks/aws-type/train.jsonl data/tasks/aws-service/train.jsonl
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/orchestration.py
 	$(BIN)/python benchmarks/waiting.py
 	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \
