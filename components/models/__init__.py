@@ -1,48 +1,33 @@
-"""Language-model families: the table of what can be pretrained, adapted and fine-tuned."""
+"""Families of language models: the table of what can be pretrained, adapted and fine-tuned."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from components.errors import ConfigError, nearest
-from components.models import (
-    albert,
-    bert,
-    cove,
-    elmo,
-    fasttext,
-    flair,
-    glove,
-    gpt,
-    roberta,
-    transformer_xl,
-    ulmfit,
-    word2vec,
-    xlnet,
-)
 from components.models.base import ModelFamily
+from components.tables import LazyTable
 
 __all__ = ["FAMILIES", "family"]
 
-#: One line a family; its file says everything else.
-FAMILIES: dict[str, ModelFamily[Any]] = {
-    member.name: member
-    for member in (
-        ulmfit.FAMILY,
-        bert.FAMILY,
-        flair.FAMILY,
-        elmo.FAMILY,
-        gpt.FAMILY,
-        roberta.FAMILY,
-        albert.FAMILY,
-        word2vec.FAMILY,
-        glove.FAMILY,
-        fasttext.FAMILY,
-        cove.FAMILY,
-        transformer_xl.FAMILY,
-        xlnet.FAMILY,
-    )
-}
+#: Family -> where it is; everything else is in its file.
+FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
+    {
+        "ulmfit": "components.models.ulmfit:FAMILY",
+        "bert": "components.models.bert:FAMILY",
+        "flair": "components.models.flair:FAMILY",
+        "elmo": "components.models.elmo:FAMILY",
+        "gpt": "components.models.gpt:FAMILY",
+        "roberta": "components.models.roberta:FAMILY",
+        "albert": "components.models.albert:FAMILY",
+        "word2vec": "components.models.word2vec:FAMILY",
+        "glove": "components.models.glove:FAMILY",
+        "fasttext": "components.models.fasttext:FAMILY",
+        "cove": "components.models.cove:FAMILY",
+        "transformer-xl": "components.models.transformer_xl:FAMILY",
+        "xlnet": "components.models.xlnet:FAMILY",
+    }
+)
 
 
 def family(name: str) -> ModelFamily[Any]:

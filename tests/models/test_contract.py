@@ -42,10 +42,6 @@ def states(model: LanguageModel, texts: Texts) -> list[Tensor]:
         return model.hidden_states(*texts)
 
 
-def test_names_of_the_table() -> None:
-    assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
-
-
 @pytest.mark.parametrize("autocast", [False, True])
 def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
     if FAMILIES[name].objective == "static":

@@ -1,45 +1,46 @@
-"""Weights and settings in the names of Hugging Face's folders, both ways; nothing of theirs is imported.
+"""Weights and settings in the format of Hugging Face's folders, both ways; their library is not imported.
 
-Each family has a module with
-
-    to_huggingface(model) -> (config, tensors)
-    from_huggingface(config, tensors) -> (settings, vocabulary, our tensors)
-
-of plain dicts: `config` is what stands in their config.json, `settings` are keyword arguments of the family's config
-class without `vocabulary`.
+Each family has a module that ends in `CONVERTER = Converter(to_huggingface, from_huggingface)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from torch import Tensor
 
 from components.errors import ArtifactError, nearest
-from components.interchange.huggingface import albert, bert, gpt, roberta, xlnet
+from components.tables import LazyTable
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "family_of"]
 
 
-class Converter(Protocol):
-    """What a module of a family offers."""
+@dataclass(frozen=True)
+class Converter:
+    """The conversion of one family.
 
-    def to_huggingface(self, model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
+    Attributes:
+        to_huggingface: model -> (content of config.json, tensors).
+        from_huggingface: (content of config.json, tensors) -> (settings, vocabulary, tensors of the family's model);
+            `settings` are keyword arguments of the family's config class without `vocabulary`.
+    """
 
-    def from_huggingface(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Any], int, dict[str, Tensor]]: ...
+    to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
+    from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], tuple[dict[str, Any], int, dict[str, Tensor]]]
 
 
-#: Family -> module.
-CONVERTERS: Final[dict[str, Converter]] = {
-    "bert": bert,
-    "roberta": roberta,
-    "albert": albert,
-    "gpt": gpt,
-    "xlnet": xlnet,
-}
+#: Family -> its converter.
+CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
+    {
+        "bert": "components.interchange.huggingface.bert:CONVERTER",
+        "roberta": "components.interchange.huggingface.roberta:CONVERTER",
+        "albert": "components.interchange.huggingface.albert:CONVERTER",
+        "gpt": "components.interchange.huggingface.gpt:CONVERTER",
+        "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
+    }
+)
 #: Their `model_type` -> family.
 MODEL_TYPES: Final[dict[str, str]] = {
     "bert": "bert",

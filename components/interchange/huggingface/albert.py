@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from components.interchange.huggingface import Converter
 from components.interchange.huggingface.bert import BUFFERS, DEFAULTS, encoder_config, encoder_settings
 from components.interchange.huggingface.rules import (
     Reader,
@@ -87,3 +88,6 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     reader.check()
     named = normalised(tensors, prefix="albert.", tied=TIED, ignored=BUFFERS)
     return settings, vocabulary, restored("albert", settings, vocabulary, spread(RULES, 1), named)
+
+
+CONVERTER = Converter(to_huggingface, from_huggingface)

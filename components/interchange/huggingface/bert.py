@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from components.interchange.huggingface import Converter
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -136,3 +137,6 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     reader.check()
     named = normalised(tensors, prefix="bert.", tied=TIED, ignored=BUFFERS)
     return settings, vocabulary, restored("bert", settings, vocabulary, spread(RULES, settings["layers"]), named)
+
+
+CONVERTER = Converter(to_huggingface, from_huggingface)

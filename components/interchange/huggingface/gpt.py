@@ -12,6 +12,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from components.errors import ArtifactError
+from components.interchange.huggingface import Converter
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -151,3 +152,6 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     table = rules(kind)
     named = normalised(tensors, prefix="transformer.", tied={"lm_head.weight": table[0].theirs[0]}, ignored=BUFFERS)
     return settings, vocabulary, restored("gpt", settings, vocabulary, spread(table, settings["layers"]), named)
+
+
+CONVERTER = Converter(to_huggingface, from_huggingface)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from components.interchange.huggingface import Converter
 from components.interchange.huggingface.bert import BUFFERS, DEFAULTS, body_rules, encoder_config, encoder_settings
 from components.interchange.huggingface.rules import (
     Reader,
@@ -92,3 +93,6 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     named = normalised(tensors, prefix="roberta.", tied=TIED, ignored=(*BUFFERS, *POOLER))
     table = spread(rules(unused), settings["layers"])
     return settings, vocabulary, restored("roberta", settings, vocabulary, table, named)
+
+
+CONVERTER = Converter(to_huggingface, from_huggingface)

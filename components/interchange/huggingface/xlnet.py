@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from components.interchange.huggingface import Converter
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -146,3 +147,6 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         vocabulary,
         restored("xlnet", settings, vocabulary, spread(rules(heads), settings["layers"]), named),
     )
+
+
+CONVERTER = Converter(to_huggingface, from_huggingface)
