@@ -7,8 +7,6 @@ import functools
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -82,7 +80,7 @@ def commands(text: str) -> Iterator[str]:
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     for line in [*lines, *SPAN.findall(FENCE.sub("", text))]:
         for part in line.split(" && "):
-            if re.match(r"(headstart|make|python benchmarks/)\b", command := part.removeprefix(".venv/bin/")):
+            if re.match(r"(headstart|make)( |$)|python benchmarks/", command := part.removeprefix(".venv/bin/")):
                 yield command
 
 
@@ -168,19 +166,6 @@ def test_wrong_commands_are_found() -> None:
     assert "Missing" in problem("headstart import FOLDER")
     assert problem("python benchmarks/steps.py --nothing") == "no option --nothing"
     assert problem("headstart study layers --task aws-type") == ""
-
-
-@pytest.mark.parametrize(
-    "line",
-    [*dict.fromkeys(line for _, line in shown() if line.endswith("--help")), "headstart --help", "headstart study"],
-)
-def test_commands_that_need_no_data_run(line: str) -> None:
-    arguments = shlex.split(line)[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "components.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode in (0, 2), done.stderr.count("Traceback")) == (True, 0)
-    assert "Usage: " in done.stdout + done.stderr
 
 
 def test_documents_equal_their_data() -> None:

@@ -1,0 +1,157 @@
+"""Every command that a document shows and that needs less than a minute runs in a workspace with tiny data."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from components import cli
+from components.artifacts import writing
+from components.errors import ConfigError
+from components.interchange.exporting import export_encoder
+from components.models.encoder import KIND, build_model, save_encoder
+from components.pipeline.stages import run_stage
+from components.settings.loading import load_params
+from components.settings.tasks import SPLITS
+from components.tokenization.bpe import BytePairTokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import SPECIAL_PIECES
+from tests.test_documents import ROOT, shown
+
+#: Quick commands -> values of their placeholders in the workspace.
+QUICK: dict[str, dict[str, str]] = {
+    "headstart": {},
+    "headstart --help": {},
+    "headstart check": {},
+    "headstart check --params experiments/trec-sst2/params.yaml": {},
+    "headstart export DIR --output FOLDER": {"DIR": "encoder", "FOLDER": "exported"},
+    "headstart import FOLDER --output DIR": {"FOLDER": "published", "DIR": "imported"},
+    "headstart perplexity DIR text.txt": {"DIR": "encoder"},
+    "headstart results": {},
+    "headstart results --check": {},
+    "headstart results record NAME --evaluation artifacts/evaluation/aws-type": {"NAME": "mine"},
+    "headstart stage NAME --item ITEM": {"NAME": "ingest", "ITEM": "domain"},
+    "headstart study": {},
+    "headstart study worth --help": {},
+    'headstart try DIR "The function returns"': {"DIR": "encoder"},
+    "headstart why --document part-000.jsonl:17": {},
+}
+#: Commands that end with an error in the workspace, which has no published model, and the error.
+ERRORS = {
+    "headstart check --params experiments/trec-sst2/params.yaml": (
+        r"^1 problem\(s\)\n  pretrain.minilm.source: datasets/minilm: does not exist$"
+    )
+}
+#: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
+NOT_RUN = {
+    r"make (run|full|test|bench)": "takes minutes",
+    r"make install": "installs packages",
+    r"make ui": "starts a server",
+    r"headstart (retrain|bakeoff)\b.*": "trains models",
+    r"headstart schedule\b.*": "needs a Prefect server and runs until it is stopped",
+    r"headstart serve\b.*": "needs a champion and runs until it is stopped",
+    r"headstart (predict|label|promote|rollback)\b.*": "needs a champion",
+    r"headstart families": "needs a finished run",
+    r"headstart study (NAME|layers|transferability|which-source)\b.*": "needs a finished run",
+    r"headstart data": "reads the documentation of all installed packages, for about a minute",
+    r"python benchmarks/.*": "measures for minutes",
+}
+TEXT = "the function returns a list of names for each bucket that the user may read"
+
+
+def without_comment(line: str) -> str:
+    return re.sub(r"\s+#.*", "", line)
+
+
+COMMANDS = sorted({without_comment(line) for _, line in shown()} | {"headstart --help"})
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with tiny data, one encoder, its export, one corpus and one evaluation."""
+    root = tmp_path_factory.mktemp("workspace")
+    for name in ("README.md", "params.yaml"):
+        shutil.copy(ROOT / name, root / name)
+    for name in ("docs", "experiments"):
+        shutil.copytree(ROOT / name, root / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for file in ("params.yaml", "experiments/trec-sst2/params.yaml"):
+            data = load_params(Path(file)).data
+            texts = [f"{TEXT[start:]} {TEXT[:start]}" for start in range(20)]
+            for corpus in (data.general, data.domain):
+                Path(corpus.path).mkdir(parents=True, exist_ok=True)
+                lines = [json.dumps({corpus.text: text}) + "\n" for text in texts]
+                (Path(corpus.path) / "part-000.jsonl").write_text("".join(lines))
+            for task in data.tasks.values():
+                Path(task.path).mkdir(parents=True, exist_ok=True)
+                for split in SPLITS:
+                    for name in task.files(split):
+                        (Path(task.path) / name.partition("#")[0]).touch()
+        Path("text.txt").write_text("the user may read\n")
+        run_stage("ingest", load_params(Path("params.yaml")), item="general")
+        torch.manual_seed(0)
+        pieces = [
+            *SPECIAL_PIECES,
+            *"abcdefghijklmnopqrstuvwxyzT",
+            "\u0120",
+        ]  # the last one is the space in byte-level BPE
+        BytePairTokenizer(pieces, merges=[], segmentation=Segmentation("none")).save(Path("tokenizer"))
+        model = build_model("gpt", vocabulary=len(pieces), settings={"width": 8, "layers": 1, "heads": 2})
+        with writing(Path("encoder"), kind=KIND) as draft:
+            save_encoder(draft.path, family="gpt", model=model, tokenizer=Path("tokenizer"))
+            draft.facts["trained"] = True
+        export_encoder(Path("encoder"), output=Path("published"), form="huggingface")
+    cell = {"budget": 5, "scores": {"macro_f1": {"mean": 0.5, "low": 0.25, "high": 0.75}}}
+    evaluation = {
+        "task": "aws-type",
+        "main": "macro_f1",
+        "scores": ["macro_f1"],
+        "titles": {"macro_f1": "macro F1"},
+        "unit": "labels a class",
+        "rows": {"test": 9},
+        "seeds": [0],
+        "budgets": [5],
+        "confidence": 0.95,
+        "systems": [{"system": "ulmfit-adapted", "budgets": [cell]}],
+    }
+    folder = root / "artifacts" / "evaluation" / "aws-type"
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    return root
+
+
+def arguments(command: str) -> list[str]:
+    """The command's arguments with the placeholders replaced."""
+    return [QUICK[command].get(word, word) for word in shlex.split(command)[1:]]
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command in QUICK])
+def test_a_quick_command_runs(command: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    if command in ERRORS:
+        with pytest.raises(ConfigError, match=ERRORS[command]):
+            CliRunner().invoke(cli.app, arguments(command), catch_exceptions=False)
+        return
+    done = CliRunner().invoke(cli.app, arguments(command), catch_exceptions=False)
+    # A group of commands without arguments prints its help and exits with 2.
+    assert done.exit_code == (2 if command in ("headstart", "headstart study") else 0), done.output
+    assert done.output or command in ("headstart results", "headstart results --check")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_runs_or_is_listed_with_a_reason(command: str) -> None:
+    listed = [pattern for pattern in NOT_RUN if re.fullmatch(pattern, command)]
+    assert len(listed) + (command in QUICK) == 1
+
+
+def test_what_is_listed_is_shown() -> None:
+    assert QUICK.keys() - set(COMMANDS) == set()
+    assert [pattern for pattern in NOT_RUN if not any(re.fullmatch(pattern, command) for command in COMMANDS)] == []
