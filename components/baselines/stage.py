@@ -6,7 +6,6 @@ fine-tuned systems.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from components.settings.section import Section
 from components.tasks.budgets import draw
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
-from components.tasks.results import KIND, RunResult, summary, write_results
+from components.tasks.results import KIND, RunResult, write_results
 
 
 class BaselineJob(Section):
@@ -64,7 +63,6 @@ def baseline(job: BaselineJob) -> Path:
 
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
-        (draft.path / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
         draft.facts |= {"task": facts.task, "system": "baselines", "examples": facts.digests, "runs": len(records)}
     return job.output
 

@@ -14,6 +14,7 @@ from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
 from components.scoring import Draws, Scoring
 from components.settings.evaluate import EvaluateSettings
+from components.tasks.results import best_score
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class Cell:
     @property
     def dev(self) -> float:
         """The deciding score of the best weights on dev, the mean over seeds."""
-        return mean_of([max(point[self.scoring.main] for point in run.record["curve"]) for run in self.runs])
+        return mean_of([best_score(run.record) for run in self.runs])
 
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
         """For JSON."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from components.evaluation.results import DevSplit, Run
 from components.scoring import Scoring
 from components.scoring.base import Vectors
-from components.tasks.result_files import Rows
+from components.tasks.data import Split
 
 
 def ensemble_runs(
@@ -18,7 +18,7 @@ def ensemble_runs(
     ensembles: Mapping[str, Sequence[str]],
     *,
     dev: Mapping[str, DevSplit],
-    rows: Rows,
+    rows: Split,
     scoring: Scoring,
 ) -> Iterator[Run]:
     """The runs of every ensemble: one wherever all members have one of the same start, budget and seed, with the mean
@@ -44,6 +44,7 @@ def ensemble_runs(
             records = [run.record for run in members]
             record = {
                 "rows": records[0]["rows"],
+                "score": scoring.main,
                 "curve": [{"step": 0, "epoch": 0.0, **scoring.score(rows.fields, rows.targets, on_dev)}],
                 "best_step": 0,
                 "best_epoch": 0.0,

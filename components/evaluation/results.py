@@ -11,9 +11,10 @@ from typing import Any
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.scoring.base import Vectors
-from components.tasks.result_files import Rows, TaskFacts, read_answers, read_rows, read_task
+from components.tasks.data import Split
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.results import KIND, read_answers
 
-KIND = "finetuned"
 BASELINES = "baselines"
 
 
@@ -37,7 +38,7 @@ class TestSplit:
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
     facts: TaskFacts
-    rows: Rows
+    rows: Split
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def read_test(examples: Path) -> TestSplit:
     Raises:
         ArtifactError: the directory is incomplete.
     """
-    return TestSplit(read_task(examples), read_rows(examples, "test"))
+    return TestSplit(read_facts(examples), read_split(examples, "test"))
 
 
 def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
@@ -70,7 +71,7 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         (record["system"], record["budget"], record["seed"]): record
         for record in json.loads((directory / "runs.json").read_text(encoding="utf-8"))
     }
-    found = read_answers(directory / "runs.parquet", "test")
+    found = read_answers(directory, "test")
     for (system, budget, seed), record in records.items():
         answers = found.get((system, budget, seed), [])
         if len(answers) != len(test.rows):
@@ -83,7 +84,7 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
 
 def read_dev(directory: Path) -> dict[str, DevSplit]:
     """What the systems of one output directory of `finetune` said of dev."""
-    found = read_answers(directory / "runs.parquet", "dev")
+    found = read_answers(directory, "dev")
     return {
         system: DevSplit({(budget, seed): values for (name, budget, seed), values in found.items() if name == system})
         for system, _, _ in found

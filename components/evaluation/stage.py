@@ -58,8 +58,9 @@ from components.evaluation.worth import headline, worth
 from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
+from components.tasks.examples import read_split
 from components.tasks.kinds import scoring_for
-from components.tasks.result_files import read_rows
+from components.tasks.results import best_score
 
 KIND = "evaluation"
 SCHEMA = 1
@@ -97,7 +98,7 @@ def evaluate(job: EvaluateJob) -> Path:
         raise ArtifactError(f"{job.finetuned}: holds no runs; fine-tune again")
     if job.settings.ensembles and scoring.averages:
         dev = {system: split for name in names[1:] for system, split in read_dev(job.finetuned / name).items()}
-        rows = read_rows(job.examples, "dev")
+        rows = read_split(job.examples, "dev")
         runs += ensemble_runs(list(runs), job.settings.ensembles, dev=dev, rows=rows, scoring=scoring)
     elif job.settings.ensembles:
         print(f"{facts.task}: no ensembles, for answers of the kind {facts.kind} have no mean")
@@ -235,7 +236,7 @@ def _confusion_rows(
     best = content["best"][str(budget)]
     chosen = max(
         (run for run in runs if run.system == best and run.budget == budget),
-        key=lambda run: max(point[scoring.main] for point in run.record["curve"]),
+        key=lambda run: best_score(run.record),
     )
     if scoring.confusion(test.rows.targets, chosen.answers) is None:
         return

@@ -7,7 +7,6 @@ same weights and predictions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +30,7 @@ from components.settings.section import Section
 from components.task_models.classifier import save_classifier
 from components.tasks.budgets import budget_name
 from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, RunResult, best_score, summary, write_results
+from components.tasks.results import KIND, RunResult, best_score, write_results
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
 from components.training.precision import Precision, choose, product_size
 
@@ -90,7 +89,6 @@ def finetune(job: FinetuneJob) -> Path:
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, _results(job, specs), splits=splits, labels=facts.labels)
-        (draft.path / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
         chosen = _best(specs, records)
         stored = CheckpointStore(chosen.storage, key=chosen.key).latest()
         assert stored is not None

@@ -43,7 +43,7 @@ from components.settings.section import Section
 from components.tasks.budgets import budget_name, refuse_unpaired
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND as FINETUNED
-from components.tasks.results import RunResult, best_score, summary, write_results
+from components.tasks.results import RunResult, best_score, write_results
 from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.precision import Precision
 
@@ -210,7 +210,6 @@ def _write(draft: Draft, place: int, member: _Member, specs: list[JointSpec], jo
     folder.mkdir()
     splits = {name: read_split(member.job.examples, name) for name in ("dev", "test")}
     records = write_results(folder, _results(place, specs, job), splits=splits, labels=member.facts.labels)
-    (folder / "metrics.json").write_text(json.dumps(summary(records), indent=1, sort_keys=True) + "\n")
     largest = specs[0].members[place].budget
     scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
     own = [spec for spec in specs if spec.members[place].budget == largest]

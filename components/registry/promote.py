@@ -38,9 +38,9 @@ from components.registry.stage import REGISTERED
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
-from components.tasks.data import Fields
+from components.tasks.data import Fields, Split
+from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
-from components.tasks.result_files import Rows, TaskFacts, read_rows, read_task
 from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"
@@ -125,7 +125,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     challenger = listing["challengers"][task]
     candidate = registry.get(challenger["name"], challenger["version"])
     champion = registry.alias(candidate.name, CHAMPION)
-    key = _key(job, candidate, champion, read_task(job.examples[task]).digests["test"])
+    key = _key(job, candidate, champion, read_facts(job.examples[task]).digests["test"])
     earlier = ledger.decision(key, registry.address)
     # A verdict without a comparison (too slow, files not readable) is not final and is made again.
     if earlier is not None and earlier["gain"] is not None:
@@ -176,8 +176,8 @@ def _judge(
     """Score both versions with the same code on the same rows, in one process, and decide. If the verdict does not
     depend on predictions, no rows are read and no models loaded."""
     settled = ROLLED_BACK in candidate.tags or (champion is not None and champion.digest == candidate.digest)
-    facts = read_task(examples)
-    split = Rows([], [], []) if settled else read_rows(examples, "test")
+    facts = read_facts(examples)
+    split = Split([], [], []) if settled else read_split(examples, "test")
     models: dict[str, Classifier] = {}
     problems: dict[str, str] = {}
     versions = {version.label: version for version in (candidate, champion) if version is not None}
@@ -227,7 +227,7 @@ def _judge(
 
 
 def scored_rows(
-    facts: TaskFacts, split: Rows, models: Mapping[str, Classifier]
+    facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
     """The test split as `decide` takes it, and each model's statistics of its rows.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from components.errors import ArtifactError, ConfigError, nearest
 from components.settings.names import BASELINE, FROZEN
-
-ALL = -1
+from components.tasks.budgets import ALL
+from components.tasks.results import best_point
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
         # The file also holds the runs with a frozen encoder; the fine-tuned model is registered.
         runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if not run["start"].endswith(FROZEN)]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
-        best = [max(run["curve"], key=lambda point: point[run["score"]]) for run in runs if run["budget"] == largest]
+        best = [best_point(run) for run in runs if run["budget"] == largest]
         name = metric or str(runs[0]["score"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read ({error!r}); run the stage finetune again") from error

@@ -36,7 +36,7 @@ class Split:
     fields: list[Fields]
     targets: list[Target]
     slices: list[str | None]
-    ids: list[str]
+    ids: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Split:
             [self.fields[row] for row in rows],
             [self.targets[row] for row in rows],
             [self.slices[row] for row in rows],
-            [self.ids[row] for row in rows],
+            [self.ids[row] for row in rows] if self.ids else [],
             [self.lines[row] for row in rows] if self.lines else [],
         )
 

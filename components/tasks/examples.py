@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from components.settings.tasks import TaskSource
 from components.tasks.budgets import draw, numbered
 from components.tasks.data import Labels, Split
 from components.tasks.kinds import find_kind
-from components.tasks.results import ragged
+from components.tasks.results import list_column, read_columns, vectors
 
 KIND = "examples"
 #: What reading counted and whoever owns the data should hear of, and the key that says what becomes of it.
@@ -54,16 +53,25 @@ class ExamplesJob(Section):
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What the other stages must know of a task beside its rows; `budgets` ascend, -1 stands for all rows."""
+    """What later stages know of a task in addition to its rows.
+
+    Attributes:
+        labels: names of the labels, by number.
+        digests: split -> SHA-256 of its content.
+        budgets: label budgets, ascending; -1 for all rows.
+        seeds: of the runs.
+        language: `data.tasks.<name>.language`.
+        baselines: `data.tasks.<name>.baselines`.
+    """
 
     task: str
     kind: str
     labels: list[str]
-    budgets: list[int]
-    seeds: list[int]
     digests: dict[str, str]
-    language: str
-    baselines: str
+    budgets: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    language: str = "en"
+    baselines: str = "auto"
 
 
 def examples(job: ExamplesJob) -> Path:
@@ -96,7 +104,7 @@ def examples(job: ExamplesJob) -> Path:
             table = pa.table(
                 [
                     pa.array(split.fields, pa.list_(pa.string())),
-                    ragged(split.targets, pa.float64()),
+                    list_column(split.targets, pa.float64()),
                     pa.array(split.slices, pa.string()),
                     pa.array(split.ids, pa.string()),
                 ],
@@ -141,12 +149,16 @@ def read_facts(directory: Path) -> TaskFacts:
         ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
     """
     facts = read_manifest(directory, kind=KIND).facts
-    expected = {field.name for field in fields(TaskFacts)} - {"labels"}
+    expected = {known.name for known in fields(TaskFacts)} - {"labels"}
     if missing := sorted(expected - facts.keys()):
         raise ArtifactError(f"{directory}: its facts lack {', '.join(missing)}; run the stage examples again")
     if unknown := sorted(facts.keys() - expected):
         raise ArtifactError(f"{directory}: unknown facts {', '.join(unknown)}; run the stage examples again")
-    labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+    path = directory / "labels.json"
+    try:
+        labels = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage examples again") from error
     return TaskFacts(labels=labels, **facts)
 
 
@@ -156,20 +168,12 @@ def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -
     Raises:
         ArtifactError: the file cannot be read.
     """
-    path = directory / f"{split}.parquet"
-    try:
-        table = pq.read_table(path, schema=SCHEMA)
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    table = read_columns(directory / f"{split}.parquet", SCHEMA.names, stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
-    targets = table.column("target").combine_chunks()
-    ends = np.cumsum(targets.value_lengths().to_numpy(zero_copy_only=False)).tolist()
-    flat = targets.flatten().to_numpy(zero_copy_only=False)
     return Split(
         [tuple(parts) for parts in table.column("fields").to_pylist()],
-        # Not np.split, which takes a second for 100,000 rows.
-        [flat[start:end] for start, end in pairwise([0, *ends])],
+        vectors(table.column("target")),
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
     )

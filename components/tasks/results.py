@@ -1,9 +1,9 @@
-"""What every system that was trained on a task leaves behind, in one format: answers, records, labels.
+"""Results of the systems that were trained on a task, in one format: answers, records, labels.
 
-runs.parquet  one row a run, split and row: system, family, start, budget (-1: all), seed, split (dev, test), row (in
-              the split), answer (list of float, see `tasks.base.Answer`), slice
-runs.json     one entry a run: system, budget, seed, rows, curve of dev scores, best step and epoch, seconds ...
-labels.json   names of the labels by number
+runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test), row
+              (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
+runs.json     one record per run: system, budget, seed, rows, curve of dev metrics, best step and epoch, seconds ...
+labels.json   names of the labels, by number
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from components.errors import ArtifactError
+from components.scoring.base import Vectors
+from components.tasks.budgets import ALL
 from components.tasks.data import Answer, Split
 
 KIND = "finetuned"
@@ -34,11 +39,13 @@ SCHEMA = pa.schema(
         ("slice", pa.string()),
     ]
 )
+#: (system, budget, seed).
+RunKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: who it was, what it recorded, and what it said of each row of each split."""
+    """One run: its system, its record, and its answers to every row of each split."""
 
     system: str
     family: str
@@ -48,22 +55,23 @@ class RunResult:
 
 
 def write_results(
-    directory: Path, results: Iterable[RunResult], *, splits: dict[str, Split], labels: list[str]
+    directory: Path, results: Iterable[RunResult], *, splits: Mapping[str, Split], labels: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Write the three files; results are taken one at a time, so that only one is in memory. Returns the records."""
+    """Write the three files and metrics.json; one result at a time is in memory. Returns the records."""
     records = []
     with pq.ParquetWriter(directory / "runs.parquet", SCHEMA, compression="zstd") as writer:
         for result in results:
             records.append({"system": result.system, "family": result.family, "start": result.start, **result.record})
-            for name, found in result.answers.items():
-                writer.write_table(_table(result, name, found, splits[name]))
+            for name, answers in result.answers.items():
+                writer.write_table(_table(result, name, answers, splits[name]))
     (directory / "runs.json").write_text(json.dumps(records, indent=1) + "\n")
     (directory / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
+    (directory / "metrics.json").write_text(json.dumps(_summary(records), indent=1, sort_keys=True) + "\n")
     return records
 
 
-def _table(result: RunResult, name: str, found: Sequence[Answer], split: Split) -> pa.Table:
-    count = len(found)
+def _table(result: RunResult, name: str, answers: Sequence[Answer], split: Split) -> pa.Table:
+    count = len(answers)
     columns = {
         "system": [result.system] * count,
         "family": [result.family] * count,
@@ -75,27 +83,75 @@ def _table(result: RunResult, name: str, found: Sequence[Answer], split: Split) 
         "slice": split.slices,
     }
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
-    return pa.table([arrays.get(field.name, ragged(found, pa.float32())) for field in SCHEMA], schema=SCHEMA)
+    return pa.table([arrays.get(field.name, list_column(answers, pa.float32())) for field in SCHEMA], schema=SCHEMA)
 
 
-def ragged(vectors: Sequence[np.ndarray], kind: pa.DataType) -> pa.ListArray:
-    """N vectors as a column of lists of numbers of that kind."""
+def _summary(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Flat numbers for `dvc metrics`: mean best dev score and seconds of every system and budget."""
+    numbers: dict[str, float] = {}
+    for system, budget in sorted({(record["system"], record["budget"]) for record in records}):
+        runs = [record for record in records if (record["system"], record["budget"]) == (system, budget)]
+        name = f"{system}.{'all' if budget == ALL else budget}"
+        numbers[f"{name}.dev_{runs[0]['score']}"] = round(float(np.mean([best_score(run) for run in runs])), 6)
+        numbers[f"{name}.seconds"] = round(float(np.mean([run["seconds"] for run in runs])), 3)
+    return numbers
+
+
+def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The evaluation of a run with the highest primary metric on dev; the earliest at a tie."""
+    point: dict[str, Any] = max(record["curve"], key=lambda point: point[record["score"]])
+    return point
+
+
+def best_score(record: Mapping[str, Any]) -> float:
+    """The highest primary metric of a run on dev."""
+    return float(best_point(record)[record["score"]])
+
+
+def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
+    """The answers of all runs of an output directory to a split: (system, budget, seed) -> one answer per row.
+
+    Raises:
+        ArtifactError: runs.parquet is missing, damaged or lacks a column.
+    """
+    path, columns = directory / "runs.parquet", ["system", "budget", "seed", "answer"]
+    table = read_columns(path, columns, stage="finetune", filters=[("split", "=", split)])
+    keys = zip(*(table.column(name).to_pylist() for name in columns[:3]), strict=True)
+    answers: dict[RunKey, list[NDArray[np.floating[Any]]]] = {}
+    for key, answer in zip(keys, vectors(table.column("answer")), strict=True):
+        answers.setdefault(key, []).append(answer)
+    return dict(answers)
+
+
+def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
+    """Columns of a Parquet file.
+
+    Args:
+        path: of the file.
+        columns: their names.
+        stage: name of the stage that writes the file, for the message.
+        filters: as in `pyarrow.parquet.read_table`.
+
+    Raises:
+        ArtifactError: the file is missing, damaged or lacks a column.
+    """
+    try:
+        return pq.read_table(path, columns=list(columns), filters=filters)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage {stage} again") from error
+
+
+def list_column(vectors: Sequence[NDArray[Any]], kind: pa.DataType) -> pa.ListArray:
+    """N vectors of different lengths as a column of lists with values of type `kind`."""
     offsets = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
     flat = np.concatenate([*vectors, np.zeros(0)]).astype(kind.to_pandas_dtype())
     return pa.ListArray.from_arrays(offsets, pa.array(flat, kind))
 
 
-def best_score(record: dict[str, Any]) -> float:
-    """The best deciding score on dev that a run has reached."""
-    return float(max(point[record["score"]] for point in record["curve"]))
-
-
-def summary(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Flat numbers for `dvc metrics`: mean best dev score and seconds of every system and budget."""
-    numbers: dict[str, float] = {}
-    for system, budget in sorted({(record["system"], record["budget"]) for record in records}):
-        runs = [record for record in records if (record["system"], record["budget"]) == (system, budget)]
-        name = f"{system}.{'all' if budget < 0 else budget}"
-        numbers[f"{name}.dev_{runs[0]['score']}"] = round(float(np.mean([best_score(run) for run in runs])), 6)
-        numbers[f"{name}.seconds"] = round(float(np.mean([run["seconds"] for run in runs])), 3)
-    return numbers
+def vectors(column: pa.ChunkedArray) -> list[NDArray[Any]]:
+    """A column of lists of numbers -> N vectors."""
+    values = column.combine_chunks()
+    ends = np.cumsum(values.value_lengths().to_numpy(zero_copy_only=False)).tolist()
+    flat = values.flatten().to_numpy(zero_copy_only=False)
+    # np.split takes a second for 100,000 rows.
+    return [flat[start:end] for start, end in pairwise([0, *ends])]

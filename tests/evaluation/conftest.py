@@ -53,7 +53,8 @@ def write_examples(path: Path, task: Task) -> Path:
             pq.write_table(table, draft.path / f"{name}.parquet")
             digests[name] = hashlib.sha256(repr(rows).encode()).hexdigest()
         (draft.path / "labels.json").write_text(json.dumps(task.labels))
-        draft.facts |= {"task": "letters", "kind": task.kind, "budgets": [2, 8], "seeds": [0, 1, 2], "digests": digests}
+        draft.facts |= {"task": "letters", "kind": task.kind, "digests": digests}
+        draft.facts |= {"budgets": [2, 8], "seeds": [0, 1, 2], "language": "en", "baselines": "auto"}
     return path
 
 

@@ -13,18 +13,20 @@ from components.evaluation.results import DevSplit, Run, read_dev
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.scoring.classification import Classification
 from components.settings.evaluate import EvaluateSettings
-from components.tasks.result_files import Rows, read_rows
+from components.tasks.data import Split
+from components.tasks.examples import read_split
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 
 __all__ = ["job", "task"]  # fixtures
 
-ROWS = Rows([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
+ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
 
 
 def run_of(family: str, values: list[float], *, start: str = "adapted", budget: int = 5, seed: int = 0) -> Run:
     """A run that gives the first of two classes these probabilities."""
-    record = {"rows": 10, "tokens": 100, "seconds": 2.0, "curve": [{"epoch": 0.0, "macro_f1": 0.9}], "best_epoch": 3.0}
+    curve = [{"epoch": 0.0, "macro_f1": 0.9}]
+    record = {"rows": 10, "tokens": 100, "seconds": 2.0, "score": "macro_f1", "curve": curve, "best_epoch": 3.0}
     return Run(f"{family}-{start}", family, start, budget, seed, record, two(values))
 
 
@@ -64,7 +66,7 @@ def test_the_mean_of_the_members() -> None:
 @pytest.fixture
 def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     """The runs of the stage's tests, and a second family that is right in 90% of the rows, and sure of it."""
-    labels = {name: np.asarray(read_rows(task, name).targets, dtype=int)[:, 0] for name in ("dev", "test")}
+    labels = {name: np.asarray(read_split(task, name).targets, dtype=int)[:, 0] for name in ("dev", "test")}
     for start in ("scratch", "adapted"):
         results = []
         for record in json.loads((job.finetuned / f"ulmfit-{start}" / "runs.json").read_text()):

@@ -85,7 +85,8 @@ def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
                 if split != "train"
             }
             record = {
-                "budget": 16, "seed": seed, "rows": 16, "curve": [{"step": 0, "epoch": 0.0, MAIN[kind]: share}],
+                "budget": 16, "seed": seed, "rows": 16, "score": MAIN[kind],
+                "curve": [{"step": 0, "epoch": 0.0, MAIN[kind]: share}],
                 "best_step": 0, "best_epoch": 0.0, "tokens": 10, "seconds": 1.0,
             }  # fmt: skip
             results.append(Results(system, family, start, record, told))

@@ -13,7 +13,7 @@ import pytest
 from components.errors import ArtifactError
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.settings.evaluate import EvaluateSettings
-from components.tasks.result_files import read_rows
+from components.tasks.examples import read_split
 
 from .conftest import Results, Task, write_examples, write_runs
 
@@ -52,7 +52,7 @@ def answers(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 def results(task: Path, system: str) -> list[Results]:
     family, start = FAMILY.get(system, ("baseline", "none"))
-    test, dev = (np.asarray(read_rows(task, split).targets, dtype=int)[:, 0] for split in ("test", "dev"))
+    test, dev = (np.asarray(read_split(task, split).targets, dtype=int)[:, 0] for split in ("test", "dev"))
     found = []
     for place, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
@@ -72,6 +72,7 @@ def results(task: Path, system: str) -> list[Results]:
                 "budget": budget,
                 "seed": seed,
                 "rows": 3 * budget,
+                "score": "macro_f1",
                 "curve": curve,
                 "best_step": 10,
                 "best_epoch": 1.0,
@@ -271,7 +272,7 @@ def test_dev_chooses_the_systems_that_are_compared(task: Path, job: EvaluateJob)
     for result in found:
         # Better than all on dev, worse than chance on test.
         result.system = "tfidf-chars"
-        result.answers["test"] = answers(np.asarray(read_rows(task, "test").targets, dtype=int)[:, 0], 0.2, 0)
+        result.answers["test"] = answers(np.asarray(read_split(task, "test").targets, dtype=int)[:, 0], 0.2, 0)
         for point in result.record["curve"]:
             point["macro_f1"] = 0.99
     both = [result for system in ("tfidf-words", "most-frequent") for result in results(task, system)]

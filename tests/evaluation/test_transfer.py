@@ -50,6 +50,7 @@ def run(tmp_path: Path) -> Any:
                 for seed in (0, 1, 2):
                     record = {
                         "budget": budget, "seed": seed, "rows": 2 * count, "best_epoch": 0.0, "tokens": 0,
+                        "score": "macro_f1",
                         "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": (dev or {}).get(system, 0.5)}],
                     }  # fmt: skip
                     told = answers(correct(budget, seed))

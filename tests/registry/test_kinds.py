@@ -17,8 +17,9 @@ from components.settings.training import Training
 from components.task_models.classifier import load_classifier, save_classifier
 from components.task_models.kinds import TASKS
 from components.task_models.model import TaskModel
+from components.tasks.data import Split
+from components.tasks.examples import TaskFacts
 from components.tasks.kinds import find_kind, scoring_for
-from components.tasks.result_files import Rows, TaskFacts
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
@@ -71,7 +72,7 @@ def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) ->
     else:
         targets = [answer.astype(float) for answer in found]
     facts = TaskFacts("any", kind, labels, {"test": "t"})
-    test, statistics = scored_rows(facts, Rows(fields, targets, [None, None]), {"m": classifier})
+    test, statistics = scored_rows(facts, Split(fields, targets, [None, None]), {"m": classifier})
     best = scoring_for(kind, labels).score(fields, targets, found)
     assert test.scoring.scores(statistics["m"].sum(0))[test.scoring.main] == pytest.approx(best[test.scoring.main])
     assert measure_latency({"m": classifier}, fields, rounds=2)["m"]["p50"] > 0

@@ -21,8 +21,8 @@ from components.registry.promote import measure_latency, promote, rollback, scor
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.task_models.classifier import TextClassifier
-from components.tasks.data import Fields
-from components.tasks.result_files import Rows, TaskFacts
+from components.tasks.data import Fields, Split
+from components.tasks.examples import TaskFacts
 from components.tracking import Registry, connect
 from tests.registry.conftest import LABELS, Pipeline
 
@@ -113,7 +113,7 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
     run(pipeline)
     before = events(pipeline)
     monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
-    monkeypatch.setattr("components.registry.promote.read_rows", _must_not_be_called)
+    monkeypatch.setattr("components.registry.promote.read_split", _must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -383,7 +383,7 @@ def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
 
 def test_answers_are_matched_by_name(pipeline: Pipeline) -> None:
     facts = TaskFacts("letters", "classification", ["new", "z", "x"], {"test": "t"})
-    split = Rows([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
+    split = Split([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
     rows, statistics = scored_rows(facts, split, {"m": pipeline.classifier("adapted")})
     # a -> x, b -> y (which this test split does not have), c -> z
     assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
