@@ -122,18 +122,15 @@ class ELMo(LanguageModel):
         # (V, C) characters of each piece; empty until `bind`. Derived from the pieces, so stored with them only.
         self.register_buffer("spelling", torch.empty(0, WORD_CHARACTERS, dtype=torch.int16), persistent=False)
         self._tokenizer: Tokenizer | None = None
-        #: Characters of the ids from V on, as far as they have been asked for.
-        self._unseen = spell([])
 
     def bind(self, tokenizer: Tokenizer) -> None:
         self.spelling = spelling_table(tokenizer.pieces).to(self.bias.device)
         self._tokenizer = tokenizer
-        self._unseen = self._unseen[:0]
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         half = len(carry) // 2
         both_NT = torch.cat([batch["tokens"], batch["backward_tokens"]])
-        ahead_TBP, back_TBP = self._vectors(both_NT, self.spelling).transpose(0, 1).chunk(2, dim=1)
+        ahead_TBP, back_TBP = self._vectors(both_NT).transpose(0, 1).chunk(2, dim=1)
         forward, carry_forward = self.forwards(ahead_TBP, carry[:half])
         backward, carry_backward = self.backwards(back_TBP, carry[half:])
         loss_forward = self._loss_sum(forward[-1], batch["targets"])
@@ -151,7 +148,7 @@ class ELMo(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
-        x_BTP = self._vectors(tokens, self._spellings(tokens))
+        x_BTP = self._vectors(tokens, unseen=True)
         forward, _ = self.forwards(x_BTP.transpose(0, 1), (), self.texts(lengths))
         backward, _ = self.backwards(turn(x_BTP, turned_BT).transpose(0, 1), (), self.texts(lengths))
         return [
@@ -195,7 +192,6 @@ class ELMo(LanguageModel):
         self.bias = remapped(self.bias, rows)
         # What a new piece is spelt like, `bind` says; until then it reads as unknown.
         self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
-        self._unseen = self._unseen[:0]
         self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def set_output_bias(self, log_frequencies: Tensor) -> None:
@@ -203,7 +199,7 @@ class ELMo(LanguageModel):
             self.bias.copy_(log_frequencies)
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
-        x_BTP = self._vectors(tokens, self._spellings(tokens))
+        x_BTP = self._vectors(tokens, unseen=True)
         outputs, carry = self.forwards(x_BTP.transpose(0, 1), carry)
         return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
 
@@ -217,25 +213,23 @@ class ELMo(LanguageModel):
             self.drop(outputs_TBP).flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1)
         )
 
-    def _vectors(self, tokens_BT: Tensor, spelling_VC: Tensor) -> Tensor:
-        """(B, T, P) of words without their context."""
-        if tokens_BT.is_cuda:
-            return self.words(spelling_VC[tokens_BT.flatten()]).unflatten(0, tokens_BT.shape)
-        # Most words of a batch are the same few: on a processor each is spelt out once.
-        distinct_N, places_BT = tokens_BT.unique(return_inverse=True)
-        return F.embedding(places_BT, self.words(spelling_VC[distinct_N]))
+    def _vectors(self, tokens_BT: Tensor, *, unseen: bool = False) -> Tensor:
+        """(B, T, P) word vectors without context; `unseen`: whether ids of words outside the vocabulary may occur."""
+        if tokens_BT.is_cuda and not (unseen and int(tokens_BT.max()) >= len(self.spelling)):
+            return self.words(self.spelling[tokens_BT.flatten()]).unflatten(0, tokens_BT.shape)
+        # A batch repeats few distinct words; on the CPU each is encoded once.
+        distinct_N, indices_BT = tokens_BT.unique(return_inverse=True)
+        return F.embedding(indices_BT, self.words(self._characters(distinct_N)))
 
-    def _spellings(self, tokens: Tensor) -> Tensor:
-        """Characters of the vocabulary and of the unseen words among `tokens`, whose ids follow on those of V."""
-        known = len(self.spelling) + len(self._unseen)
-        most = int(tokens.max())
-        if most >= known:
-            assert self._tokenizer is not None, "bind() tells the model its words"
-            fresh = spell(self._tokenizer.spelling(id_) for id_ in range(known, most + 1))
-            self._unseen = torch.cat([self._unseen, fresh])
-        if most < len(self.spelling):
-            return self.spelling
-        return torch.cat([self.spelling, self._unseen.to(self.spelling.device)])
+    def _characters(self, ids_N: Tensor) -> Tensor:
+        """(N, C) characters of words; the ids are sorted. The spelling of unseen words is not kept, so concurrent calls
+        share no state."""
+        known = int((ids_N < len(self.spelling)).sum())
+        if known == len(ids_N):
+            return self.spelling[ids_N]
+        assert self._tokenizer is not None, "ids of unseen words need a tokenizer: call bind()"
+        unseen = spell(self._tokenizer.spelling(id_) for id_ in ids_N[known:].tolist())
+        return torch.cat([self.spelling[ids_N[:known]], unseen.to(ids_N.device)])
 
 
 FAMILY = ModelFamily(

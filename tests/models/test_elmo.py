@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -146,6 +150,34 @@ def test_unseen_words_are_read_by_their_characters(model: ELMo, tokenizer: OpenW
         (vector,) = model.hidden_states(torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([1]))[0][0]
         torch.testing.assert_close(vector[:WIDTH], model.words(spell([word]))[0])
     assert model.predict(tokens)[0].shape == (1, 3, VOCABULARY)
+
+
+def test_threads_do_not_mix_up_unseen_words(
+    model: ELMo, tokenizer: OpenWordTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["catalogue", "zebra"]
+    ids = [int(tokenizer.encode_batch([word])[0][0]) for word in names]
+    expected = [model.words(spell([word]))[0] for word in names]
+    together, first_ended = threading.Barrier(2), threading.Event()
+
+    def interleaved(found: Iterable[str]) -> Tensor:
+        """Both calls look up which words are unseen; then the first ends before the second has its characters."""
+        words = list(found)
+        together.wait(timeout=10)
+        if "zebra" in words:
+            assert first_ended.wait(timeout=10)
+        return spell(words)
+
+    def first_state(id_: int) -> Tensor:
+        return model.hidden_states(torch.tensor([[id_]]), torch.tensor([1]))[0][0, 0, :WIDTH]
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr("components.models.elmo.spell", interleaved)
+        calls = [pool.submit(first_state, id_) for id_ in ids]
+        calls[0].add_done_callback(lambda _: first_ended.set())
+        found = [call.result() for call in calls]
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([first_state(id_) for id_ in ids], expected)
 
 
 def test_after_a_change_of_vocabulary_words_keep_their_spelling(model: ELMo) -> None:
