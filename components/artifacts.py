@@ -6,12 +6,17 @@ then renames the whole. So a directory is complete if and only if its manifest e
 
 from __future__ import annotations
 
+import fcntl
+import fnmatch
+import glob
 import hashlib
 import json
 import os
+import re
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,7 @@ from components.errors import ArtifactError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
+_PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
 
 @dataclass
@@ -73,77 +79,167 @@ def digest_tree(path: Path) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
+def sweep(folder: Path, *, target: str = "*") -> None:
+    """Remove what killed writers have left in `folder`: names that `partial_path` made and no living process holds.
+
+    On file systems without locks of open files nothing is removed, because a writer could be alive.
+
+    Args:
+        target: pattern of the names that were to be written (fnmatch).
+    """
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        name = _PARTIAL.fullmatch(entry.name)
+        if name is None or not fnmatch.fnmatchcase(name["target"], target):
+            continue
+        with suppress(OSError):  # BlockingIOError: its writer is alive. FileNotFoundError: another process was faster.
+            descriptor = os.open(entry, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(entry)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """A new file (or folder) next to `path`, to be written and then renamed to `path`. Its name is unique and has the
+    suffix of `path`.
+
+    It is locked until the block ends, so that `sweep` can tell it from one whose writer was killed; those of the same
+    target are swept first. What has not been renamed at the end is removed.
+
+    Raises:
+        OSError: no space, no access, or no such directory.
+    """
+    sweep(path.parent, target=glob.escape(path.name))
+    descriptor = None
+    while descriptor is None:
+        aside = _unique(path)
+        if folder:
+            aside.mkdir()
+        else:
+            aside.touch(exist_ok=False)
+        descriptor = _lock(aside)
+    try:
+        yield aside
+    finally:
+        _remove(aside)
+        os.close(descriptor)
+
+
+def _unique(path: Path) -> Path:
+    return path.with_name(f".partial-{uuid.uuid4().hex}.{path.name}")
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a file or folder; None if a sweep has removed it since it was made. The kernel unlocks with the process."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if os.fstat(descriptor).st_nlink and path.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
     Raises:
         ArtifactError: the disk is full or the path cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        with partial_path(path) as aside:
+            with aside.open("wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror}); free space or choose another place"
         ) from error
 
 
 @contextmanager
-def writing(path: Path, *, kind: str, keep: bool = False) -> Iterator[Draft]:
+def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) -> Iterator[Draft]:
     """Write the directory `path` as a whole: `with writing(path, kind="encoder") as draft: ...`.
 
     With `keep`, the draft starts with the files of a complete earlier directory (hard links, so nothing is copied):
     append-only outputs add theirs and leave the old ones alone. A linked file must be replaced, never written into.
-    If the block raises, nothing of the draft remains and the earlier directory stays as it was.
+    Without `replace`, a complete directory that another process has written meanwhile stays. If the block raises,
+    nothing of the draft remains and the earlier directory stays as it was.
 
     Raises:
         ArtifactError: the disk is full or the directory cannot be written.
     """
     path = Path(path)
-    aside = path.with_name(f".{path.name}.partial")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        if keep and (path / MANIFEST).is_file():
-            shutil.copytree(path, aside, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
-        else:
-            aside.mkdir()
-        draft = Draft(aside)
-        yield draft
-        files = {
-            file.relative_to(aside).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
-            for file in sorted(aside.rglob("*"))
-            if file.is_file()
-        }
-        for name in files:
-            sync(aside / name)
-        manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        sync(aside / MANIFEST)
-        sync(aside)
-        put_in_place(aside, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial_path(path, folder=True) as aside:
+            if keep and (path / MANIFEST).is_file():
+                shutil.copytree(
+                    path, aside, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True
+                )
+            draft = Draft(aside)
+            yield draft
+            files = {
+                file.relative_to(aside).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
+                for file in sorted(aside.rglob("*"))
+                if file.is_file()
+            }
+            for name in files:
+                sync(aside / name)
+            manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
+            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+            sync(aside / MANIFEST)
+            sync(aside)
+            _put_in_place(aside, path, unless_complete=None if replace else kind)
     except OSError as error:
         raise _unwritable(path, error) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
-def put_in_place(aside: Path, path: Path) -> None:
-    """Rename the directory `aside` to `path`, in place of what is there.
+def is_complete(path: Path, *, kind: str) -> bool:
+    """Whether `path` is a complete directory of that kind."""
+    try:
+        read_manifest(path, kind=kind)
+    except (ArtifactError, OSError):
+        return False
+    return True
 
-    A rename cannot replace a directory that has files: the old one steps aside first.
+
+def _put_in_place(aside: Path, path: Path, *, unless_complete: str | None) -> None:
+    """Rename the directory `aside` to `path`, in place of what is there, unless that is complete and of this kind.
+
+    A rename cannot replace a directory that has files: the old one is renamed first, to a name that is swept.
     """
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    if unless_complete is not None:
+        try:
+            aside.rename(path)
+            return
+        except OSError:
+            if is_complete(path, kind=unless_complete):
+                return
+    old = _unique(path)
     if path.exists():
         path.rename(old)
     aside.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
 
 
 def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from components import artifacts
-from components.artifacts import digest_tree, read_manifest, write_atomic, writing
+from components.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
 from components.errors import ArtifactError
 
 
@@ -73,6 +73,85 @@ def test_kill_leaves_the_earlier_directory_and_the_next_run_cleans_up(tmp_path: 
     make(tmp_path / "out", "two")
     assert (tmp_path / "out" / "part" / "a.txt").read_text() == "two"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "started"]
+
+
+def _hold(path: Path, folder: bool) -> None:
+    with partial_path(path, folder=folder):
+        (path.parent / "started").touch()
+        time.sleep(60)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_partial_path_is_swept_once_its_writer_is_gone(tmp_path: Path, folder: bool) -> None:
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path / "out", folder))
+    process.start()
+    while not (tmp_path / "started").exists():
+        time.sleep(0.01)
+    (tmp_path / "started").unlink()
+
+    def write() -> list[str]:
+        if folder:
+            make(tmp_path / "out")
+        else:
+            write_atomic(tmp_path / "out", "one")
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    partial, out = write()
+    assert partial.startswith(".partial-") and partial.endswith(".out") and out == "out"
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    write_atomic(tmp_path / "out.txt", "another target")
+    assert (tmp_path / partial).exists()
+    assert write() == ["out", "out.txt"]
+
+
+def test_names_of_partial_paths_are_unique_and_keep_the_suffix(tmp_path: Path) -> None:
+    with partial_path(tmp_path / "a.csv") as one, partial_path(tmp_path / "a.csv") as two:
+        assert one != two
+        assert {one.suffix, two.suffix} == {".csv"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_partial_path_that_is_swept_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, swept = artifacts._lock, []
+
+    def lock(path: Path) -> int | None:
+        if not swept:
+            artifacts.sweep(tmp_path)
+            swept.append(path)
+            assert not path.exists()
+        return real(path)
+
+    monkeypatch.setattr(artifacts, "_lock", lock)
+    write_atomic(tmp_path / "a.txt", "one")
+    assert (tmp_path / "a.txt").read_text() == "one"
+
+
+def test_a_file_system_without_locks_loses_no_partial_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with partial_path(tmp_path / "a.txt") as aside:
+        write_atomic(tmp_path / "a.txt", "one")
+        assert aside.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_without_replace_a_complete_directory_stays(tmp_path: Path) -> None:
+    def write(text: str) -> None:
+        with writing(tmp_path / "out", kind="sample", replace=False) as draft:
+            (draft.path / "a.txt").write_text(text)
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("no manifest")
+    for text in ("one", "two"):
+        write(text)
+        assert (tmp_path / "out" / "a.txt").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_keep_adds_to_the_files_of_before(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.artifacts import MANIFEST, read_manifest, writing
-from components.errors import ArtifactError
+from components.artifacts import MANIFEST, is_complete, sweep, writing
 from components.models.base import Batch
 from components.task_models.base import Encoded
 from components.task_models.heads import Head
@@ -174,23 +173,13 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         ArtifactError: no space, or no access.
     """
     directory = Path(folder) / key
-    if not _complete(directory):
-        aside = directory.with_name(f"{key}.{os.getpid()}")
-        with writing(aside, kind=KIND) as draft:
+    if not is_complete(directory, kind=KIND):
+        with writing(directory, kind=KIND, replace=False) as draft:
             table = compute(draft.path / VECTORS)
             layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
             if table.lengths is not None:
                 layout["lengths"] = table.lengths
             np.savez(draft.path / LAYOUT, **layout)
-        if not _complete(directory):
-            shutil.rmtree(directory, ignore_errors=True)
-        try:
-            aside.rename(directory)
-        except OSError:
-            # Somebody else has just finished it, and may be reading it.
-            if not _complete(directory):
-                raise
-            shutil.rmtree(aside)
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
         arrays = dict(stored)
@@ -199,19 +188,11 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
     return FeatureTable(vectors, arrays["starts"], arrays.get("lengths"), arrays["counts"], arrays["offsets"])
 
 
-def _complete(directory: Path) -> bool:
-    """Whether a table is there as a whole."""
-    try:
-        read_manifest(directory, kind=KIND)
-    except (ArtifactError, OSError):
-        return False
-    return True
-
-
 def trim(folder: Path, *, gigabytes: float) -> None:
     """Remove tables until at most so many gigabytes are left, those that were not used for longest first."""
+    sweep(Path(folder))
     found = []
-    for manifest in Path(folder).glob(f"*/{MANIFEST}"):
+    for manifest in Path(folder).glob(f"[!.]*/{MANIFEST}"):
         size = sum(file.stat().st_size for file in manifest.parent.iterdir())
         found.append((manifest.stat().st_mtime, size, manifest.parent))
     kept = 0.0

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from components.artifacts import partial_path
 from components.errors import ConfigError, DataError, nearest
 from components.tasks.data import Answer, Fields
 from components.tasks.kinds import find_kind
@@ -308,19 +308,16 @@ def _writing(
     """A function that writes rows with the columns `names` and the form's; the file appears under its name once all
     are written."""
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in form.columns.items()])
-    aside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            yield _WRITERS[path.suffix](stack, aside, list(names), added, schema)
-        aside.replace(path)
+        with partial_path(path) as aside:
+            with ExitStack() as stack:
+                yield _WRITERS[path.suffix](stack, aside, list(names), added, schema)
+            aside.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
     except _MisfitError as error:
         raise DataError(f"{path}: {error}; write .jsonl instead") from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
 
 
 class _MisfitError(Exception):

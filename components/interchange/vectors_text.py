@@ -7,7 +7,6 @@ does not. GloVe's words may hold spaces themselves ("at name@domain.com"), so nu
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import BinaryIO, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from components.artifacts import partial_path
 from components.errors import ArtifactError, DataError
 
 #: Lines whose numbers are read in one go.
@@ -71,17 +71,16 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
         if not word or any(character.isspace() for character in word):
             raise DataError(f"{word!r}: a word that is empty or holds white space cannot stand in a file of vectors")
     numbers = " ".join(["%.9g"] * vectors.shape[1])  # nine digits tell any two float32 apart
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # No time and no name in a compressed file: the same vectors make the same bytes.
-        with aside.open("wb") as raw, _compressing(raw, path) as file:
-            if header:
-                file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
-            for word, vector in zip(words, vectors, strict=True):
-                file.write(f"{word} {numbers % tuple(vector.tolist())}\n".encode())
-        aside.replace(path)
+        with partial_path(path) as aside:
+            # No time and no name in a compressed file: the same vectors make the same bytes.
+            with aside.open("wb") as raw, _compressing(raw, path) as file:
+                if header:
+                    file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
+                for word, vector in zip(words, vectors, strict=True):
+                    file.write(f"{word} {numbers % tuple(vector.tolist())}\n".encode())
+            aside.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror}); free space or choose another place"
         ) from error

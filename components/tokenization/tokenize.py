@@ -74,7 +74,9 @@ def tokenize(job: TokenizeJob) -> Path:
     with writing(job.output, kind=KIND, keep=bool(counts)) as draft:
         for stale in set(draft.path.glob("*.arrow")) - {draft.path / name for name in counts}:
             stale.unlink()
-        counts |= _tokenize_shards(pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path)
+        counts |= _tokenize_shards(
+            pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path, title=job.output.name
+        )
         shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
         metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
         write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
@@ -167,7 +169,7 @@ def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dic
 
 
 def _tokenize_shards(
-    pending: dict[str, Path], *, tokenizer: Tokenizer, directory: Path, into: Path
+    pending: dict[str, Path], *, tokenizer: Tokenizer, directory: Path, into: Path, title: str
 ) -> Iterator[tuple[str, Counts]]:
     """Write the shards, in worker processes if there is enough to do; yields each one's name and counts."""
     if not pending:
@@ -175,7 +177,7 @@ def _tokenize_shards(
     sizes = [measure(path) for path in pending.values()]
     documents, text_bytes = sum(size.documents for size in sizes), sum(size.text_bytes for size in sizes)
     workers = min(len(pending), cores())
-    with Progress(f"tokenize {into.name.strip('.').removesuffix('.partial')}", total=documents, unit="doc") as bar:
+    with Progress(f"tokenize {title}", total=documents, unit="doc") as bar:
         if workers < 2 or text_bytes < PARALLEL_BYTES:
             for name, path in pending.items():
                 yield name, _write(path, into=into / name, tokenizer=tokenizer, advance=bar.advance)

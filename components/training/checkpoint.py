@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.artifacts import digest_file, sync
+from components.artifacts import digest_file, partial_path, sweep, sync
 from components.errors import TrainingError
 
 TENSORS = "state.safetensors"
@@ -82,6 +81,7 @@ class CheckpointStore:
                 self.files, self.root = pyarrow.fs.FileSystem.from_uri(self.name)
             else:
                 self.files, self.root = pyarrow.fs.LocalFileSystem(), self.name
+                sweep(Path(self.root), target=f"{PREFIX}*")
         except (OSError, pa.ArrowInvalid) as error:
             raise TrainingError(f"cluster.storage {storage}: cannot be used ({error})") from error
 
@@ -99,19 +99,19 @@ class CheckpointStore:
                         target = f"{self._path(step)}/{name}"
                         pyarrow.fs.copy_files(f"{folder}/{name}", target, pyarrow.fs.LocalFileSystem(), self.files)
             else:
-                aside = Path(self.root) / f".{PREFIX}{step}.{os.getpid()}"
-                try:
-                    aside.mkdir(parents=True)
+                final = Path(self._path(step))
+                final.parent.mkdir(parents=True, exist_ok=True)
+                with partial_path(final, folder=True) as aside:
                     _write(aside, tensors, numbers)
-                    final = Path(self._path(step))
-                    if _read(final, step) is None:
-                        # Nothing there, or damaged. A whole one, of a run that began anew or of a worker that has
-                        # outlived its stage for a moment, is the same step with the same content: it stays.
-                        shutil.rmtree(final, ignore_errors=True)
+                    try:
                         aside.rename(final)
+                    except OSError:
+                        # A complete checkpoint, of a restarted run or of a worker that outlives its stage for a moment,
+                        # has the same content and stays; a damaged one is replaced.
+                        if _read(final, step) is None:
+                            shutil.rmtree(final, ignore_errors=True)
+                            aside.rename(final)
                     sync(final.parent)
-                finally:
-                    shutil.rmtree(aside, ignore_errors=True)
             for old in self.steps()[:-KEEP]:
                 self.files.delete_dir(self._path(old))
         except (OSError, SafetensorError) as error:

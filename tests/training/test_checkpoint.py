@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from components.artifacts import partial_path
 from components.errors import TrainingError
 from components.training import checkpoint as module
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
@@ -79,14 +80,38 @@ def test_only_damaged_ones_left(tmp_path: Path) -> None:
         store.latest()
 
 
-def test_a_write_that_was_cut_off_is_no_checkpoint(tmp_path: Path) -> None:
+def test_an_interrupted_write_is_no_checkpoint(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1)
-    # What a kill leaves behind: a folder aside, or on S3 a folder without its last file.
-    (tmp_path / "run" / ".step-2.99").mkdir()
+    # A killed writer leaves a partial folder, or on S3 a folder without its last file.
+    (tmp_path / "run" / f".partial-{'0' * 32}.step-000000002").mkdir()
     (tmp_path / "run" / "step-000000002").mkdir()
     (tmp_path / "run" / "step-000000002" / module.TENSORS).write_bytes(b"part")
     assert store.steps() == [1]
     assert store.latest().step == 1  # type: ignore[union-attr]
+
+
+def test_the_leftover_of_a_killed_writer_with_the_same_pid_does_not_block(tmp_path: Path) -> None:
+    (tmp_path / "run" / f".step-2.{os.getpid()}").mkdir(parents=True)
+    assert store_with(tmp_path, 2).steps() == [2]
+
+
+def test_opening_a_store_removes_partial_checkpoints_without_a_living_writer(tmp_path: Path) -> None:
+    store_with(tmp_path, 1)
+    run = tmp_path / "run"
+    (run / f".partial-{'0' * 32}.step-000000002").mkdir()
+    (run / f".partial-{'0' * 32}.step-000000002" / module.TENSORS).write_bytes(b"part")
+    with partial_path(run / "step-000000003", folder=True) as living:
+        store_with(tmp_path)
+        assert sorted(path.name for path in run.iterdir()) == [living.name, "step-000000001"]
+
+
+def test_a_complete_checkpoint_of_the_same_step_stays(tmp_path: Path) -> None:
+    store_with(tmp_path, 2)
+    file = tmp_path / "run" / "step-000000002" / module.TENSORS
+    inode = file.stat().st_ino
+    assert store_with(tmp_path, 2).steps() == [2]
+    assert file.stat().st_ino == inode
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-000000002"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
