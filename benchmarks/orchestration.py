@@ -18,9 +18,8 @@ from pathlib import Path
 from prefect import flow
 
 from components.reporting.results import Column, add_record_option, record
-from flows.dvc_tasks import stage_task
+from flows.dvc_tasks import read_plan, stage_task
 from flows.repository import environment, find_root
-from flows.retrain import ask_dvc
 
 STAGE = "promote"
 
@@ -28,7 +27,7 @@ STAGE = "promote"
 @flow(name="orchestration")
 def take_turns(root: Path, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds of the stage as a task, and of its command alone, one per round."""
-    (stage,) = [found for found in ask_dvc(root / "dvc.yaml", root=root).stages if found.name == STAGE]
+    (stage,) = [found for found in read_plan(root / "dvc.yaml", root=root).stages if found.name == STAGE]
     command = [sys.executable, "-m", "components.cli", "stage", STAGE]
     chained, alone = [], []
     for turn in range(rounds + 1):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.errors import HeadstartError
+from components.errors import HeadstartError, report
 from components.processors import cores
 from components.settings.loading import load_params
 from components.training import threads
@@ -282,7 +282,7 @@ def main() -> None:
     try:
         app()
     except HeadstartError as error:
-        print(f"error: {error}", file=sys.stderr)
+        report(error)
         sys.exit(2)
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.

@@ -7,7 +7,14 @@ traceback, and ends with exit code 2. Anything else that escapes is a defect of 
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Iterable
+from pathlib import Path
+
+#: Environment variable with the path of a file: a command that ends with an error writes its message there instead of
+#: to standard error, so that the process that started the command need not parse its output.
+ERROR_FILE = "HEADSTART_ERROR_FILE"
 
 
 class HeadstartError(Exception):
@@ -43,3 +50,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"
+
+
+def report(error: HeadstartError) -> None:
+    """Write the message to the file that `ERROR_FILE` names or, without one, to standard error as `error: ...`."""
+    try:
+        Path(os.environ[ERROR_FILE]).write_text(str(error), encoding="utf-8", errors="replace")
+    except (KeyError, OSError):
+        print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Which family suits a corpus and a budget: `headstart bakeoff [--params experiments/bakeoff/params.yaml]`.
+"""Compare families on a corpus at one budget: `headstart bakeoff [--params experiments/bakeoff/params.yaml]`.
 
-The stages are those of `retrain`; what is added is the table of the families side by side, which the report draws too.
+Runs the stages of `retrain`, then prints the table of families that the report also contains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT = Path("experiments/bakeoff/params.yaml")
 
 @flow(name="bakeoff", flow_run_name="bakeoff {params}")
 def bakeoff(params: str = str(DEFAULT)) -> None:
-    """Bring the run up to date, then print its families, best first.
+    """Run every stage that is not up to date, then print the families, best first.
 
     Raises:
         ConfigError: the settings are wrong, or `run.starts` lacks `pretrained`.
@@ -33,9 +33,9 @@ def bakeoff(params: str = str(DEFAULT)) -> None:
 
 
 def command(
-    *, params: Annotated[Path, typer.Option("--params", help="The families, their budget, the tasks.")] = DEFAULT
+    *, params: Annotated[Path, typer.Option("--params", help="Settings file: families, budget, tasks.")] = DEFAULT
 ) -> None:
-    """Pretrain several families at one budget and compare what each is worth."""
+    """Pretrain several families with one budget and compare them."""
     bakeoff(str(params))
 
 

@@ -1,4 +1,4 @@
-"""A flow as a program: its flags, its signals, its exit code, its one error message."""
+"""Run a flow as a program: command-line flags, signals, exit code, error message."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import typer
 from components.errors import ConfigError, HeadstartError
 from flows.processes import mark
 from flows.repository import find_root
+from flows.terminal import StageError
 
-ParamsFile = Annotated[Path, typer.Option("--params", help="The file of settings; a row of experiments/ has its own.")]
+ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 PARAMS = Path("params.yaml")
 
 
 def main(function: Callable[..., Any]) -> None:
     """Run `function` with the flags of its signature.
 
-    SIGTERM and SIGHUP end it as Ctrl-C does: the stage's processes and Prefect's embedded server end first. (Their
-    default would end only this process and leave both running.) What its user has to put right is one message and exit
-    code 2.
+    SIGTERM and SIGHUP act like Ctrl-C: the stage's processes and Prefect's embedded server end before this process.
+    (The default action would end this process alone.) A `HeadstartError` is one message and exit code 2.
     """
     with contextlib.suppress(ConfigError):
-        # For Prefect's embedded server, which this process starts: the next run ends it if this one is killed outright.
+        # Marks Prefect's embedded server, a child of this process: the next run ends it if this process is killed.
         os.environ.update(mark(find_root(Path())))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -36,6 +36,9 @@ def main(function: Callable[..., Any]) -> None:
     app.command()(function)
     try:
         app()
+    except StageError:
+        # The message was printed when the command failed.
+        sys.exit(2)
     except HeadstartError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,15 +1,16 @@
-"""A DVC stage as a Prefect task.
+"""DVC stages as Prefect tasks.
 
-The task runs `dvc repro --single-item STAGE` in a process group of its own; DVC decides whether there is anything to
-do, so Prefect's task cache is off. Lines go to the terminal and to Prefect's log as they come.
+A task runs `dvc repro --single-item STAGE` in a process group of its own. DVC decides whether the stage is up to date,
+so Prefect's task cache is disabled. Output goes to the terminal and to Prefect's log line by line. Everything else
+passes between the processes in files: the plan, and the error message of a `headstart` command.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,26 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from components.errors import HeadstartError
+from components.artifacts import flatten, read_json
+from components.errors import ERROR_FILE
 from flows import processes
-from flows.plan import Stage
+from flows.plan import Plan, Stage
 from flows.repository import environment
-from flows.terminal import terminal
+from flows.terminal import StageError, terminal
 
-#: Seconds before a stage that broke off is started again.
+#: Delays in seconds before the retries of a stage that has crashed.
 RETRY_DELAYS_S = (5, 30, 120)
 DVC = (sys.executable, "-m", "dvc")
-#: Names of the final state, told from what DVC prints; a stage that did its work is plainly "Completed".
-OUTCOMES = {"didn't change, skipping": "Skipped", "is cached - skipping run": "Cached"}
-#: DVC's own lines, which say nothing that the stage's do not.
+#: DVC's messages about a stage that it did not run -> name of the task's final state; otherwise "Completed".
+OUTCOMES = {
+    re.compile(r"^Stage '.*' didn't change, skipping$"): "Skipped",
+    re.compile(r"^Stage '.*' is cached - skipping run"): "Cached",
+}
+#: DVC's message about a stage whose command failed.
+_FAILED = re.compile(r"^ERROR: failed to reproduce .*, exited with (-?\d+)$")
+#: DVC's message about a stage that it could not run.
+_REFUSED = re.compile(r"^ERROR: (failed to reproduce '[^']*': )?")
+#: Other lines of DVC, which are not shown.
 _NOISE = re.compile(
     r"^(Running stage '.*':|> .*|(Generating|Updating) lock file '.*'|Use `dvc push` .*|"
     r"To track the changes with git, run:|To enable auto staging, run:|"
@@ -41,16 +50,8 @@ _NOISE = re.compile(
 )
 
 
-class StageError(HeadstartError):
-    """A stage ended with an error; the message is the stage's own. `final`: a second try cannot help."""
-
-    def __init__(self, message: str, *, final: bool) -> None:
-        super().__init__(message)
-        self.final = final
-
-
-def worth_another_try(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
-    """Whether a failed task runs again: not after an error that its user has to put right."""
+def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
+    """Whether a failed task is retried: after a crash, not after an error that the user has to correct."""
     error = state.result(raise_on_failure=False)
     return not (isinstance(error, StageError) and error.final)
 
@@ -59,140 +60,156 @@ def worth_another_try(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
     name="stage",
     task_run_name="{stage.name}",
     cache_policy=NO_CACHE,
-    retry_condition_fn=worth_another_try,
+    retry_condition_fn=is_retriable,
 )
 def run_stage(stage: Stage, root: Path) -> State[str]:
     """Reproduce one stage with DVC.
 
     Returns:
-        A completed state whose name (and result) tells what DVC did: Completed, Cached (an earlier run's output was
-        brought back) or Skipped.
+        A completed state. Its name and result tell what DVC did: Completed, Cached (the output of an earlier run was
+        restored) or Skipped.
 
     Raises:
-        StageError: with the stage's last error message.
+        StageError: the stage failed, with its error message.
     """
-    lines: list[str] = []
-    command = (*DVC, "repro", "--single-item", stage.address)
     for reason in stage.reasons[:3]:
         _say(f"runs: {reason}", source=stage.name)
-    code = _run(command, source=stage.name, root=root, limit_s=stage.limit_s, lines=lines)
-    if code:
-        raise failure(stage.name, code, lines)
-    outcome = next((name for text, name in OUTCOMES.items() if any(text in line for line in lines)), "Completed")
-    _publish(stage, root)
+    command = (*DVC, "repro", "--single-item", stage.address)
+    lines = run_command(command, source=stage.name, root=root, limit_s=stage.limit_s)
+    outcome = next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
+    _publish_metrics(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 
 
 def stage_task(stage: Stage) -> Task[[Stage, Path], State[str]]:
-    """`run_stage` under the stage's own name and with its number of retries."""
+    """`run_stage` with the stage's name and number of retries."""
     return run_stage.with_options(name=stage.group, retries=stage.retries, retry_delay_seconds=list(RETRY_DELAYS_S))
 
 
 @task(name="up to date", task_run_name="{stage.name}", cache_policy=NO_CACHE)
-def leave_stage(stage: Stage) -> State[str]:
-    """The task of a stage that is up to date: it only leaves its trace in Prefect."""
+def skip_stage(stage: Stage) -> State[str]:
+    """The task of a stage that is up to date: it appears in Prefect and runs nothing."""
     return Completed(name="Skipped", message=f"{stage.name}: up to date", data="Skipped")
 
 
 @task(name="data version", cache_policy=NO_CACHE)
 def add_data(root: Path) -> None:
-    """`dvc add data`: data.dvc names the version of the data that the run uses."""
-    lines: list[str] = []
+    """Run `dvc add data`, so that data.dvc identifies the data of the run."""
     _say("new version of data/: dvc add", source="data")
-    code = _run((*DVC, "add", "--quiet", "data"), source="data", root=root, limit_s=6 * 3600, lines=lines)
-    if code:
-        raise failure("data", code, lines)
+    run_command((*DVC, "add", "--quiet", "data"), source="data", root=root, limit_s=6 * 3600)
 
 
-def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600) -> list[str]:
-    """Run a command of `headstart`, relaying its lines; returns them.
+def read_plan(pipeline: Path, *, root: Path) -> Plan:
+    """The plan of a dvc.yaml, computed by a process of its own. `Plan.problem` is set if DVC cannot read the pipeline.
 
     Raises:
-        StageError: with the command's last error message.
+        StageError: the process crashed.
+    """
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        file = Path(folder) / "plan.json"
+        command = (sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root)), str(file))
+        run_command(command, source="dvc status", root=root, limit_s=3600, show=False)
+        return Plan.from_json(file.read_text(encoding="utf-8"))
+
+
+def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600) -> None:
+    """Run a command of `headstart` and show its output.
+
+    Raises:
+        StageError: the command failed, with its error message.
+    """
+    command = (sys.executable, "-m", "components.cli", *arguments)
+    run_command(command, source=source, root=root, limit_s=limit_s)
+
+
+def run_command(command: Sequence[str], *, source: str, root: Path, limit_s: float, show: bool = True) -> list[str]:
+    """Run a command in the repository.
+
+    Args:
+        command: program and arguments.
+        source: name of the stage, in front of each line and in the error message.
+        root: of the repository; the working directory.
+        limit_s: time limit in seconds.
+        show: whether to print the lines.
+
+    Returns:
+        The lines of its output.
+
+    Raises:
+        StageError: the command failed or exceeded its time limit. The message is printed here, once per attempt.
     """
     lines: list[str] = []
-    command = (sys.executable, "-m", "components.cli", *arguments)
-    code = _run(command, source=source, root=root, limit_s=limit_s, lines=lines)
-    if code:
-        raise failure(source, code, lines)
-    return lines
 
-
-def _run(command: Iterable[str], *, source: str, root: Path, limit_s: float, lines: list[str]) -> int:
     def relay(line: str) -> None:
         lines.append(line)
-        if not _NOISE.match(line) and not line.startswith("ERROR: failed to reproduce"):
+        if show and not _NOISE.match(line) and not line.startswith("ERROR: failed to reproduce"):
             _say(line, source=source)
 
-    try:
-        return processes.run(
-            list(command),
-            directory=root,
-            environment=environment(root),
-            limit_s=limit_s,
-            on_line=relay,
-        )
-    except processes.CommandTimeoutError:
-        raise StageError(
-            f"{source}: ended after its time limit of {limit_s / 60:g} minutes (dvc.yaml: meta.minutes)", final=False
-        ) from None
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        message = Path(folder) / "error"
+        variables = {**environment(root), ERROR_FILE: str(message)}
+        try:
+            code = processes.run(list(command), directory=root, environment=variables, limit_s=limit_s, on_line=relay)
+            if not code:
+                return lines
+            error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
+        except processes.CommandTimeoutError:
+            minutes = f"{limit_s / 60:g} minutes"
+            error = StageError(f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)", final=False)
+    terminal.error(str(error))
+    _log(str(error))
+    raise error
 
 
 def _say(line: str, *, source: str) -> None:
     terminal.say(line, source=source)
+    _log(line)
+
+
+def _log(line: str) -> None:
     try:
         get_run_logger().info(line)
     except MissingContextError:
         return
 
 
-def failure(name: str, code: int, lines: list[str]) -> StageError:
-    """The error of a command that ended with `code`, told in the command's own words.
+def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") -> StageError:
+    """The error of a command that has failed.
 
-    Exit code 2 (`headstart`: the user has to act) is final; so are DVC's own complaints about dvc.yaml or the data. A
-    stage that was killed or crashed is not.
+    Args:
+        name: of the stage.
+        code: exit code of the command, which may be `dvc repro`.
+        lines: its output.
+        message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
+            is final. So is an error of DVC itself, about dvc.yaml or the data. A killed or crashed stage is not.
     """
-    exited = next((match for line in reversed(lines) if (match := re.search(r"exited with (-?\d+)", line))), None)
-    stage_code = int(exited.group(1)) if exited else code
-    said = [line for line in lines if not line.startswith("ERROR: failed to reproduce")]
-    if exited is None:
-        # The stage never ran, and DVC says why: "ERROR: failed to reproduce 'dvc.yaml:a': parameters are missing".
-        said += ["ERROR: " + line.partition("': ")[2] for line in lines if line not in said and "': " in line]
-    starts = [number for number, line in enumerate(said) if line.startswith(("error: ", "ERROR: "))]
-    if starts:
-        message = "\n".join(said[starts[-1] :]).partition(": ")[2].rstrip()
-    else:
-        last = next((line for line in reversed(said) if line.strip() and not _NOISE.match(line)), "it said nothing")
-        how = f"ended by signal {-stage_code}" if stage_code < 0 else f"exit code {stage_code}"
-        message = f"{last} ({how})"
-    return StageError(f"{name}: {message}", final=stage_code == 2 or (exited is None and bool(starts)))
+    if message:
+        return StageError(f"{name}: {message}", final=True)
+    failed = next((match for line in reversed(lines) if (match := _FAILED.match(line))), None)
+    refused = [number for number, line in enumerate(lines) if _REFUSED.match(line)]
+    if refused and failed is None:
+        text = "\n".join(lines[refused[-1] :]).rstrip()
+        return StageError(f"{name}: {_REFUSED.sub('', text)}", final=True)
+    stage_code = int(failed[1]) if failed else code
+    own = (line for line in reversed(lines) if line.strip() and not _NOISE.match(line) and not _REFUSED.match(line))
+    how = f"ended by signal {-stage_code}" if stage_code < 0 else f"exit code {stage_code}"
+    return StageError(f"{name}: {next(own, 'no output')} ({how})", final=False)
 
 
-def _publish(stage: Stage, root: Path) -> None:
-    """The stage's metrics as a table in Prefect; outside of a run there is nobody to show it to."""
+def _publish_metrics(stage: Stage, root: Path) -> None:
+    """Create a Prefect artifact with the stage's metrics as a table; nothing outside of a flow run."""
     if TaskRunContext.get() is None:
         return
-    rows = dict(row for path in stage.metrics for row in _flat(_read(root / path)))
+    contents = [read_json(root / path, made_by=stage.name, missing_ok=True) for path in stage.metrics]
+    rows = {
+        name: f"{value:.4g}" if isinstance(value, float) else str(value)
+        for content in contents
+        for name, value in flatten(content)
+        if isinstance(value, int | float | str)
+    }
     if rows:
         key = re.sub(r"[^a-z0-9]+", "-", stage.name.lower()).strip("-")
         table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
         create_markdown_artifact(
             f"| metric | value |\n|---|---|\n{table}\n", key=key, description=f"{stage.name}: metrics"
         )
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(value, float):
-        yield prefix, f"{value:.4g}"
-    elif isinstance(value, (int, str)):
-        yield prefix, str(value)

@@ -1,32 +1,40 @@
-"""What DVC thinks of every stage, as JSON: `python -m flows.plan dvc.yaml`.
+"""DVC's status of every stage, written as JSON: `python -m flows.plan dvc.yaml plan.json`.
 
-A process of its own: DVC's locks, its working directory and its logging belong to the process that imports it, and the
-flow imports Prefect only. One reading of the whole pipeline costs a second; `dvc repro` of each stage would cost half
-a second a stage only to say that nothing has changed.
+Runs in a process of its own: DVC takes locks, depends on the working directory and configures logging, and the flow
+imports Prefect only. The status of the whole pipeline takes about a second; `dvc repro` takes half a second per stage
+even if nothing has changed.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from components.artifacts import write_atomic
 from components.errors import ConfigError
 
-#: Seconds, if `meta` of a stage does not say.
+#: Time limit of a stage in seconds, unless its `meta` has one.
 LIMIT_S = 3600.0
 DATA = "data"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of dvc.yaml and why DVC would run it.
+    """A stage of dvc.yaml and the reasons for which DVC would run it.
 
-    `needs` are the stages whose outputs it reads. `reasons` is empty for a stage that is up to date; a stage that
-    always runs has none of its own by that. `present`: all that it reads exists now. Paths are relative to the
-    repository.
+    Attributes:
+        name: as in dvc.yaml, such as `pretrain@ulmfit`.
+        address: target of `dvc repro`.
+        needs: names of the stages whose outputs it reads.
+        reasons: one sentence per change; empty if the stage is up to date. `always` is not a reason.
+        always: whether the stage runs even if nothing has changed.
+        metrics: its metrics files, relative to the repository.
+        limit_s: time limit in seconds.
+        retries: number of retries after a crash.
+        present: whether all of its dependencies exist now.
     """
 
     name: str
@@ -41,21 +49,27 @@ class Stage:
 
     @property
     def group(self) -> str:
-        """`pretrain` of `pretrain@ulmfit`."""
+        """The name without its item: `pretrain` for `pretrain@ulmfit`."""
         return self.name.partition("@")[0]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages in the order of the graph; whether `data/` differs from data.dvc."""
+    """The stages in topological order.
+
+    Attributes:
+        stages: in the order in which they run.
+        data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
+        problem: DVC's message if it could not read the pipeline.
+    """
 
     stages: tuple[Stage, ...]
     data: str = "absent"
-    problem: str | None = field(default=None)
+    problem: str | None = None
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """What `python -m flows.plan` prints."""
+        """Parse the content of the file that `python -m flows.plan` writes."""
         raw: dict[str, Any] = json.loads(text)
         stages: list[dict[str, Any]] = [
             {key: tuple(value) if isinstance(value, list) else value for key, value in stage.items()}
@@ -64,16 +78,16 @@ class Plan:
         return cls(stages=tuple(Stage(**stage) for stage in stages), **raw)
 
     def refuse_problem(self) -> None:
-        """Stop at what DVC could not read.
+        """Raise `problem`, if there is one.
 
         Raises:
-            ConfigError: with DVC's message.
+            ConfigError: DVC could not read the pipeline.
         """
         if self.problem:
             raise ConfigError(self.problem)
 
     def ancestors(self, names: set[str]) -> set[str]:
-        """The named stages and all that they need, directly or not."""
+        """The named stages and all stages that they depend on, directly or indirectly."""
         by_name = {stage.name: stage for stage in self.stages}
         found: set[str] = set()
         waiting = sorted(names)
@@ -85,8 +99,8 @@ class Plan:
         return found
 
 
-def read_plan(pipeline: Path) -> Plan:
-    """Ask DVC; run in the repository's root."""
+def compute_plan(pipeline: Path) -> Plan:
+    """The plan of a dvc.yaml. The working directory must be the root of the repository."""
     import networkx
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
@@ -95,9 +109,9 @@ def read_plan(pipeline: Path) -> Plan:
     try:
         with Repo() as repo, repo.lock:
             index = Index.from_file(repo, str(pipeline))
-            # Edges go from a stage to those that it needs; sorted by the file's own order, so that runs look alike.
-            place = {stage: number for number, stage in enumerate(index.stages)}
-            order = networkx.lexicographical_topological_sort(index.graph.reverse(), key=place.__getitem__)
+            # Edges go from a stage to its dependencies. The order in the file breaks ties, for reproducible runs.
+            position = {stage: number for number, stage in enumerate(index.stages)}
+            order = networkx.lexicographical_topological_sort(index.graph.reverse(), key=position.__getitem__)
             stages = tuple(_stage(stage, index.graph, repo) for stage in order)
             return Plan(stages=stages, data=_data(repo))
     except DvcException as error:
@@ -115,8 +129,8 @@ def _stage(stage: Any, graph: Any, repo: Any) -> Stage:
     ]
     reasons += [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
     if reasons and not any(dependency.hash_info for dependency in stage.deps):
-        # dvc.lock does not know it: DVC calls every file modified or deleted then.
-        reasons = ["it has not run yet"]
+        # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
+        reasons = ["has not run yet"]
     meta = stage.meta or {}
     return Stage(
         name=stage.name,
@@ -132,12 +146,12 @@ def _stage(stage: Any, graph: Any, repo: Any) -> Stage:
 
 
 def _changed(state: Any) -> str:
-    """DVC's word for a dependency (a text), or for the keys of a params file (a map)."""
+    """DVC's state of a dependency (a string) or of the keys of a params file (a mapping)."""
     return state if isinstance(state, str) else "(" + ", ".join(f"{key} {how}" for key, how in state.items()) + ")"
 
 
 def _data(repo: Any) -> str:
-    """`absent`, `changed` (also: never added) or `same`."""
+    """`absent`, `changed` (or not yet added) or `same`."""
     if not Path(DATA).exists():
         return "absent"
     if not Path(f"{DATA}.dvc").exists():
@@ -147,4 +161,4 @@ def _data(repo: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(read_plan(Path(sys.argv[1])))))
+    write_atomic(Path(sys.argv[2]), json.dumps(asdict(compute_plan(Path(sys.argv[1])))))

@@ -1,4 +1,4 @@
-"""Label a file with the champion, batch by batch, in a process of its own: this one imports Prefect only."""
+"""Label a file with the champion. The work is done by `headstart label` in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import RETRY_DELAYS_S, run_headstart, worth_another_try
+from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable, run_headstart
 from flows.repository import find_root
 
 
@@ -20,13 +20,13 @@ from flows.repository import find_root
     cache_policy=NO_CACHE,
     retries=2,
     retry_delay_seconds=list(RETRY_DELAYS_S[:2]),
-    retry_condition_fn=worth_another_try,
+    retry_condition_fn=is_retriable,
 )
 def label(source: str, output: str, *, flags: list[str], root: Path) -> str:
-    """Run `headstart label` (the same without Prefect); returns the path that it wrote.
+    """Run `headstart label`; returns the path of the output.
 
     Raises:
-        StageError: with the command's message: no champion, a damaged file, a missing column.
+        StageError: there is no champion, the file is damaged, a column is missing.
     """
     run_headstart("label", source, output, *flags, source="predict", root=root)
     return output
@@ -34,23 +34,30 @@ def label(source: str, output: str, *, flags: list[str], root: Path) -> str:
 
 @flow(name="predict", flow_run_name="predict {source}")
 def predict(
-    source: str, output: str, *, task: str = "", columns: list[str] | None = None, params: str = "params.yaml"
+    source: str,
+    output: str,
+    *,
+    task: str = "",
+    columns: list[str] | None = None,
+    overwrite: bool = False,
+    params: str = "params.yaml",
 ) -> str:
-    """Answer every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write it to `output`.
+    """Predict every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write the rows to `output`.
 
     Args:
-        source: the file; `output` may have another of the formats.
-        output: written whole or not at all.
-        task: whose champion; empty for the first of `run.tasks`.
-        columns: `text=body`: what the file calls an input of the task.
-        params: the file that names the registry.
+        source: the file.
+        output: its format may differ from that of `source`; it is written completely or not at all.
+        task: the first of `run.tasks` if empty.
+        columns: `INPUT=COLUMN` where the column of an input has another name, such as `text=body`.
+        overwrite: whether `output` may be `source`.
+        params: the settings file; it names the registry.
 
     Raises:
-        StageError: with the message of what is wrong.
+        StageError: the command failed.
     """
     file = Path(params).resolve()
     flags = [flag for column in columns or [] for flag in ("--column", column)]
-    flags += ["--params", str(file), *(["--task", task] if task else [])]
+    flags += ["--params", str(file), *(["--task", task] if task else []), *(["--overwrite"] if overwrite else [])]
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -58,14 +65,15 @@ def command(
     source: Path,
     output: Path,
     *,
-    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     column: Annotated[
-        list[str], typer.Option(help="`text=body`: what the file calls an input of the task, once for each.")
+        list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer reads the default and changes nothing
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Allow OUTPUT to be SOURCE.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Let the champion answer every row of a file (csv, tsv, jsonl, parquet)."""
-    predict(str(source), str(output), task=task, columns=column, params=str(params))
+    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion."""
+    predict(str(source), str(output), task=task, columns=column, overwrite=overwrite, params=str(params))
 
 
 if __name__ == "__main__":

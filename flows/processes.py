@@ -1,35 +1,40 @@
-"""A command as a group of processes that ends as a whole.
+"""Run a command as a group of processes that ends as a whole.
 
-Killing `dvc repro` leaves the stage that it started alive and writing. So each command gets a session of its own, and
-whatever ends the wait (a time limit, Ctrl-C, a cancelled flow) ends every process of that session before going on.
+SIGKILL of `dvc repro` leaves the stage's process running and writing. Every command therefore gets a session of its
+own, and whatever ends the wait (a time limit, Ctrl-C, a cancelled flow) ends every process of that session first.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
-import queue
+import select
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-#: Seconds that processes get to end by themselves after SIGTERM; Ray's driver needs about 3.
+#: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
-#: A variable that every process of a run inherits: the number of the run's process, and the repository.
+#: Seconds between two checks of a running command.
+POLL_S = 0.2
+#: Largest capacity of a pipe in bytes (pipe(7)): an ended process cannot have left more in it.
+PIPE_BYTES = 2**20
+#: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
 
 
 class CommandTimeoutError(Exception):
-    """The command ran past its limit and was ended."""
+    """The command exceeded its time limit and was ended."""
 
 
 def mark(root: Path) -> dict[str, str]:
-    """The variable that makes a process known as this run's, whatever becomes of the processes between."""
+    """The environment variable that identifies the processes of this run, even when their parents have ended."""
     return {MARK: f"{os.getpid()} {root}"}
 
 
@@ -41,10 +46,13 @@ def run(
     limit_s: float,
     on_line: Callable[[str], None],
 ) -> int:
-    """Run a command to its end, give each line that it prints to `on_line`, and return its exit code.
+    """Run a command, pass each line of its output (both streams) to `on_line`, and return its exit code.
+
+    Every line that the command has written before its end is passed on. Its remaining processes are ended; a daemon
+    that has left the session may keep the pipe open without blocking the caller.
 
     Raises:
-        CommandTimeoutError: it took longer than `limit_s` seconds; all of its processes have ended.
+        CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
     """
     process = subprocess.Popen(
         command,
@@ -53,45 +61,65 @@ def run(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
+        bufsize=0,
         start_new_session=True,
     )
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
-    reader.start()
-    deadline = time.monotonic() + limit_s
-    try:
-        while True:
-            if time.monotonic() > deadline:
-                raise CommandTimeoutError
-            try:
-                line = lines.get(timeout=0.2)
-            except queue.Empty:
-                # A daemon left behind may hold the pipe open for ever: the leader's end is what counts.
-                if process.poll() is not None:
-                    return process.returncode
-                continue
-            if line is None:
-                return process.wait(max(0.0, deadline - time.monotonic()))
-            on_line(line)
-    except subprocess.TimeoutExpired:
-        raise CommandTimeoutError from None
-    finally:
-        end_session(process.pid)
-        process.poll()
-
-
-def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
     assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            lines.put(line.rstrip("\n"))
-    lines.put(None)
+    deadline = time.monotonic() + limit_s
+    with process.stdout as pipe:
+        output = _Output(pipe.fileno(), on_line)
+        try:
+            # The pipe is read in this thread: a reader thread may get too little time to read everything before the
+            # end of the process is noticed.
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise CommandTimeoutError
+                output.read(wait_s=POLL_S)
+        finally:
+            end_session(process.pid)
+            process.poll()
+        output.drain()
+    return process.returncode
+
+
+class _Output:
+    """Reads a pipe without blocking and splits its text into lines."""
+
+    def __init__(self, pipe: int, on_line: Callable[[str], None]) -> None:
+        self._pipe = pipe
+        self._on_line = on_line
+        self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+        self._rest = ""
+        self._closed = False
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
+
+    def read(self, *, wait_s: float) -> int:
+        """Pass on what the pipe holds, waiting at most `wait_s` seconds for it; returns the number of bytes."""
+        if self._closed:
+            time.sleep(wait_s)
+            return 0
+        if not self._poll.poll(1000 * wait_s):
+            return 0
+        data = os.read(self._pipe, 2**16)
+        self._closed = not data
+        *lines, self._rest = (self._rest + self._decoder.decode(data, final=self._closed)).split("\n")
+        for line in lines:
+            self._on_line(line)
+        return len(data)
+
+    def drain(self) -> None:
+        """Pass on what an ended process has left in the pipe, and no more than a pipe can hold: a daemon may be
+        writing into it."""
+        left = PIPE_BYTES
+        while left > 0 and (read := self.read(wait_s=0)):
+            left -= read
+        if self._rest:
+            self._on_line(self._rest)
 
 
 def members(session: int) -> list[psutil.Process]:
-    """The living processes of a session, and their descendants that moved to sessions of their own."""
+    """The live processes of a session and their descendants, which may have moved to other sessions."""
     found: dict[int, psutil.Process] = {}
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
@@ -104,7 +132,7 @@ def members(session: int) -> list[psutil.Process]:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """A process, its children and theirs; none if it has gone."""
+    """A process and its descendants; empty if it has ended."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -113,12 +141,17 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def end_session(session: int) -> None:
-    """End every process of a session, politely first, and come back when none is left."""
+    """End every process of a session (SIGTERM, then SIGKILL) and return when none is left."""
     end(members(session), more=lambda: members(session))
 
 
 def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.Process]] = tuple) -> None:
-    """End processes, politely first, and come back when none is left; `more` finds those that appear meanwhile."""
+    """End processes (SIGTERM, then SIGKILL) and return when none is left.
+
+    Args:
+        found: the processes.
+        more: returns processes that have started since.
+    """
     living = {process.pid: process for process in found}
     if not living:
         return
@@ -126,24 +159,14 @@ def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.P
     deadline = time.monotonic() + GRACE_S
     while living:
         time.sleep(0.05)
-        living = {pid: process for pid, process in living.items() if _is_alive(process)}
+        living = {pid: process for pid, process in living.items() if is_alive(process)}
         living |= {process.pid: process for process in more()}
         if time.monotonic() > deadline:
             _signal(living.values(), signal.SIGKILL)
 
 
-def forget(found: Iterable[psutil.Process]) -> None:
-    """Come back when none of these ended processes is in the system's table any more, or after `GRACE_S`.
-
-    An ended process stays there until its parent, or who took it over, has asked how it ended; and DVC, which looks for
-    the number alone, takes its locks for held until then.
-    """
-    deadline = time.monotonic() + GRACE_S
-    while any(psutil.pid_exists(process.pid) for process in found) and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs: neither ended, nor a zombie, nor another process with its pid."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -157,11 +180,21 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 
 def orphans(root: Path) -> list[psutil.Process]:
-    """What runs that were killed outright left running: a stage and its workers, Prefect's embedded server."""
+    """The processes that killed runs have left in a repository: stages, their workers, Prefect's embedded server."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            run, _, where = process.environ().get(MARK, "").partition(" ")
-            if where == str(root) and not psutil.pid_exists(int(run)) and _is_alive(process):
+            run, _, repository = process.environ().get(MARK, "").partition(" ")
+            if repository == str(root) and is_alive(process) and not _was_running(int(run), process.create_time()):
                 found.append(process)
     return found
+
+
+def _was_running(pid: int, moment: float) -> bool:
+    """Whether the process with this pid is alive and is older than `moment` (seconds since the epoch)."""
+    try:
+        process = psutil.Process(pid)
+        # A younger process has got the pid of one that has ended. Start times are rounded to clock ticks.
+        return is_alive(process) and process.create_time() <= moment + 0.1
+    except psutil.NoSuchProcess:
+        return False

@@ -1,4 +1,4 @@
-"""Register and promote what the last run made, without training: after a change of the rule, or of the registry."""
+"""Register and promote the models of the last run without training, after a change of the rule or of the registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import stage_task
 from flows.repository import find_root, locked, pipeline_of
-from flows.retrain import ask_dvc
+from flows.retrain import read_plan
 from flows.terminal import terminal
 
 STAGES = ("register", "promote")
@@ -22,12 +22,12 @@ def promote(params: str = "params.yaml") -> None:
 
     Raises:
         ConfigError: the settings or dvc.yaml are wrong.
-        StageError: the registry cannot be reached, or there is nothing to register; with the stage's message.
+        StageError: the registry cannot be reached, or there is nothing to register.
     """
     file = Path(params).resolve()
     root = find_root(file.parent)
     with locked(root, what=f"promote {params}", say=terminal.say):
-        plan = ask_dvc(pipeline_of(file, root=root), root=root)
+        plan = read_plan(pipeline_of(file, root=root), root=root)
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in STAGES:
@@ -37,7 +37,7 @@ def promote(params: str = "params.yaml") -> None:
 
 
 def command(*, params: ParamsFile = PARAMS) -> None:
-    """Register the models that are there and let the challenger stand against the champion, without training."""
+    """Register the existing models and compare the challenger with the champion, without training."""
     promote(str(params))
 
 

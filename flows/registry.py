@@ -1,32 +1,36 @@
-"""Whether the registry is as the last run left it: then the stages that act on it need not start to find that out."""
+"""Whether the registry has changed since the last run. If not, the stages that act on it need not start."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from components.artifacts import write_atomic
+from components.artifacts import read_json, write_atomic
+from components.errors import ArtifactError
 from components.settings.loading import load_params
 from flows.repository import STATE
 
 SQLITE = "sqlite:///"
+RECORD = "registry.json"
 
 
-def is_as_left(params: Path, *, root: Path) -> bool:
-    """Whether nobody has written to the registry since a run of this params file ended; False where only a server
-    could tell."""
+def is_unchanged(params: Path, *, root: Path) -> bool:
+    """Whether the registry is in the state in which the last run of this settings file left it; False if it is not a
+    local database."""
     state = _state(params, root)
-    return state is not None and _left(root).get(str(params)) == state
+    return state is not None and _recorded(root).get(str(params)) == state
 
 
-def leave(params: Path, *, root: Path) -> None:
-    """Note the registry as it is, at the end of a run."""
+def record(params: Path, *, root: Path) -> None:
+    """Record the state of the registry at the end of a run."""
     if state := _state(params, root):
-        write_atomic(root / STATE / "registry.json", json.dumps(_left(root) | {str(params): state}))
+        write_atomic(root / STATE / RECORD, json.dumps(_recorded(root) | {str(params): state}))
 
 
 def _state(params: Path, root: Path) -> str | None:
-    """What is another after every change of a local database."""
+    """A string that differs after every change of a local database."""
     uri = load_params(params).registry.address
     database = root / uri.removeprefix(SQLITE)
     if not uri.startswith(SQLITE) or not database.is_file():
@@ -36,8 +40,8 @@ def _state(params: Path, root: Path) -> str | None:
     return json.dumps(found)
 
 
-def _left(root: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads((root / STATE / "registry.json").read_text()))
-    except (OSError, ValueError):
-        return {}
+def _recorded(root: Path) -> dict[str, Any]:
+    # Without a readable record the stages run.
+    with suppress(ArtifactError):
+        return read_json(root / STATE / RECORD, made_by="`headstart retrain`", missing_ok=True)
+    return {}

@@ -1,4 +1,4 @@
-"""The repository that a flow works on: where it is, one run at a time, and the pipeline of a params file."""
+"""The repository of a flow: its root, its locks, and the pipeline of a settings file."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from components.artifacts import write_atomic
 from components.errors import ConfigError
-from flows.processes import mark
+from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
 PIPELINE = "dvc.yaml"
+#: Start times of processes are relative to the time of boot, which the kernel reports in whole seconds.
+START_PRECISION_S = 1.0
 
 
 def find_root(start: Path) -> Path:
-    """The DVC repository that `start` lies in.
+    """The root of the DVC repository that contains `start`.
 
     Raises:
-        ConfigError: neither it nor a folder above it holds `.dvc`.
+        ConfigError: neither `start` nor a parent folder contains `.dvc`.
     """
     start = start.resolve()
     for folder in [start, *start.parents]:
         if (folder / ".dvc").is_dir():
             return folder
-    raise ConfigError(f"{start}: neither here nor above is a DVC repository; run from the project's folder")
+    raise ConfigError(f"{start}: not in a DVC repository; run the command in the project's folder")
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Of a stage's process: `headstart` and `dvc` are those of this interpreter, and lines come as they are printed."""
+    """Environment of a stage's process: `headstart` and `dvc` of this interpreter first in PATH, unbuffered output."""
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
@@ -42,31 +46,49 @@ def environment(root: Path) -> dict[str, str]:
 
 @contextmanager
 def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float = 0.5) -> Iterator[None]:
-    """Hold the repository: a second run waits here, and says for whom, instead of failing on one of DVC's locks.
+    """Hold the repository's lock. A second run waits and names the holder, instead of failing at one of DVC's locks.
 
-    The operating system frees the lock with the process that holds it, however that ends.
+    The operating system releases the lock when the process that holds it ends, SIGKILL included. What a killed holder
+    has left is removed first: its processes, and its entries in DVC's locks.
+
+    Args:
+        root: of the repository.
+        what: the holder's description, shown to waiting runs.
+        say: prints a line.
+        poll_s: seconds between two attempts.
     """
     path = root / STATE / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        told = ""
+        shown = ""
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if (holder := _holder(path)) != told:
+                if (holder := _holder(path)) != shown:
                     say(f"waiting: {holder} holds this repository")
-                    told = holder
+                    shown = holder
                 time.sleep(poll_s)
+        if shown:
+            # The lock of a killed process is released shortly before the process has ended.
+            time.sleep(poll_s)
         file.truncate(0)
         json.dump({"what": what, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
         file.flush()
         try:
+            _clean_up(root, say)
             yield
         finally:
-            # Not while others may read it half-written: the lock itself goes with the file's close.
+            # Before the lock is released with the close of the file, so that no waiting run reads a stale holder.
             file.truncate(0)
+
+
+def _clean_up(root: Path, say: Callable[[str], None]) -> None:
+    if left := orphans(root):
+        say(f"ending {len(left)} processes of a run that was killed")
+        end(left)
+    release_dvc_locks(root)
 
 
 def _holder(path: Path) -> str:
@@ -77,19 +99,59 @@ def _holder(path: Path) -> str:
         return "another run"
 
 
-def pipeline_of(params: Path, *, root: Path) -> Path:
-    """The dvc.yaml that belongs to a params file: the one beside it.
+def release_dvc_locks(root: Path) -> None:
+    """Remove the entries of ended processes from DVC's table of read and write locks.
 
-    For a row of `experiments/` it is derived from the root's: the same stages, other settings, other outputs.
+    DVC (3.x) keeps pids in `.dvc/tmp/rwlock`, ignores an entry only if its pid is not in use, and cannot read the file
+    if a process was killed while writing it. A zombie, or an unrelated process that has got the pid, blocks every
+    later `dvc repro` of the same paths.
+    """
+    table = root / ".dvc" / "tmp" / "rwlock"
+    if not table.is_file():
+        return
+    # DVC locks this file, too, while it changes the table.
+    with table.with_name("rwlock.lock").open("a") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        try:
+            locks = json.loads(table.read_text(encoding="utf-8"))
+            written = table.stat().st_mtime
+            readers = {
+                path: [holder for holder in holders if _holds(holder["pid"], written)]
+                for path, holders in locks.get("read", {}).items()
+            }
+            writers = {
+                path: holder for path, holder in locks.get("write", {}).items() if _holds(holder["pid"], written)
+            }
+        except (ValueError, TypeError, KeyError, AttributeError):
+            table.unlink()
+            return
+        kept = {"read": {path: holders for path, holders in readers.items() if holders}, "write": writers}
+        write_atomic(table, json.dumps(kept))
+
+
+def _holds(pid: int, written: float) -> bool:
+    """Whether the process with this pid is a live DVC process that was running when the table was written."""
+    try:
+        process = psutil.Process(pid)
+        is_dvc = any("dvc" in Path(argument).parts for argument in process.cmdline())
+        return is_dvc and is_alive(process) and process.create_time() <= written + START_PRECISION_S
+    except psutil.Error:
+        return False
+
+
+def pipeline_of(params: Path, *, root: Path) -> Path:
+    """The dvc.yaml of a settings file, in the same folder.
+
+    Outside of the root it is derived from the root's dvc.yaml: the same stages with other settings and outputs.
 
     Raises:
-        ConfigError: the params file does not exist, lies outside of the repository or is not called params.yaml.
+        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml.
     """
     params = params.resolve()
     if not params.is_file():
-        raise ConfigError(f"{params}: does not exist; name the file of settings with --params")
+        raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     if params.name != "params.yaml" or root not in params.parents:
-        raise ConfigError(f"{params}: must be called params.yaml and lie below {root}, in a folder of its own")
+        raise ConfigError(f"{params}: must be called params.yaml and be in a folder of its own below {root}")
     pipeline = params.with_name(PIPELINE)
     if params.parent != root:
         text = derive((root / PIPELINE).read_text(encoding="utf-8"), folder=params.parent.relative_to(root))
@@ -99,14 +161,14 @@ def pipeline_of(params: Path, *, root: Path) -> Path:
 
 
 def derive(text: str, *, folder: Path) -> str:
-    """The root's dvc.yaml for the params.yaml in `folder` (relative to the root): only the two `vars` differ.
+    """The text of the root's dvc.yaml for the params.yaml in `folder` (relative to the root): the two `vars` change.
 
     Raises:
-        ConfigError: the text does not hold the two lines.
+        ConfigError: the text does not contain the two `vars`.
     """
     up = "/".join([".."] * len(folder.parts))
     for name, value in [("params_file", f"{folder.as_posix()}/params.yaml"), ("root", up)]:
         text, found = re.subn(rf"^(  - {name}: ).*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
         if found != 1:
-            raise ConfigError(f"dvc.yaml: `vars` must hold one line `  - {name}: ...`, found {found}")
-    return f"# Derived from the dvc.yaml above for the params.yaml beside it; changes belong there.\n{text}"
+            raise ConfigError(f"dvc.yaml: `vars` must contain one line `  - {name}: ...`, found {found}")
+    return f"# Derived from the root's dvc.yaml for the params.yaml in this folder. Do not edit.\n{text}"

@@ -1,13 +1,11 @@
 """From raw data to a promoted classifier: `headstart retrain [--params experiments/full/params.yaml]`.
 
-The chain of stages in the order of the DVC graph. What is up to date stays as it is; what has changed, and what depends
-on it, is done again. Two runs in one repository wait for each other.
+Runs the stages that are not up to date, in topological order. A second run in the same repository waits for the first.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,71 +15,67 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows import processes, registry, summary
+from flows import registry, summary
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import add_data, failure, leave_stage, run_headstart, stage_task
+from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
 from flows.plan import Plan, Stage
-from flows.repository import environment, find_root, locked, pipeline_of
+from flows.repository import find_root, locked, pipeline_of
 from flows.terminal import terminal
 
-#: What a run is for: the scores. They ask for everything they are made from; the rest reads what is there then.
+#: The goals of a run are the scores. Their dependencies run, and then the stages that use whatever exists.
 GOALS = ("evaluate",)
 AFTERWARDS = ("report", "register", "promote")
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that holds its repository; `plan` is what DVC says, who is being asked."""
+    """A run that holds the repository's lock; `plan` is being computed."""
 
     root: Path
     plan: Future[Plan]
 
 
-#: By params file: runs that were begun before their flow.
+#: Settings file -> the run that `command` has begun before the flow starts.
 _begun: dict[Path, Begun] = {}
 
 
 @contextmanager
 def begin(file: Path) -> Iterator[Begun]:
-    """Hold the repository of a params file, end what a killed run has left in it, and have DVC asked meanwhile.
+    """Hold the lock of a settings file's repository and compute its plan in the background.
 
     Raises:
-        ConfigError: the params file or dvc.yaml is wrong.
+        ConfigError: the settings file or dvc.yaml is wrong.
     """
     root = find_root(file.parent)
-    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as aside:
-        if left := processes.orphans(root):
-            terminal.say(f"ending what a run that was killed has left running ({len(left)} processes)")
-            processes.end(left)
-            processes.forget(left)
-        yield Begun(root, aside.submit(ask_dvc, pipeline_of(file, root=root), root=root))
+    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
+        yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
 
 
 @flow(name="retrain", flow_run_name="retrain {params}")
 def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
-    """Run every stage that is not up to date, in the order of the graph.
+    """Run every stage that is not up to date, in topological order.
 
     Returns:
-        The names of the stages by what was done: Completed, Cached, Skipped.
+        Outcome (Completed, Cached, Skipped) -> names of the stages.
 
     Raises:
         ConfigError: the settings or dvc.yaml are wrong; nothing has run.
-        StageError: a stage failed; those before it are done, the next run goes on from there.
+        StageError: a stage failed; the outputs of earlier stages are kept, and the next run resumes there.
     """
     file = Path(params).resolve()
     begun = _begun.pop(file, None)
     with nullcontext(begun) if begun else begin(file) as run:
         plan = run.plan.result()
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
-            # Settings with which everything is done already were right; looking again would take seconds.
+            # The check takes seconds. Settings with which every stage is up to date have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
         if plan.data == "changed":
             add_data(run.root)
-        done = run_stages(plan, root=run.root, settled=registry.is_as_left(file, root=run.root))
-        registry.leave(file, root=run.root)
+        done = run_stages(plan, root=run.root, settled=registry.is_unchanged(file, root=run.root))
+        registry.record(file, root=run.root)
         terminal.say("")
-        for line in summary.lines(root=run.root, params=file):
+        for line in summary.lines(root=run.root, params=file, decided="promote" not in done["Skipped"]):
             terminal.say(line)
         return done
 
@@ -90,23 +84,25 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
     """Run the stages of a plan that are wanted and not up to date.
 
     Args:
-        settled: what the stages that always run act on, outside, is as the last run left it; they need not look.
+        plan: the stages.
+        root: of the repository.
+        settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
 
     Returns:
-        The names of all that are wanted by what was done: Completed, Cached, Skipped.
+        Outcome (Completed, Cached, Skipped) -> names of the wanted stages.
     """
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
-    touched: set[str] = set()
+    changed: set[str] = set()
     for stage in wanted(plan):
-        # Below a stage that ran, DVC looks again: the same output as before changes nothing further down.
-        if stage.reasons or (stage.always and not settled) or touched.intersection(stage.needs):
+        # DVC checks the stages below one that ran: they are up to date if its output is the same as before.
+        if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
             started = time.monotonic()
             outcome = str(stage_task(stage)(stage, root, return_state=True).result())
             if outcome != "Skipped":
-                touched.add(stage.name)
+                changed.add(stage.name)
                 terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
         else:
-            outcome = str(leave_stage.with_options(name=stage.group)(stage, return_state=True).result())
+            outcome = str(skip_stage.with_options(name=stage.group)(stage, return_state=True).result())
         done[outcome].append(stage.name)
         if outcome == "Skipped":
             terminal.say("up to date", source=stage.name)
@@ -114,10 +110,10 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages of a run: those that lead to the scores, and those that then read whatever is there.
+    """The stages of a run: the dependencies of `GOALS`, and `AFTERWARDS`.
 
-    A family that `run.families` does not name is not trained. Raw data is read even if no score asks for it: that is
-    quick, and `dvc pull` fails over a stage that never ran.
+    A family that `run.families` does not name is not trained. Stages that read raw data only are included even if no
+    score depends on them: they are quick, and `dvc pull` fails for a stage that has never run.
     """
     needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
     return [
@@ -127,25 +123,11 @@ def wanted(plan: Plan) -> list[Stage]:
     ]
 
 
-def ask_dvc(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, read by a process of its own; it says what DVC finds wrong with the pipeline.
-
-    Raises:
-        StageError: the process crashed.
-    """
-    lines: list[str] = []
-    command = [sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root))]
-    code = processes.run(command, directory=root, environment=environment(root), limit_s=3600, on_line=lines.append)
-    if code:
-        raise failure("dvc status", code, lines)
-    return Plan.from_json(lines[-1])
-
-
 def command(*, params: ParamsFile = PARAMS) -> None:
-    """Bring everything up to date, from raw data to the promoted classifier."""
+    """Run every stage that is not up to date, from raw data to the promoted classifier."""
     file = params.resolve()
     with begin(file) as begun:
-        # Prefect takes seconds to start its server; DVC is asked in that time.
+        # The plan is computed while Prefect starts its server, which takes seconds.
         _begun[file] = begun
         retrain(str(params))
 

@@ -1,4 +1,4 @@
-"""Make the champion before this one the champion again; recorded like every other change of it."""
+"""Restore the previous champion of a task. The ledger records it like every other change of the alias."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from flows.terminal import terminal
 
 
 def rollback(*, task: str = "", params: Path = PARAMS) -> None:
-    """Restore the former champion of a task (the first of `run.tasks` if not said), while no run holds the repository.
+    """Restore the previous champion of a task (the first of `run.tasks` if empty). Waits for a running run.
 
     Raises:
-        RegistryError: there is no champion, or none before it.
+        RegistryError: there is no champion, or no previous one.
     """
     from components.registry.promote import rollback as restore
 
@@ -28,10 +28,10 @@ def rollback(*, task: str = "", params: Path = PARAMS) -> None:
 
 def command(
     *,
-    task: Annotated[str, typer.Option(help="Whose champion; the first of run.tasks if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Make the champion before this one the champion again."""
+    """Restore the previous champion."""
     rollback(task=task, params=params)
 
 

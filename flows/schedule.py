@@ -1,7 +1,7 @@
-"""Retrain by the clock: a Prefect deployment, and what serves it.
+"""Retrain on a schedule: a Prefect deployment and the process that serves it.
 
-A scheduled run is a run like any other: it compares the data, does again what has changed, leaves alone the rest. If
-one is still busy when the next is due, the next waits.
+A scheduled run is an ordinary run: it executes the stages that are not up to date. A run that is due while another one
+is running waits for it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PA
     """Serve the deployment `retrain/scheduled` until SIGTERM or Ctrl-C, which pause it.
 
     Args:
-        cron: when to run: minute, hour, day, month, weekday.
-        every: seconds between two runs, instead of `cron`, if not 0.
-        port: of the Prefect server that is started if `PREFECT_API_URL` names none.
-        params: the file of settings.
+        cron: cron expression: minute, hour, day, month, weekday.
+        every: interval in seconds; 0: use `cron`.
+        port: of the Prefect server that is started unless `PREFECT_API_URL` names one.
+        params: the settings file.
 
     Raises:
-        ConfigError: no such file, no cron line, the port is taken by something else.
+        ConfigError: the file does not exist, the cron expression is invalid, or the port is in use.
     """
     file = params.resolve()
     if not file.is_file():
-        raise ConfigError(f"{params}: does not exist; name the file of settings with --params")
+        raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     root = find_root(file.parent)
     with server(port=port, root=root):
-        # Prefect reads where its server is when it is imported.
+        # Prefect reads the address of its server on import.
         from flows.serving import serve
 
         when: dict[str, Any] = {"interval": every} if every else {"cron": checked(cron)}
@@ -58,26 +58,26 @@ def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PA
 
 
 def checked(cron: str) -> str:
-    """The cron line, if it is one.
+    """A valid cron expression.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: the expression is invalid.
     """
     from prefect.client.schemas.schedules import CronSchedule
 
     try:
         return CronSchedule(cron=cron).cron
     except ValueError:
-        raise ConfigError(f"--cron {cron!r}: must be minute hour day month weekday, as in '0 3 * * *'") from None
+        raise ConfigError(f"--cron {cron!r}: must be minute hour day month weekday, such as '0 3 * * *'") from None
 
 
 @contextmanager
 def server(*, port: int, root: Path) -> Iterator[str]:
-    """The address of a Prefect server: the one that `PREFECT_API_URL` names, one that answers at `port`, or a new one
+    """The address of a Prefect server: the one that `PREFECT_API_URL` names, one that listens at `port`, or a new one
     that ends with the block.
 
     Raises:
-        ConfigError: the port is taken by something else, or the server does not come up.
+        ConfigError: the port is used by another program, or the server does not start.
     """
     if address := os.environ.get("PREFECT_API_URL"):
         yield address
@@ -88,8 +88,8 @@ def server(*, port: int, root: Path) -> Iterator[str]:
         terminal.say(f"using the Prefect server at {address}")
         yield address
         return
-    if taken(port):
-        raise ConfigError(f"port {port} is taken by another program; choose another one with --port")
+    if in_use(port):
+        raise ConfigError(f"port {port} is used by another program; choose another one with --port")
     log = root / STATE / "prefect-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
@@ -102,7 +102,7 @@ def server(*, port: int, root: Path) -> Iterator[str]:
         deadline = time.monotonic() + START_S
         while not answers(address):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise ConfigError(f"the Prefect server did not come up; see {log}")
+                raise ConfigError(f"the Prefect server did not start; see {log}")
             time.sleep(0.2)
         yield address
     finally:
@@ -111,7 +111,7 @@ def server(*, port: int, root: Path) -> Iterator[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether a Prefect server answers there."""
+    """Whether a Prefect server answers at the address."""
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
             return answer.read().strip() == b"true"
@@ -119,20 +119,20 @@ def answers(address: str) -> bool:
         return False
 
 
-def taken(port: int) -> bool:
-    """Whether something listens at the port."""
+def in_use(port: int) -> bool:
+    """Whether a program listens at the port."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
 def command(
     *,
-    cron: Annotated[str, typer.Option(help="When to retrain: minute hour day month weekday.")] = "0 3 * * *",
-    every: Annotated[float, typer.Option(help="Seconds between two runs, instead of a cron line.")] = 0,
-    port: Annotated[int, typer.Option(help="Of the Prefect server that starts if PREFECT_API_URL names none.")] = PORT,
+    cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *",
+    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Retrain by the clock: start what serves it, and stay until ended."""
+    """Retrain on a schedule until stopped."""
     schedule(cron=cron, every=every, port=port, params=params)
 
 

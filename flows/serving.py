@@ -1,4 +1,4 @@
-"""What stands behind `headstart schedule`: a runner that starts the runs that are due, each in a process of its own."""
+"""The runner behind `headstart schedule`: starts the runs that are due, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "scheduled"
 
 
 class _Runner(Runner):
-    """Prefect's runner, which ends at SIGTERM: its own handler (3.8.8) forgets to await what it calls, and hangs."""
+    """Prefect's runner with a working SIGTERM handler: that of Prefect 3.8.8 does not await its coroutine and hangs."""
 
     def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
         """Cancel the run in progress, pause the schedule, return from `start`."""
@@ -25,18 +25,18 @@ class _Runner(Runner):
 
 
 def serve(*, params: Path, when: dict[str, Any]) -> None:
-    """Make the deployment `retrain/scheduled` and run what is due until SIGTERM or Ctrl-C.
+    """Create the deployment `retrain/scheduled` and start the runs that are due until SIGTERM or Ctrl-C.
 
-    One run at a time here, and across processes by the repository's lock. Not by a limit on Prefect's server: a run
-    whose process was killed while it was being submitted keeps its slot, and every later one waits for ever.
+    The runner starts one run at a time; other processes wait for the repository's lock. Prefect's own concurrency limit
+    is not used: a run whose process is killed while it is submitted keeps its slot and blocks all later runs.
 
     Args:
-        params: the file of settings.
+        params: the settings file.
         when: `cron` or `interval`, as Prefect takes them.
     """
     runner = _Runner(name=NAME, limit=1, pause_on_shutdown=True)
     runner.add_flow(retrain, name=NAME, parameters={"params": str(params)}, **when)
-    before = {process.pid for process in psutil.Process().children()}  # Prefect's server, if it is ours
+    before = {process.pid for process in psutil.Process().children()}  # includes Prefect's server
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(runner.start())

@@ -1,26 +1,31 @@
-"""What a run ends with: the scores, the decision, where the report lies, how the registry is opened."""
+"""The summary at the end of a run: scores, decisions, report, registry."""
 
 from __future__ import annotations
 
-import json
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from components.artifacts import read_json
 from components.settings.loading import load_params
 
 
-def lines(*, root: Path, params: Path) -> list[str]:
-    """The last words of a run, for the terminal."""
+def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
+    """The summary of a run.
+
+    Args:
+        root: of the repository.
+        params: the settings file.
+        decided: whether the stage `promote` has run; otherwise its decision is that of an earlier run.
+    """
     settings = load_params(params)
     out = root / settings.run.out
     report = out / "report" / "report.html"
     found = [line for task in settings.run.tasks for line in scores(out, task)]
-    found += decisions(root=root, params=params)
+    found += decisions(root=root, params=params, decided=decided)
     if report.is_file():
         found.append(f"report:  {report}")
     found.append(f"MLflow:  {page(settings.registry.address)}")
@@ -28,13 +33,14 @@ def lines(*, root: Path, params: Path) -> list[str]:
 
 
 def scores(out: Path, task: str) -> list[str]:
-    """The deciding score on the test split, with its interval: a row a system, a column a label budget; first what
-    transfer was worth, then what follows."""
-    found = _json(out / "evaluation" / task / "evaluation.json")
+    """The primary metric on the test split with its interval: one row per system, one column per label budget. The
+    statements of the evaluation follow."""
+    path = out / "evaluation" / task / "evaluation.json"
+    found = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
     if not found:
         return []
-    told = f"{task}: {found['titles'][found['main']]}, {found['confidence']:.0%} interval"
-    table = Table(box=box.SIMPLE_HEAD, title=told, title_justify="left")
+    title = f"{task}: {found['titles'][found['main']]}, {found['confidence']:.0%} interval"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column(found["unit"])
     for budget in found["budgets"]:
         table.add_column("all" if budget < 0 else str(budget), justify="right")
@@ -42,36 +48,44 @@ def scores(out: Path, task: str) -> list[str]:
         cells = {cell["budget"]: cell["scores"][found["main"]] for cell in system["budgets"]}
         table.add_row(system["system"], *(_interval(cells.get(budget)) for budget in found["budgets"]))
     with StringIO() as text:
-        # As wide as the intervals are: a cell that is broken in two cannot be read.
+        # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=30 + 24 * len(found["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
-    return [*rows, "", *(f"- {sentence}" for sentence in sentences if sentence), ""]
+    return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
 
 
 def _interval(score: dict[str, float] | None) -> str:
     return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]" if score else ""
 
 
-def decisions(*, root: Path, params: Path) -> list[str]:
-    """What became of each task's challenger, with the first reason."""
+def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
+    """The verdict on each task's challenger with its first reason, or the champion if nothing was decided.
+
+    Args:
+        root: of the repository.
+        params: the settings file.
+        decided: whether the stage `promote` has run.
+    """
     settings = load_params(params)
-    decided = _json(root / settings.run.out / "registry" / "decision.json").get("decisions", {})
+    path = root / settings.run.out / "registry" / "decision.json"
+    found = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    if not decided:
+        return [
+            f"{task}: nothing new to compare; {_champion(decision['alias_after'])}" for task, decision in found.items()
+        ]
     return [
         f"{task}: {decision['verdict']}" + (f" ({decision['reasons'][0]})" if decision.get("reasons") else "")
-        for task, decision in decided.items()
+        for task, decision in found.items()
     ]
 
 
+def _champion(version: str | None) -> str:
+    return f"champion: version {version}" if version is not None else "no champion"
+
+
 def page(uri: str) -> str:
-    """The address of the registry's page, or the command that serves it."""
+    """The address of the registry's web page, or the command that serves it."""
     if uri.startswith(("http://", "https://")):
         return uri
     return f".venv/bin/mlflow ui --backend-store-uri {uri}, then open http://127.0.0.1:5000"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import flows  # noqa: F401  - Prefect's defaults, before Prefect is imported
+import flows  # noqa: F401  - sets Prefect's defaults before Prefect is imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,10 +58,11 @@ stages:
           cache: false
 """
 
-# What the stages do: copy a text, note that they ran, say a line. A file `trouble` makes one of them misbehave.
+# Each stage copies a text, records that it ran and prints a line. A file `trouble` makes one of them fail.
 WORK = """\
 import json, os, re, subprocess, sys, time
 from pathlib import Path
+from components.errors import HeadstartError, report
 
 stage, name, source, target = sys.argv[1:5]
 source = Path(source)
@@ -72,7 +73,8 @@ trouble = Path("trouble").read_text().split() if Path("trouble").exists() else [
 if stage in trouble:
     match trouble[1]:
         case "refuse":
-            sys.exit(print(f"error: {source}: line 3: no text\\n  put some there", file=sys.stderr) or 2)
+            report(HeadstartError(f"{source}: line 3: no text\\n  put some there"))
+            sys.exit(2)
         case "crash":
             raise ZeroDivisionError("a defect")
         case "crash-once":
@@ -94,7 +96,7 @@ if stage == "pretrain":
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A git and DVC repository with five quick stages and the shipped settings; `ran.log` lists what ran."""
+    """A git and DVC repository with five quick stages and the shipped settings; `ran.log` lists the stages that ran."""
     files = {
         "dvc.yaml": PIPELINE,
         "work.py": WORK,
@@ -143,8 +145,8 @@ def ran(root: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database as Prefect makes it, once for all of the tests' processes: that takes twice as long as the rest of a
-    server's start."""
+    """An empty Prefect database, created once for all test processes: its creation takes two thirds of the start of a
+    server."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -162,7 +164,7 @@ def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def prefect_home(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Path:
-    """A home for a server of the test's own, in a process that it starts."""
+    """PREFECT_HOME for a process that starts its own server."""
     home = tmp_path_factory.mktemp("prefect")
     shutil.copyfile(prefect_database, home / prefect_database.name)
     return home
@@ -170,13 +172,13 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory, prefect_database: Pat
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory, prefect_database: Path) -> Iterator[None]:
-    """Prefect with a database of its own, for the whole session: starting it takes seconds."""
+    """A Prefect server for the whole session with its own database; its start takes seconds."""
     from prefect.testing import utilities
 
     home = tmp_path_factory.mktemp("prefect")
     shutil.copyfile(prefect_database, home / "prefect-test.db")
     with pytest.MonkeyPatch.context() as patched:
-        # The harness makes its database in a new folder; here it finds one in it.
+        # The harness creates its database in a new folder; this folder already contains one.
         patched.setattr(utilities, "mkdtemp", lambda: str(home))
         with utilities.prefect_test_harness(server_startup_timeout=300):
             yield

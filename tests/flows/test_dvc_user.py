@@ -1,4 +1,4 @@
-"""What a DVC user expects: status, metrics, plots, push and pull, to a folder and to S3."""
+"""DVC's own commands on a repository: status, metrics, plots, push and pull with a folder and with S3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import change, dvc, git, ran
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """The address of an S3 test server with a bucket `headstart`."""
+    """Address of an S3 test server with the bucket `headstart`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -49,12 +49,12 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture
 def done(project: Path) -> Path:
-    """The project after a run that was committed."""
-    # DVC cannot pull what never ran.
+    """The project after a committed run."""
+    # `dvc pull` fails for a stage that has never run.
     text = (project / "dvc.yaml").read_text()
     before, _, after = text.partition("  unwanted:\n")
     (project / "dvc.yaml").write_text(before + "  register:" + after.partition("  register:")[2])
-    git(project, "commit", "-qam", "all stages are wanted")
+    git(project, "commit", "-qam", "without the unwanted stage")
     dvc(project, "add", "-q", "data")
     dvc(project, "repro", "-q", "register")
     ran(project)
@@ -89,7 +89,7 @@ def test_status_metrics_and_plots(done: Path) -> None:
 
 
 def check_remote(done: Path, tmp_path: Path) -> None:
-    """Pushed by one, pulled by another, who then has nothing to do."""
+    """A clone that pulls the pushed outputs has nothing to run."""
     git(done, "commit", "-qam", "remote")
     assert "pushed" in dvc(done, "push")
     assert "Everything is up to date" in dvc(done, "push")

@@ -1,4 +1,4 @@
-"""The flows beside the chain: promote, predict, rollback."""
+"""The flows promote, predict and rollback."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from components.registry import promote as registry
 from flows import dvc_tasks, predict, promote, rollback
-from flows.dvc_tasks import StageError
+from flows.terminal import StageError
 
 from .conftest import dvc, ran
 
 
-def test_promote_runs_the_stages_of_the_registry_and_no_other(
+def test_promote_runs_only_the_stages_of_the_registry(
     project: Path, prefect_server: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dvc(project, "repro", "-q", "evaluate")
@@ -24,9 +24,7 @@ def test_promote_runs_the_stages_of_the_registry_and_no_other(
     assert ran(project) == ["register registry"]
 
 
-def test_predict_runs_the_labelling_in_a_process_of_its_own(
-    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predict_runs_headstart_label(project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(predict, "run_headstart", lambda *arguments, **keywords: calls.append((arguments, keywords)))
     source, output = project / "texts.csv", project / "labelled.jsonl"
@@ -38,10 +36,10 @@ def test_predict_runs_the_labelling_in_a_process_of_its_own(
     assert calls == [(("label", str(source), str(output), *flags), {"source": "predict", "root": project})]
 
 
-def test_predict_says_what_is_wrong_once(
+def test_predict_prints_an_error_once(
     project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The real command: there is no champion in a new registry."""
+    """The command is not mocked: a new registry has no champion."""
     monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0, 0))
     (project / "texts.csv").write_text("text\nThe name.\n")
     monkeypatch.chdir(project)
@@ -50,11 +48,13 @@ def test_predict_says_what_is_wrong_once(
         StageError, match=r"^predict: headstart-aws-type@champion at sqlite:.*: no version; run the sta"
     ):
         predict.predict("texts.csv", "labelled.csv")
-    assert capsys.readouterr().out.count("error: ") == 1
+    shown = capsys.readouterr()
+    assert shown.out.count("no version; run the sta") == 0
+    assert shown.err.count("no version; run the sta") == shown.err.count("error: ") == 1
     assert not (project / "labelled.csv").exists()
 
 
-def test_rollback_is_for_the_task_that_is_named(
+def test_rollback_of_a_named_task_and_of_the_first(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(registry, "rollback", lambda settings, task: f"{settings.prefix}-{task}: version 1 restored")

@@ -1,4 +1,4 @@
-"""The shipped dvc.yaml and the table of stages say the same."""
+"""The shipped dvc.yaml and the STAGES table agree."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ KINDS = {"ulmfit": "wordpiece", "bert": "wordpiece", "flair": "char", "cove": "p
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped pipeline and settings with the pipelines of all rows, among them one with several families and one
-    with more ways to transfer, in a repository without data or code."""
+    """A repository without data or code: the shipped settings with their pipelines, and two more settings files, one
+    with several families and one with task-adaptive pretraining and joint training."""
     root = tmp_path_factory.mktemp("clone")
     for name in ["dvc.yaml", ".dvc/config", *SHIPPED]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def pipelines() -> list[str]:
 
 @pytest.fixture(scope="module", params=pipelines())
 def resolved(request: pytest.FixtureRequest, clone: Path) -> tuple[Path, dict[str, Any]]:
-    """A params file, and the stages that DVC makes of the pipeline beside it: name -> definition."""
+    """A settings file and the stages that DVC resolves from its pipeline: name -> definition."""
     params = Path(request.param)
     script = """
 import json, sys
@@ -79,17 +79,17 @@ print(json.dumps(DataResolver(repo, folder, load_yaml(f"{folder}/dvc.yaml")).res
     return params, json.loads(done.stdout)
 
 
-def test_every_stage_of_one_is_a_stage_of_the_other(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+def test_dvc_yaml_and_the_table_have_the_same_stages(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
     file, stages = resolved
     params = load_params(clone / file)
     expected = {f"{name}@{item}" if item else name for name, stage in STAGES.items() for item in stage.items(params)}
-    # DVC cannot tell by `adapt` which families are adapted; the flow does not want the others' stages.
+    # dvc.yaml cannot omit the families that `adapt` does not name; the flow does not run their stages.
     unadapted = {f"adapt@{family}" for family in params.pretrain if family not in params.adapt}
     assert set(stages) - unadapted == expected
     assert not unadapted or "adapted" not in params.run.starts
 
 
-def test_each_command_runs_its_own_stage_with_its_own_settings(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_each_command_names_its_stage_item_and_settings(resolved: tuple[Path, dict[str, Any]]) -> None:
     file, stages = resolved
     for name, stage in stages.items():
         group, _, item = name.partition("@")
@@ -100,8 +100,7 @@ def test_each_command_runs_its_own_stage_with_its_own_settings(resolved: tuple[P
         assert set(stage["meta"]) == {"minutes", "retries"}
 
 
-def test_dvc_knows_what_a_stage_reads_and_writes(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
-    """The paths among a job's arguments are its dependencies and outputs."""
+def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
     file, stages = resolved
     params = load_params(clone / file)
     for group, table in STAGES.items():
@@ -114,17 +113,17 @@ def test_dvc_knows_what_a_stage_reads_and_writes(resolved: tuple[Path, dict[str,
             reads = [
                 value for key, value in arguments.items() if isinstance(value, Path) and key not in ("output", "out")
             ]
-            # A published model is known by its digest among the parameters.
+            # A published model is tracked by its digest, which is a parameter.
             reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
             if group == "adapt" and arguments["general_corpus"].name == "general-parallel":
-                # Known by its tokens, whose manifest names the digests of its shards.
+                # Tracked through its tokens, whose manifest contains the digests of its shards.
                 reads.remove(arguments["general_corpus"])
                 assert arguments["general_tokens"].name == "general-parallel"
             for path in reads:
                 assert any(path == one or one in path.parents for one in known), (group, item, path)
 
 
-def test_no_stage_depends_on_code_that_all_share(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_no_stage_depends_on_shared_code(resolved: tuple[Path, dict[str, Any]]) -> None:
     _, stages = resolved
     for name, stage in stages.items():
         code = [Path(path) for path in stage["deps"] if path.startswith("components/")]
@@ -132,10 +131,10 @@ def test_no_stage_depends_on_code_that_all_share(resolved: tuple[Path, dict[str,
         for path in code:
             assert len(path.parts) >= 2
             assert path.suffix == "" or len(path.parts) > 2, f"{name} depends on {path}"
-            assert (ROOT / path).exists(), f"{name} depends on {path}, which is not there"
+            assert (ROOT / path).exists(), f"{name} depends on {path}, which does not exist"
 
 
-def test_what_acts_on_the_outside_is_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:
     _, stages = resolved
     assert {name for name, stage in stages.items() if stage.get("always_changed")} == {"register", "promote"}
     uncached = {
@@ -147,7 +146,7 @@ def test_what_acts_on_the_outside_is_never_cached(resolved: tuple[Path, dict[str
     assert uncached == {"register", "promote"}
 
 
-def test_only_what_grows_by_shards_is_kept_between_runs(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_only_append_only_outputs_persist_between_runs(resolved: tuple[Path, dict[str, Any]]) -> None:
     _, stages = resolved
     kept = {name.partition("@")[0] for name, stage in stages.items() if "persist" in json.dumps(stage["outs"])}
     assert kept == {"ingest", "tokenize"} | {
@@ -155,7 +154,7 @@ def test_only_what_grows_by_shards_is_kept_between_runs(resolved: tuple[Path, di
     }
 
 
-def test_pairs_have_stages_only_where_there_are_some(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+def test_parallel_corpora_have_stages_only_where_configured(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
     file, stages = resolved
     groups = ("ingest-parallel", "tokenizer-parallel", "tokenize-parallel")
     corpora = ["general", "domain"] if load_params(clone / file).data.parallel else []
@@ -167,13 +166,12 @@ def test_pairs_have_stages_only_where_there_are_some(resolved: tuple[Path, dict[
     assert reading == translating | {f"{group}@{key}" for group in groups[1:] for key in corpora}
 
 
-def test_the_order_of_the_graph(clone: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.plan", "dvc.yaml"], cwd=clone, capture_output=True, text=True, check=True
-    )
-    plan = Plan.from_json(done.stdout)
+def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flows.plan", "dvc.yaml", str(tmp_path / "plan.json")]
+    subprocess.run(command, cwd=clone, check=True)
+    plan = Plan.from_json((tmp_path / "plan.json").read_text())
     assert [stage.name for stage in retrain.wanted(plan)] == [
-        # What is wrong with the labels is said before anything is trained.
+        # Errors in the labels are reported before training.
         "examples@aws-type",
         "ingest@general",
         "ingest@domain",
@@ -194,19 +192,19 @@ def test_the_order_of_the_graph(clone: Path) -> None:
         "promote",
     ]
     by_name = {stage.name: stage for stage in plan.stages}
-    assert by_name["pretrain@ulmfit"].reasons == ("it has not run yet",)
+    assert by_name["pretrain@ulmfit"].reasons == ("has not run yet",)
     assert by_name["register"].always
     assert by_name["pretrain@ulmfit"].metrics == ("artifacts/metrics/pretrain/ulmfit.json",)
     assert isinstance(by_name["report"], Stage)
 
 
-def test_both_pipelines_in_one_repository_do_not_meet(clone: Path) -> None:
-    """Outputs of two rows that overlap would be an error of DVC."""
-    # A pipeline that cannot be read would be left out without a word.
+def test_the_pipelines_of_one_repository_have_disjoint_outputs(clone: Path) -> None:
+    """DVC reports overlapping outputs as an error."""
+    # Without --fail, DVC ignores pipelines that it cannot read.
     assert "pretrain@flair" in dvc(clone, "stage", "list", "--all", "--fail")
 
 
-def test_every_requirement_is_pinned_and_nothing_else_is_said() -> None:
+def test_requirements_lock_contains_pinned_versions_only() -> None:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,-]+\])?==[A-Za-z0-9.]+(post\d+)?", line) for line in lines)
     pinned = {re.split(r"[\[=]", line)[0].lower().replace("_", "-") for line in lines}

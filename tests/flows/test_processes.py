@@ -1,4 +1,4 @@
-"""Commands end as a whole: with their children, and with those children that left the session."""
+"""Commands end with all of their processes, also those in other sessions, and no line of output is lost."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flows import processes
@@ -33,14 +36,60 @@ def test_lines_of_both_streams_and_the_exit_code(tmp_path: Path) -> None:
     assert start(script, directory=tmp_path) == (3, ["one", "two"])
 
 
-def test_bytes_that_are_no_text_do_not_stop_the_lines(tmp_path: Path) -> None:
+def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     script = r"import sys; sys.stdout.buffer.write(b'a\xff\nlast\n')"
     assert start(script, directory=tmp_path) == (0, ["a\ufffd", "last"])
 
 
-def test_a_time_limit_ends_children_too_even_in_another_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Another thread of this process holds the interpreter lock and releases it only when it has to."""
+    stopped = threading.Event()
+
+    def loop() -> None:
+        while not stopped.is_set():
+            pass
+
+    thread = threading.Thread(target=loop)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.3)
+    thread.start()
+    yield
+    stopped.set()
+    sys.setswitchinterval(interval)
+    thread.join()
+
+
+def test_no_line_is_lost_while_another_thread_holds_the_interpreter_lock(tmp_path: Path, busy: None) -> None:
+    expected = [str(number) for number in range(1, 10_001)]
+    for _ in range(20):
+        lines: list[str] = []
+        run(["seq", "10000"], directory=tmp_path, environment=os.environ, limit_s=60, on_line=lines.append)
+        assert lines == expected
+
+
+def test_a_daemon_that_keeps_writing_to_the_pipe_does_not_block(tmp_path: Path) -> None:
+    """The daemon has left the session, so it is not ended with the command."""
+    daemon = "import os; open('daemon', 'w').write(str(os.getpid())); [print('chatter') for _ in iter(int, 1)]"
+    script = f"""
+import os, subprocess, sys, time
+if os.fork() == 0:
+    subprocess.Popen([sys.executable, "-c", {daemon!r}], start_new_session=True)
+    os._exit(0)
+while not os.path.exists("daemon") or not open("daemon").read():
+    time.sleep(0.01)
+print("last line")
+"""
+    try:
+        code, lines = start(script, directory=tmp_path)
+        assert code == 0
+        assert any("last line" in line for line in lines)
+        assert "chatter" in lines
+    finally:
+        os.kill(int((tmp_path / "daemon").read_text()), signal.SIGKILL)
+
+
+def test_a_time_limit_ends_children_in_every_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 import subprocess, sys, time
 same = subprocess.Popen(["sleep", "600"])
@@ -57,14 +106,14 @@ time.sleep(600)
     assert not any(is_running(pid) for pid in children)
 
 
-def test_a_daemon_that_holds_the_pipe_neither_blocks_nor_survives(tmp_path: Path) -> None:
+def test_a_child_that_keeps_the_pipe_open_neither_blocks_nor_survives(tmp_path: Path) -> None:
     script = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     code, lines = start(script, directory=tmp_path, limit_s=60)
     assert code == 0
     assert not is_running(int(lines[0]))
 
 
-def test_an_error_while_relaying_ends_the_command(tmp_path: Path) -> None:
+def test_an_exception_of_the_callback_ends_the_command(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def relay(line: str) -> None:
@@ -77,7 +126,7 @@ def test_an_error_while_relaying_ends_the_command(tmp_path: Path) -> None:
     assert not is_running(seen[0])
 
 
-def test_what_a_killed_run_left_is_known_by_its_mark(tmp_path: Path) -> None:
+def test_the_mark_identifies_the_processes_of_a_killed_run(tmp_path: Path) -> None:
     run = subprocess.Popen(["true"])
     run.wait()
     left = subprocess.Popen(["sleep", "600"], env={processes.MARK: f"{run.pid} {tmp_path}"})
@@ -95,7 +144,31 @@ def test_what_a_killed_run_left_is_known_by_its_mark(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_members_are_the_living_of_a_session() -> None:
+def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_reused(tmp_path: Path) -> None:
+    zombie = subprocess.Popen(["true"])
+    while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    first = subprocess.Popen(["sleep", "600"], env={processes.MARK: f"{zombie.pid} {tmp_path}"})
+    # The second process gets its mark only once the process with the pid in it has started.
+    script = f'read pid; {processes.MARK}="$pid {tmp_path}" exec sleep 600'
+    second = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    younger = subprocess.Popen(["sleep", "600"])
+    try:
+        assert second.stdin is not None
+        second.stdin.write(f"{younger.pid}\n")
+        second.stdin.close()
+        while psutil.Process(second.pid).name() != "sleep":
+            time.sleep(0.01)
+        assert {process.pid for process in orphans(tmp_path)} == {first.pid, second.pid}
+    finally:
+        for process in (first, second, younger):
+            process.kill()
+            process.wait()
+        zombie.wait()
+
+
+def test_members_are_the_live_processes_of_a_session() -> None:
     leader = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True)
     try:
         deadline = time.monotonic() + 20

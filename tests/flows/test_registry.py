@@ -1,4 +1,4 @@
-"""Whether somebody has written to the registry since the last run, for each kind of registry."""
+"""Whether the registry has changed since the last run, for each kind of registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import ROOT
 
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Settings whose registry is registry.db beside them, which is not there yet."""
+    """Settings whose registry is registry.db in the same folder, which does not exist yet."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
     (tmp_path / STATE).mkdir()
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
@@ -23,46 +23,46 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_database_and_its_journals(params: Path) -> None:
     root = params.parent
-    registry.leave(params, root=root)
-    assert not registry.is_as_left(params, root=root), "there is none yet"
+    registry.record(params, root=root)
+    assert not registry.is_unchanged(params, root=root), "the database does not exist"
     for name in ("registry.db", "registry.db-wal", "registry.db"):
         with (root / name).open("a") as file:
             file.write("a model")
-        assert not registry.is_as_left(params, root=root), name
-        registry.leave(params, root=root)
-        assert registry.is_as_left(params, root=root), name
+        assert not registry.is_unchanged(params, root=root), name
+        registry.record(params, root=root)
+        assert registry.is_unchanged(params, root=root), name
 
 
-def test_another_registry(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_holds_for_one_registry_only(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = params.parent
     for name in ("one.db", "other.db"):
         (root / name).write_text("a model")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
-        assert not registry.is_as_left(params, root=root), name
-        registry.leave(params, root=root)
-        assert registry.is_as_left(params, root=root), name
+        assert not registry.is_unchanged(params, root=root), name
+        registry.record(params, root=root)
+        assert registry.is_unchanged(params, root=root), name
 
 
-def test_of_other_settings_nothing_is_known(params: Path) -> None:
+def test_each_settings_file_has_a_record_of_its_own(params: Path) -> None:
     root, row = params.parent, params.with_name("row.yaml")
     row.write_text(params.read_text())
     (root / "registry.db").write_text("a model")
-    registry.leave(params, root=root)
-    assert not registry.is_as_left(row, root=root)
-    registry.leave(row, root=root)
-    assert registry.is_as_left(params, root=root), "the one is noted beside the other"
+    registry.record(params, root=root)
+    assert not registry.is_unchanged(row, root=root)
+    registry.record(row, root=root)
+    assert registry.is_unchanged(params, root=root), "the earlier record is kept"
 
 
-def test_only_a_server_could_tell(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_registry_is_never_unchanged(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    registry.leave(params, root=params.parent)
-    assert not registry.is_as_left(params, root=params.parent)
+    registry.record(params, root=params.parent)
+    assert not registry.is_unchanged(params, root=params.parent)
 
 
-def test_a_damaged_note(params: Path) -> None:
+def test_a_damaged_record_is_replaced(params: Path) -> None:
     root = params.parent
     (root / "registry.db").write_text("a model")
     (root / STATE / "registry.json").write_text("{")
-    assert not registry.is_as_left(params, root=root)
-    registry.leave(params, root=root)
-    assert registry.is_as_left(params, root=root)
+    assert not registry.is_unchanged(params, root=root)
+    registry.record(params, root=root)
+    assert registry.is_unchanged(params, root=root)

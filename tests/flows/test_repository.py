@@ -1,18 +1,22 @@
-"""Which pipeline belongs to which settings, and one run at a time."""
+"""The pipeline of a settings file, and the locks of a repository."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from components.errors import ConfigError
-from flows.repository import derive, environment, find_root, locked, pipeline_of
+from flows.repository import derive, environment, find_root, locked, pipeline_of, release_dvc_locks
 
 HOLD = """
 import sys, time
@@ -37,18 +41,18 @@ def test_the_root_is_found_from_any_folder_below(root: Path) -> None:
     assert find_root(root / "a" / "b") == root
 
 
-def test_no_root(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither here nor above is a DVC repository"):
+def test_a_folder_outside_of_any_repository(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not in a DVC repository; run the command in"):
         find_root(tmp_path)
 
 
-def test_the_roots_settings_have_the_roots_pipeline(root: Path) -> None:
+def test_the_pipeline_of_the_root_is_used_unchanged(root: Path) -> None:
     text = (root / "dvc.yaml").read_text()
     assert pipeline_of(root / "params.yaml", root=root) == root / "dvc.yaml"
     assert (root / "dvc.yaml").read_text() == text
 
 
-def test_a_row_gets_a_pipeline_of_its_own_that_follows_the_roots(root: Path) -> None:
+def test_a_derived_pipeline_follows_the_one_of_the_root(root: Path) -> None:
     row = root / "experiments" / "full"
     row.mkdir(parents=True)
     (row / "params.yaml").write_text("run: {}\n")
@@ -65,34 +69,36 @@ def test_a_row_gets_a_pipeline_of_its_own_that_follows_the_roots(root: Path) -> 
     assert (row / "dvc.yaml").read_text().endswith("metrics: []\n")
 
 
-def test_settings_elsewhere_or_of_another_name(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(ConfigError, match=r"missing/params.yaml: does not exist; name the file of settings"):
+def test_settings_files_outside_of_the_repository_or_with_another_name(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.raises(ConfigError, match=r"missing/params.yaml: does not exist; name the settings file"):
         pipeline_of(root / "missing" / "params.yaml", root=root)
     (root / "other.yaml").write_text("run: {}\n")
-    with pytest.raises(ConfigError, match="must be called params.yaml and lie below"):
+    with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
         pipeline_of(root / "other.yaml", root=root)
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "params.yaml"
     elsewhere.write_text("run: {}\n")
-    with pytest.raises(ConfigError, match="must be called params.yaml and lie below"):
+    with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
         pipeline_of(elsewhere, root=root)
 
 
-def test_a_pipeline_without_the_two_lines() -> None:
-    with pytest.raises(ConfigError, match="`vars` must hold one line `  - root: ...`, found 0"):
+def test_a_pipeline_without_the_two_vars() -> None:
+    with pytest.raises(ConfigError, match="`vars` must contain one line `  - root: ...`, found 0"):
         derive("vars:\n  - params_file: params.yaml\n", folder=Path("experiments/a"))
 
 
-def test_a_stage_finds_this_interpreters_programs_first(root: Path) -> None:
+def test_the_programs_of_this_interpreter_come_first_in_the_path(root: Path) -> None:
     assert environment(root)["PATH"].split(":")[0] == str(Path(sys.executable).parent)
 
 
-def test_a_second_run_waits_and_says_for_whom(root: Path) -> None:
+def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
     first = subprocess.Popen([sys.executable, "-c", HOLD, str(root)], stdout=subprocess.PIPE, text=True)
-    said: list[str] = []
+    printed: list[str] = []
     entered = threading.Event()
 
     def second() -> None:
-        with locked(root, what="retrain b", say=said.append, poll_s=0.05):
+        with locked(root, what="retrain b", say=printed.append, poll_s=0.05):
             entered.set()
 
     waiting = threading.Thread(target=second)
@@ -101,21 +107,67 @@ def test_a_second_run_waits_and_says_for_whom(root: Path) -> None:
         assert first.stdout.readline() == "held\n"
         waiting.start()
         deadline = time.monotonic() + 20
-        while not said and time.monotonic() < deadline:
+        while not printed and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not entered.is_set()
     finally:
-        # However the holder ends, its lock ends with it.
+        # SIGKILL of the holder releases the lock.
         first.kill()
         first.wait()
     waiting.join(timeout=20)
     assert entered.is_set()
-    assert len(said) == 1
-    assert said[0].startswith(f"waiting: retrain a (process {first.pid}, since 20")
+    assert len(printed) == 1
+    assert printed[0].startswith(f"waiting: retrain a (process {first.pid}, since 20")
 
 
-def test_the_lock_is_free_again_after_an_error(root: Path) -> None:
+def test_an_error_releases_the_lock(root: Path) -> None:
     with pytest.raises(RuntimeError), locked(root, what="a", say=print):
         raise RuntimeError
     with locked(root, what="b", say=pytest.fail):
         pass
+
+
+def dvc_locks(root: Path, **locks: object) -> Path:
+    table = root / ".dvc" / "tmp" / "rwlock"
+    table.parent.mkdir(exist_ok=True)
+    table.write_text(json.dumps(locks))
+    return table
+
+
+def test_entries_of_ended_processes_are_removed_from_the_locks_of_dvc(root: Path) -> None:
+    """A zombie, a process that is not DVC, and a DVC process that has started after the table was written."""
+    zombie = subprocess.Popen(["true"])
+    while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    program = root / "dvc"
+    program.write_text("#!/bin/sh\nsleep 600\n")
+    program.chmod(0o755)
+    holder = subprocess.Popen([program], start_new_session=True)
+    try:
+        holders = {pid: {"pid": pid, "cmd": "dvc repro"} for pid in (zombie.pid, os.getpid(), holder.pid)}
+        table = dvc_locks(
+            root,
+            read={"a": [holders[zombie.pid], holders[holder.pid]], "b": [holders[os.getpid()]]},
+            write={"c": holders[zombie.pid], "d": holders[holder.pid]},
+        )
+        release_dvc_locks(root)
+        kept = {"read": {"a": [holders[holder.pid]]}, "write": {"d": holders[holder.pid]}}
+        assert json.loads(table.read_text()) == kept
+
+        hour_ago = time.time() - 3600
+        os.utime(table, (hour_ago, hour_ago))
+        release_dvc_locks(root)
+        assert json.loads(table.read_text()) == {"read": {}, "write": {}}
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait()
+        zombie.wait()
+
+
+def test_a_table_of_locks_that_was_not_written_completely_is_removed(root: Path) -> None:
+    release_dvc_locks(root)
+    for text in ('{"read": {"a', "[]", '{"read": {"a": [{}]}}'):
+        table = dvc_locks(root)
+        table.write_text(text)
+        with locked(root, what="a", say=print):
+            assert not table.exists()

@@ -1,10 +1,11 @@
-"""The chain on a DVC project in miniature: what runs, what does not, how it fails, what a killed run leaves."""
+"""The flow `retrain` on a miniature DVC project: which stages run, failures, killed runs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,8 +20,10 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from components.errors import ConfigError
 from flows import dvc_tasks, processes, retrain
-from flows.dvc_tasks import StageError, failure
+from flows.dvc_tasks import failure
 from flows.plan import Plan, Stage
+from flows.repository import locked
+from flows.terminal import StageError
 
 from .conftest import ROOT, change, dvc, is_running, ran
 
@@ -31,8 +34,8 @@ STAGES = ["ingest@general", "ingest@domain", "pretrain", "evaluate", "register"]
 def run(
     project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
-    """`run()` is one run of the flow on the project; returns what it did, by stage. `run.checked` lists what it had
-    `headstart check` look at."""
+    """`run()` runs the flow on the project and returns stage -> outcome. `run.checked` collects the arguments of
+    `headstart check`, which is mocked."""
     checked: list[tuple[str, ...]] = []
     monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: checked.append(arguments))
     monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
@@ -45,9 +48,7 @@ def run(
     return one
 
 
-def test_only_what_changed_and_what_depends_on_it_runs(
-    project: Path, run: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_stages_and_their_dependents_run(project: Path, run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == dict.fromkeys(STAGES, "Completed")
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
     version = yaml.safe_load((project / "data.dvc").read_text())["outs"][0]
@@ -59,7 +60,7 @@ def test_only_what_changed_and_what_depends_on_it_runs(
 
     assert artifact("pretrain") == "| metric | value |\n|---|---|\n| loss | 3.5 |\n| speed.tokens | 7 |\n"
 
-    # Nothing changed: only the stage that acts on the outside runs, and the rest is said to be up to date.
+    # Nothing has changed: only the stage that always runs is executed.
     assert run.checked == [("check", "--params", "params.yaml")]
     run.checked.clear()
     assert run() == dict.fromkeys(STAGES, "Skipped") | {"register": "Completed"}
@@ -67,7 +68,7 @@ def test_only_what_changed_and_what_depends_on_it_runs(
     assert capsys.readouterr().out.count("| up to date\n") == 4
     assert not run.checked
 
-    # More text for the domain: nothing that only knows the general text runs.
+    # More domain text: stages that depend on the general text only are skipped.
     (project / "data/domain/aws/b.txt").write_text("more\n")
     done = run()
     assert done == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "pretrain": "Skipped"}
@@ -75,14 +76,14 @@ def test_only_what_changed_and_what_depends_on_it_runs(
     assert yaml.safe_load((project / "data.dvc").read_text())["outs"][0]["md5"] != version["md5"]
     assert "ingest@domain | runs: data/domain modified\n" in capsys.readouterr().out
 
-    # More general text, from which the same model comes: nothing below that model runs.
+    # More general text that gives the same model: the stages below the model are skipped.
     (project / "data/general/b.txt").write_text("general too\n")
     done = run()
     assert done["pretrain"] == "Completed"
     assert done["evaluate"] == "Skipped"
     assert ran(project) == ["ingest general", "pretrain model", "register registry"]
 
-    # A setting and back again: the earlier output returns without work.
+    # A setting is changed and restored: DVC restores the earlier output from its cache.
     change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
     assert run()["pretrain"] == "Completed"
     change(project / "params.yaml", "min_characters: 2 ", "min_characters: 1 ")
@@ -91,7 +92,7 @@ def test_only_what_changed_and_what_depends_on_it_runs(
     assert ran(project) == ["register registry"]
 
 
-def test_a_registry_that_nobody_has_written_to_is_left_alone(
+def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(
     project: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = project / "registry.db"
@@ -105,13 +106,13 @@ def test_a_registry_that_nobody_has_written_to_is_left_alone(
     database.write_text("a model, another model")
     assert run()["register"] == "Completed"
 
-    # What it reads has changed: it runs whatever the registry looks like.
+    # Changed inputs: the stage runs although the registry is unchanged.
     (project / "data/domain/aws/b.txt").write_text("more")
     assert run()["register"] == "Completed"
 
 
 def artifact(key: str) -> str:
-    """The text of the latest artifact in Prefect."""
+    """The data of the latest Prefect artifact with this key."""
 
     async def read() -> str:
         async with get_client() as client:
@@ -121,20 +122,26 @@ def artifact(key: str) -> str:
     return asyncio.run(read())
 
 
-def test_a_message_for_the_user_ends_the_run_without_a_second_try(project: Path, run: Any) -> None:
+def test_an_error_of_the_user_is_printed_once_and_not_retried(
+    project: Path, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     (project / "trouble").write_text("pretrain refuse")
     with pytest.raises(StageError) as caught:
         run()
-    assert str(caught.value) == "pretrain: artifacts/corpus/general: line 3: no text\n  put some there"
+    message = "pretrain: artifacts/corpus/general: line 3: no text\n  put some there"
+    assert str(caught.value) == message
+    shown = capsys.readouterr()
+    assert shown.err.endswith(f"error: {message}\n")
+    assert "line 3: no text" not in shown.out
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model"]
     assert not (project / "artifacts/model").exists()
 
-    # What was done stays done.
+    # The next run resumes at the failed stage.
     (project / "trouble").unlink()
     assert run() == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "ingest@domain": "Skipped"}
 
 
-def test_a_crash_is_tried_again(project: Path, run: Any) -> None:
+def test_a_crash_is_retried(project: Path, run: Any) -> None:
     (project / "trouble").write_text("pretrain crash-once")
     assert run()["pretrain"] == "Completed"
     assert ran(project).count("pretrain model") == 2
@@ -148,12 +155,12 @@ def test_a_crash_is_tried_again(project: Path, run: Any) -> None:
 def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:
     (project / "trouble").write_text("pretrain hang")
     change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.1, retries: 0}")
-    with pytest.raises(StageError, match=r"pretrain: ended after its time limit of 0.1 minutes \(dvc.yaml: meta.min"):
+    with pytest.raises(StageError, match=r"pretrain: exceeded its time limit of 0.1 minutes \(dvc.yaml: meta.min"):
         run()
     assert not is_running(int((project / "child").read_text()))
 
 
-def test_a_row_of_experiments_is_a_run_of_its_own(project: Path, run: Any) -> None:
+def test_settings_in_experiments_have_a_pipeline_and_outputs_of_their_own(project: Path, run: Any) -> None:
     row = project / "experiments/more"
     row.mkdir(parents=True)
     text = (project / "params.yaml").read_text()
@@ -164,7 +171,7 @@ def test_a_row_of_experiments_is_a_run_of_its_own(project: Path, run: Any) -> No
     assert not (project / "artifacts/scores").exists()
     assert (row / "dvc.lock").is_file()
     assert not (project / "dvc.lock").exists()
-    # DVC itself agrees.
+    # `dvc status` agrees.
     assert "experiments/more/dvc.yaml:pretrain" not in dvc(project, "status", "experiments/more/dvc.yaml:pretrain")
     assert run("experiments/more/params.yaml")["evaluate"] == "Skipped"
 
@@ -173,11 +180,11 @@ def test_a_pipeline_that_dvc_cannot_read(project: Path, run: Any) -> None:
     change(project / "dvc.yaml", "    cmd: python work.py evaluate", "    command: python work.py evaluate")
     with pytest.raises(ConfigError, match=r"dvc\.yaml.*'dvc.yaml' is invalid|dvc\.yaml.*validation failed"):
         run()
-    # What is wrong with the settings would have been said first: it may be the reason.
+    # The settings are checked first: their errors may be the cause.
     assert run.checked
 
 
-def test_stages_that_no_score_needs_are_left_out() -> None:
+def test_stages_that_no_score_depends_on_are_omitted() -> None:
     chain = [
         Stage("ingest@a", ""),
         Stage("examples@unused", ""),
@@ -197,8 +204,7 @@ REPRO = "ERROR: failed to reproduce 'a': failed to run: headstart stage a, exite
 @pytest.mark.parametrize(
     ("code", "lines", "message", "final"),
     [
-        (255, ["x", "error: f: line 2: empty", REPRO + "2"], "a: f: line 2: empty", True),
-        (255, ["error: first", "x", "error: one", "  and two", REPRO + "2"], "a: one\n  and two", True),
+        (255, ["worker 1 exited with 9", REPRO + "1"], "a: worker 1 exited with 9 (exit code 1)", False),
         (
             255,
             ["Traceback (most recent call last):", "ValueError: no", REPRO + "1"],
@@ -213,12 +219,17 @@ REPRO = "ERROR: failed to reproduce 'a': failed to run: headstart stage a, exite
             "a: Parameters 'x' are missing.",
             True,
         ),
-        (-15, [], "a: it said nothing (ended by signal 15)", False),
+        (-15, [], "a: no output (ended by signal 15)", False),
     ],
 )
-def test_failures_speak_with_the_stages_words(code: int, lines: list[str], message: str, final: bool) -> None:
+def test_the_message_of_a_failure(code: int, lines: list[str], message: str, final: bool) -> None:
     error = failure("a", code, lines)
     assert (str(error), error.final) == (message, final)
+
+
+def test_the_message_file_of_a_command_takes_precedence_over_its_output() -> None:
+    error = failure("a", 255, ["worker: error: other", REPRO + "2"], message="f: line 2: empty\n  fill it")
+    assert (str(error), error.final) == ("a: f: line 2: empty\n  fill it", True)
 
 
 def test_a_flow_process_loads_prefect_only() -> None:
@@ -238,7 +249,7 @@ def test_the_stages_that_run_every_time_load_little() -> None:
 
 
 def test_no_stage_loads_the_compiler_by_its_imports() -> None:
-    """It takes a second, and most stages train nothing."""
+    """Importing torch._dynamo takes a second, and most stages do not train."""
     script = (
         "import sys; from importlib import import_module; from components.pipeline.stages import STAGES\n"
         "for stage in STAGES.values(): import_module(stage.module)\n"
@@ -250,11 +261,47 @@ def test_no_stage_loads_the_compiler_by_its_imports() -> None:
     assert not loaded & {"torch._dynamo", "ray", "transformers"}
 
 
+@pytest.mark.parametrize("killed", ["dvc", "flow", "both"])
+def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path, killed: str) -> None:
+    """The killed process is not reaped, so its pid is still in use when the stage runs again."""
+    dvc(project, "repro", "-q", "ingest@general")
+    ran(project)
+    (project / "trouble").write_text("pretrain hang")
+    # In the place of the flow: a process that runs DVC with the mark of a run.
+    script = (
+        "import subprocess, sys; from pathlib import Path; from flows.repository import environment\n"
+        "dvc = subprocess.Popen(sys.argv[1:], env=environment(Path().resolve()))\n"
+        "Path('child.dvc').write_text(str(dvc.pid))\n"
+        "__import__('time').sleep(600)"
+    )
+    repro = [sys.executable, "-m", "dvc", "repro", "--single-item", "pretrain"]
+    flow = subprocess.Popen([sys.executable, "-c", script, *repro], cwd=project, start_new_session=True)
+    try:
+        stage = wait_for_child(project, flow)
+        pids = {"dvc": int((project / "child.dvc").read_text()), "flow": flow.pid}
+        for name in ("dvc", "flow") if killed == "both" else (killed,):
+            os.kill(pids[name], signal.SIGKILL)
+            while is_running(pids[name]):
+                time.sleep(0.01)
+        (project / "trouble").unlink()
+        if killed == "dvc":
+            # The flow, which is alive, ends the processes of the stage.
+            processes.end(one for one in processes.members(flow.pid) if one.pid != flow.pid)
+        with locked(project, what="test", say=print):
+            assert not is_running(stage)
+            lines = dvc_tasks.run_command(repro, source="pretrain", root=project, limit_s=60)
+        assert "pretrain reads artifacts/corpus/general" in lines
+        assert (project / "artifacts/model").read_text() == "g"
+    finally:
+        processes.end(processes.descendants(flow.pid))
+        flow.wait()
+
+
 @pytest.mark.timeout(900)
-def test_killed_runs_leave_nothing_and_the_next_goes_on(project: Path, prefect_home: Path) -> None:
-    """The real program with its own embedded server: killed outright, then ended politely, then left to finish."""
+def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, prefect_home: Path) -> None:
+    """The program with its embedded server: first run ended by SIGKILL, second by SIGTERM, third completes."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
-    # Neither of the session's own server nor of this process.
+    # The variables of the session's server and of this process do not apply.
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
 
@@ -280,7 +327,7 @@ def test_killed_runs_leave_nothing_and_the_next_goes_on(project: Path, prefect_h
     ended.terminate()
     output, _ = ended.communicate(timeout=60)
     assert ended.returncode == 143, output
-    assert f"ending what a run that was killed has left running ({len(left)} processes)" in output
+    assert f"ending {len(left)} processes of a run that was killed" in output
     assert not is_running(second)
     assert processes_of(project) == []
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "pretrain model"]
@@ -306,7 +353,7 @@ def wait_for_child(project: Path, run: subprocess.Popen[str], *, other: int = 0)
 
 
 def processes_of(project: Path) -> list[psutil.Process]:
-    """Every living process that carries the mark of a run on the project."""
+    """Every live process of a run on the project."""
     found = []
     for process in psutil.process_iter():
         try:

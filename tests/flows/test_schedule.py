@@ -1,4 +1,4 @@
-"""Runs that start by themselves: a real Prefect server, a real runner, a schedule of a few seconds."""
+"""Scheduled runs with a real Prefect server, a real runner and an interval of a few seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def port() -> int:
 
 @pytest.fixture
 def served(project: Path, port: int, prefect_home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`headstart schedule --every 5` on the project, with a Prefect server of its own."""
+    """`headstart schedule --every 5` on the project, with its own Prefect server."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
@@ -52,7 +52,7 @@ def wait_for(what: str, *, project: Path, seconds: float = 240) -> None:
 
 @pytest.mark.timeout(900)
 def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: int) -> None:
-    """They start by themselves, leave alone what has not changed, and retrain after a change of the data."""
+    """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""
     wait_for("register registry", project=project)
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
 
@@ -66,7 +66,7 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert done[-3:] == ["ingest domain", "evaluate scores", "register registry"]
     assert set(done[:-3]) <= {"register registry"}
 
-    # Ended in the middle of a run: the run ends too, the schedule is paused, nothing stays.
+    # SIGTERM during a run ends the run and pauses the schedule; no process remains.
     (project / "trouble").write_text("pretrain hang")
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
@@ -79,35 +79,35 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert "the schedule is paused" in (project / ".headstart.log").read_text()
 
 
-def test_a_cron_line() -> None:
+def test_cron_expressions_are_validated() -> None:
     assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
     with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
         checked("at three")
 
 
-def test_no_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist; name the file of settings with --params"):
+def test_a_missing_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
         schedule(cron="0 3 * * *", params=tmp_path / "params.yaml")
 
 
-def test_a_port_that_another_program_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_program_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        taken = other.getsockname()[1]
+        used = other.getsockname()[1]
         with (
-            pytest.raises(ConfigError, match=f"port {taken} is taken by another program; choose another one with --po"),
-            server(port=taken, root=tmp_path),
+            pytest.raises(ConfigError, match=f"port {used} is used by another program; choose another one with --po"),
+            server(port=used, root=tmp_path),
         ):
             pass
 
 
-def test_a_named_server_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_started_if_one_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     with server(port=1, root=tmp_path) as address:
         assert address == "http://prefect.example/api"
 
 
-def test_nobody_answers(port: int) -> None:
+def test_no_server_answers(port: int) -> None:
     assert not answers(f"http://127.0.0.1:{port}/api")

@@ -1,4 +1,4 @@
-"""The last words of a run."""
+"""The summary of a run, and the terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ EVALUATION = {
     ],
     "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
 }
-DECISION = {"decisions": {"aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"]}}}
+DECISION = {
+    "decisions": {
+        "aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"], "alias_after": 3}
+    }
+}
 
 
 @pytest.fixture
@@ -57,8 +61,8 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610]",
         "tfidf-words 0.450 [0.440, 0.460]",
         "",
-        "- Transfer was worth 4 times the labels.",
-        "- ulmfit-adapted beats tfidf-words at 20 labels a class",
+        "- aws-type: Transfer was worth 4 times the labels.",
+        "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
         "",
         "aws-type: promote (better by 0.05 (0.03 to 0.07))",
         f"report: {params.parent}/artifacts/report/report.html",
@@ -66,7 +70,12 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
     ]
 
 
-def test_nothing_scored_yet(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_decided_nothing_does_not_repeat_the_last_decision(params: Path) -> None:
+    (line,) = summary.decisions(root=params.parent, params=params, decided=False)
+    assert line == "aws-type: nothing new to compare; champion: version 3"
+
+
+def test_a_summary_before_the_first_score(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (params.parent / "artifacts").rglob("*.*"):
         path.unlink()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
@@ -81,7 +90,7 @@ class Screen(io.StringIO):
 BAR = "pretrain ulmfit   34%  1.20M/3.50M tok  10.4k tok/s, loss=4.21  03:40 left"
 
 
-def test_a_bar_moves_in_place_on_a_terminal_and_stands_in_a_log() -> None:
+def test_progress_lines_are_overwritten_on_a_terminal_only() -> None:
     screen, log = Screen(), io.StringIO()
     for terminal in (Terminal(screen), Terminal(log)):
         terminal.say("starts", source="a")
@@ -90,3 +99,13 @@ def test_a_bar_moves_in_place_on_a_terminal_and_stands_in_a_log() -> None:
         terminal.say("done")
     assert screen.getvalue() == f"a | starts\na | {BAR}\r\x1b[Ka | {BAR}\ndone\n"
     assert log.getvalue() == f"a | starts\na | {BAR}\na | {BAR}\ndone\n"
+
+
+def test_an_error_starts_on_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    terminal = Terminal(screen)
+    terminal.say(BAR, source="a")
+    terminal.error("a: no text")
+    terminal.say("done")
+    assert screen.getvalue() == f"a | {BAR}\ndone\n"
+    assert capsys.readouterr().err == "error: a: no text\n"
