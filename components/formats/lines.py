@@ -35,9 +35,9 @@ class Reading:
     text_bytes: int = 0
     #: Bytes of the files as they lie on disk.
     consumed: int = 0
-    #: Bytes that are no UTF-8, each replaced by U+FFFD.
+    #: Bytes that are not UTF-8, and lone surrogates in JSON ("\\ud83d"); replaced by U+FFFD.
     bad_bytes: int = 0
-    #: Lines that hold such bytes.
+    #: Lines (or Parquet values) with at least one of them.
     bad_lines: int = 0
 
 
@@ -72,7 +72,7 @@ def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tup
         except UnicodeDecodeError:
             for raw in _split(block):
                 number += 1
-                line_text, bad = _decode(raw)
+                line_text, bad = decode(raw)
                 if bad:
                     reading.bad_bytes += bad
                     reading.bad_lines += 1
@@ -100,8 +100,8 @@ def _split(block: bytes) -> list[bytes]:
     return [raw.removesuffix(b"\r") for raw in raws]
 
 
-def _decode(raw: bytes) -> tuple[str, int]:
-    """The text, and how many bytes were replaced (Python replaces a broken sequence by one U+FFFD)."""
+def decode(raw: bytes) -> tuple[str, int]:
+    """The text, and the number of bytes that are not UTF-8; each invalid sequence becomes one U+FFFD."""
     try:
         return raw.decode(), 0
     except UnicodeDecodeError:

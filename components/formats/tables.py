@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.errors import DataError, nearest
-from components.formats.lines import LINE_BYTES, UTF8, Reading, lines, too_long, whole
+from components.formats.json_text import loads
+from components.formats.lines import LINE_BYTES, UTF8, Reading, decode, lines, too_long, whole
 
 #: (line or row number from 1, values of the named columns; None where a value is null)
 Row = tuple[int, tuple[Any, ...]]
@@ -62,11 +63,14 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         if not line or line.isspace():
             continue
         try:
-            row = json.loads(line)
+            row, replaced = loads(line)
         except ValueError as error:
             raise DataError(
                 f"{path}, line {number}: not valid JSON ({error}); every line must hold one object"
             ) from error
+        if replaced:
+            reading.bad_bytes += replaced
+            reading.bad_lines += 1
         if not isinstance(row, dict):
             raise DataError(
                 f"{path}, line {number}: holds a JSON {type(row).__name__}, not an object with named values"
@@ -108,9 +112,11 @@ def parse_json(path: Path, reading: Reading) -> Any:
         DataError: the file is not readable or no JSON; the message names the line.
     """
     try:
-        return json.loads(whole(path, reading))
+        value, replaced = loads(whole(path, reading))
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({error})") from error
+    reading.bad_bytes += replaced
+    return value
 
 
 def _picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, place: str) -> tuple[Any, ...]:
@@ -210,7 +216,7 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
             for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
                 reading.text_bytes += batch.nbytes
                 reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
-                values = [_values(path, name, batch.column(name), layout.nested) for name in columns]
+                values = [_values(path, name, batch.column(name), layout.nested, reading) for name in columns]
                 for row in zip(*values, strict=True):
                     number += 1
                     if any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
@@ -227,14 +233,26 @@ def _rows_at_a_time(file: pq.ParquetFile) -> int:
     return min(max(_PARQUET_BYTES // max(longest, 1), 1), _PARQUET_ROWS)
 
 
-def _values(path: Path, name: str, column: pa.Array, nested: bool) -> list[Any]:
+def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Reading) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if binary or (pa.types.is_nested(kind) and not nested):
         raise DataError(f"{path}: column {name!r} holds {kind}, not text; write it as a string column")
-    values: list[Any] = (column if nested else column.cast(pa.string())).to_pylist()
+    if not nested:
+        column = column.cast(pa.string())
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        if nested:
+            raise DataError(f"{path}: column {name!r} holds text that is not valid UTF-8; convert it") from error
+        values = []
+        for raw in column.cast(pa.binary()).to_pylist():
+            text, bad = (None, 0) if raw is None else decode(raw)
+            values.append(text)
+            reading.bad_bytes += bad
+            reading.bad_lines += bool(bad)
     return values
 
 

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from components.artifacts import partial_path
 from components.errors import ConfigError, DataError, nearest
+from components.formats.json_text import loads
 from components.tasks.data import Answer, Fields
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import TaskIO, Value
@@ -218,8 +219,8 @@ def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) 
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except (UnicodeDecodeError, json.JSONDecodeError) as error:
+                row, _ = loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except ValueError as error:
                 raise DataError(f"{path}:{number}: {_unreadable(error)}") from error
             if not isinstance(row, dict):
                 raise DataError(

@@ -126,7 +126,7 @@ def _summary(counts: dict[str, Any]) -> str:
     return (
         f"{counts['documents']:,} documents read, {counts['kept']:,} kept, {counts['heldout']:,} of them held out"
         + (f"; dropped: {', '.join(dropped)}" if dropped else "")
-        + (f"; {counts['bad_bytes']:,} bytes that are no UTF-8 were replaced" if counts["bad_bytes"] else "")
+        + (f"; {counts['bad_bytes']:,} bytes that are not UTF-8 were replaced" if counts["bad_bytes"] else "")
     )
 
 

@@ -46,6 +46,17 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
     assert found.test.ids == ["T.test:1"]
 
 
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    lines = [r'{"text": "cut \ud83d", "label": "a"}', r'{"text": "other", "label": "\ud83d"}']
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(line.replace("other", split) for line in lines))
+    names = {split: f"{split}.jsonl" for split in ("train", "dev", "test")}
+    found = read("classification", tmp_path, **names, overlap="report")
+    assert found.labels == ["a", "\ufffd"]
+    assert found.train.fields == [("cut \ufffd",), ("train",)]
+    assert digest(found.train, found.labels)
+
+
 def test_members_of_one_json_document_several_of_them_one_after_the_other(tmp_path: Path) -> None:
     document = {
         "train": [["book a table", "eat"], ["book a flight", "travel"]],

@@ -115,3 +115,27 @@ def test_suffixes_look_through_compression() -> None:
         "",
         ".all",
     ]
+
+
+@pytest.mark.parametrize(("form", "name"), [("jsonl", "a.jsonl"), ("json", "a.json")])
+def test_lone_surrogates_in_json_are_replaced_and_counted(tmp_path: Path, form: str, name: str) -> None:
+    path = tmp_path / name
+    row = r'{"text": "cut \ud83d", "labels": ["\ud83d"]}'
+    path.write_text(row + "\n" if form == "jsonl" else f"[{row}]")
+    reading = Reading()
+    (found,) = TABLES[form](path, ["text", "labels"], Layout(nested=True), reading)
+    assert found == (1, ("cut \ufffd", ["\ufffd"]))
+    assert reading.bad_bytes == 2
+
+
+def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    values = pa.array([b"fine", b"caf\xe9", None])
+    text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
+    pq.write_table(pa.table({"text": text, "list": pa.array([["x"]] * 3)}), path)
+    reading = Reading()
+    found = [row for _, row in TABLES["parquet"](path, ["text"], Layout(), reading)]
+    assert found == [("fine",), ("caf\ufffd",), (None,)]
+    assert (reading.bad_bytes, reading.bad_lines) == (1, 1)
+    with pytest.raises(DataError, match=r"a\.parquet: column 'text' holds text that is not valid UTF-8"):
+        list(TABLES["parquet"](path, ["text"], Layout(nested=True), Reading()))

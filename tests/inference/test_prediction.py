@@ -181,6 +181,15 @@ def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, name: str, co
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.csv"])
 
 
+@pytest.mark.parametrize("target", [".jsonl", ".csv", ".parquet"])
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path, target: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "\\ud83d", "text": "ab\\ud83d"}\n')
+    predict_file(source, output=tmp_path / f"out{target}", classifier=(model := ByLength()))
+    assert model.batches == [["ab\ufffd"]]
+    assert read(tmp_path / f"out{target}")[0]["id"] == "\ufffd"
+
+
 def test_columns_that_differ_from_row_to_row(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "m": "x"}\n')
     told = predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=ByLength())

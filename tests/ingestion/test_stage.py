@@ -248,8 +248,15 @@ def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path, capsys: py
     assert (metrics(tmp_path)["bad_bytes"], metrics(tmp_path)["bad_lines"]) == (3, 2)
     assert read_manifest(output).facts["ignored"] == ["LICENSE"]
     assert capsys.readouterr().out == (
-        "ingest test: 2 documents read, 2 kept, 0 of them held out; 3 bytes that are no UTF-8 were replaced\n"
+        "ingest test: 2 documents read, 2 kept, 0 of them held out; 3 bytes that are not UTF-8 were replaced\n"
     )
+
+
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw" / "a.jsonl", ["a truncated emoji \ud83d", sentence(1)])
+    output = ingest(job(tmp_path, heldout=0))
+    assert list(read_documents(output)) == ["a truncated emoji \ufffd", sentence(1)]
+    assert (metrics(tmp_path)["bad_bytes"], metrics(tmp_path)["bad_lines"]) == (1, 1)
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
