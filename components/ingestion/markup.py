@@ -1,7 +1,8 @@
-"""From HTML to plain text, paragraph by paragraph.
+"""HTML to plain text, one line per paragraph.
 
-Regular expressions, not a parser: documentation texts hold fragments (unclosed paragraphs, nested lists) that a
-parser has to guess about, and they come by the ten thousand.
+Regular expressions, not a parser: fragments of documentation have unclosed paragraphs and nested lists, whose structure
+a parser would have to guess, and there are tens of thousands of them. The time is linear in the length of any text: no
+pattern matches past the next `<`, and an end tag or a quote beyond it is searched for once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 
-#: Tags after which a new line begins; every other known tag stands inside a line and leaves no trace.
+#: Tags that become a line break; every other known tag is inline and is removed.
 _BLOCK_NAMES = """
     address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form h1
     h2 h3 h4 h5 h6 head header hr html important li main nav note ol p para pre section table tbody td tfoot th
@@ -21,26 +22,36 @@ _INLINE_NAMES = """
     small span strike strong sub sup time tt u var wbr
 """
 INLINE = frozenset(_INLINE_NAMES.split())
-_ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
-# Only the tags of HTML, and only with well-formed attributes: `<unk>`, `a <b and c> d` and `List<String>` are text.
-_KNOWN_BLOCK = re.compile(rf"</?(?:{'|'.join(sorted(BLOCK))}){_ATTRIBUTES}/?>", re.IGNORECASE)
-_KNOWN_INLINE = re.compile(rf"</?(?:{'|'.join(sorted(INLINE))}){_ATTRIBUTES}/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_ATTRIBUTE = re.compile(r"""\s++[\w:.-]++\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)""")
+_TAG_END = re.compile(r"\s*+/?>")
+_PLAIN_ATTRIBUTE = r"""\s++[\w:.-]++\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+'|[^\s"'<>]++)"""
+
+
+def _known(names: frozenset[str]) -> str:
+    # A match ends with ">", or with the name where an attribute may contain "<". Only HTML tags with well-formed
+    # attributes are tags: `<unk>`, `a <b and c> d` and `List<String>` are text.
+    return rf"</?(?:{'|'.join(sorted(names))})(?:(?>{_PLAIN_ATTRIBUTE})*+\s*+/?>|(?=\s))"
+
+
+_KNOWN_BLOCK = re.compile(_known(BLOCK), re.IGNORECASE)
+_KNOWN_INLINE = re.compile(f"{_known(INLINE)}|<!--", re.IGNORECASE)
 _ANY_BLOCK = re.compile(rf"</?(?:{'|'.join(sorted(BLOCK))})(?:\s[^<>]*)?/?>", re.IGNORECASE)
-_ANY_INLINE = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--.*?-->", re.DOTALL)
-_HIDDEN = re.compile(r"<(script|style)\b[^>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
-# A tag between a word and its full stop leaves a space there; `.NET` and `:param` keep theirs.
+_ANY_INLINE = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--")
+_HIDDEN = re.compile(r"<(script|style)\b", re.IGNORECASE)
+_HIDDEN_END = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("script", "style")}
+# A removed tag leaves a space between a word and its full stop; `.NET` and `:param` keep theirs.
 _LOOSE = re.compile(r" ([,.;:)\]])(?=\s|$)")
 
 
 def plain_text(text: str, *, any_tag: bool = False) -> str:
-    """The text of an HTML fragment: one line a paragraph or list item, entities decoded, no empty lines.
+    """The text of an HTML fragment: one line per paragraph or list item, entities decoded, no empty lines.
 
     Args:
         text: the fragment.
-        any_tag: take every `<word ...>` for a tag, as in documentation that writes a literal `<` as `&lt;`;
-            else only the tags of HTML.
+        any_tag: every `<word ...>` is a tag, as in documentation that escapes a literal `<`; otherwise only HTML tags
+            are.
     """
-    # By far most fragments are one paragraph without anything inside.
+    # Most fragments are one paragraph without other tags.
     if text.startswith("<p>") and text.endswith("</p>") and text.count("<") == 2:
         text = text[3:-4]
     elif "<" in text:
@@ -52,8 +63,72 @@ def plain_text(text: str, *, any_tag: bool = False) -> str:
 
 
 def strip_tags(text: str, *, any_tag: bool = False) -> str:
-    """Tags taken out, block tags replaced by a line break, scripts and style sheets dropped; entities stay."""
+    """The text with block tags replaced by line breaks and without other tags, comments, scripts and style sheets.
+
+    Entities are kept; `any_tag` as in `plain_text`.
+    """
     if "</s" in text or "</S" in text:
-        text = _HIDDEN.sub("\n", text)
+        text = _remove_hidden(text)
     block, inline = (_ANY_BLOCK, _ANY_INLINE) if any_tag else (_KNOWN_BLOCK, _KNOWN_INLINE)
-    return inline.sub("", block.sub("\n", text))
+    return _replace_tags(_replace_tags(text, block, "\n"), inline, "")
+
+
+def _remove_hidden(text: str) -> str:
+    """Script and style elements, replaced by line breaks."""
+    parts: list[str] = []
+    done = position = start_tag_end = 0
+    # Without the names that have no end tag in the rest of the text.
+    end_tags = dict(_HIDDEN_END)
+    while end_tags and (match := _HIDDEN.search(text, position)):
+        position, name = match.end(), match[1].lower()
+        if start_tag_end < position:
+            start_tag_end = text.find(">", position) + 1
+            if not start_tag_end:
+                break
+        if name in end_tags:
+            if end := end_tags[name].search(text, start_tag_end):
+                parts.append(text[done : match.start()])
+                done = position = end.end()
+            else:
+                del end_tags[name]
+    return "\n".join([*parts, text[done:]])
+
+
+def _replace_tags(text: str, tags: re.Pattern[str], replacement: str) -> str:
+    """All matches of `tags`, completed to whole tags and comments, replaced."""
+    parts: list[str] = []
+    done = position = 0
+    failed: set[int] = set()
+    has_comment_end = True
+    while match := tags.search(text, position):
+        position = match.end()
+        match text[position - 1]:
+            case ">":
+                end = position
+            case "-":
+                comment_end = text.find("-->", position) if has_comment_end else -1
+                has_comment_end = comment_end >= 0
+                end = comment_end + 3 if has_comment_end else 0
+            case _:
+                end = _tag_end(text, position, failed)
+        if end:
+            parts.append(text[done : match.start()])
+            done = position = end
+    return replacement.join([*parts, text[done:]]) if parts else text
+
+
+def _tag_end(text: str, position: int, failed: set[int]) -> int:
+    """The end of a tag whose attributes begin at `position`; 0 if it is not a tag.
+
+    `failed` collects the ends of attributes after which no tag ends, so no attribute is read twice.
+    """
+    visited: list[int] = []
+    while position not in failed:
+        visited.append(position)
+        if end := _TAG_END.match(text, position):
+            return end.end()
+        if (attribute := _ATTRIBUTE.match(text, position)) is None:
+            break
+        position = attribute.end()
+    failed.update(visited)
+    return 0
