@@ -1,4 +1,4 @@
-"""Cells: one system at one label budget, all its seeds, scored on the same test rows and the same draws of them."""
+"""Cells: one system at one label budget with all its seeds, scored on the same test rows and bootstrap resamples."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """One system at one budget, S seeds.
+    """One system at one budget. S seeds, R bootstrap resamples, N test rows, K statistics of the task's scoring.
 
     Attributes:
-        seeds: of the runs, ascending; everything below is in their order.
-        labels: training rows a class (of a task whose budgets are rows: training rows), the mean over seeds.
-        values: score -> (S,) on the test rows.
-        draws: score -> (S, R) on bootstrap draws of the test rows, the same draws in every cell.
-        intervals: score -> its interval.
-        sums: (S, K) of the task's scoring.
-        rows: S matrices (N, K) that they are the sums of.
-        classes: class -> its F1, (S,), where the scoring knows classes.
-        class_draws: the same on the draws, (S, R).
+        system: name of the system.
+        budget: label budget; negative: all labels.
+        seeds: of the runs, ascending. All arrays below are in this order.
+        labels: mean number of training rows per class, or of training rows if the task's budgets count rows.
+        runs: one per seed.
+        values: metric -> (S,) on the test rows.
+        resampled: metric -> (S, R) on resamples of the test rows, the same resamples in every cell.
+        intervals: metric -> interval of its mean over seeds.
+        sums: (S, K) statistics, summed over the test rows.
+        rows: S matrices (N, K), the statistics of each test row.
+        classes: class -> (S,) F1, if the scoring has classes.
+        class_resampled: class -> (S, R) F1 on the resamples.
+        scoring: of the task.
     """
 
     system: str
@@ -41,26 +45,26 @@ class Cell:
     labels: float
     runs: list[Run]
     values: dict[str, Floats]
-    draws: dict[str, Floats]
+    resampled: dict[str, Floats]
     intervals: dict[str, Interval]
     sums: Floats
     rows: list[sparse.csr_array]
     classes: dict[str, Floats]
-    class_draws: dict[str, Floats]
+    class_resampled: dict[str, Floats]
     scoring: Scoring
 
     @property
     def main(self) -> Interval:
-        """The interval of the score that systems are compared by."""
+        """The interval of the primary metric."""
         return self.intervals[self.scoring.main]
 
     @property
     def dev(self) -> float:
-        """The deciding score of the best weights on dev, the mean over seeds."""
+        """The best value of the primary metric on dev during training, mean over seeds."""
         return mean_of([best_score(run.record) for run in self.runs])
 
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
-        """For JSON."""
+        """The cell as in evaluation.json."""
         scoring, main = self.scoring, self.scoring.main
         targets = test.rows.targets
         confused = [scoring.confusion(targets, run.answers) for run in self.runs]
@@ -94,79 +98,82 @@ class Cell:
 def make_cells(
     runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings, *, scoring: Scoring
 ) -> dict[tuple[str, int], Cell]:
-    """Group runs by (system, budget), in the order of the runs, and score them."""
+    """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
-    draws = Draws(len(test.rows), resamples=settings.resamples)
-    # One run at a time: the sums of all draws are large where there are many classes.
-    drawn = [_drawn(draws.sums(matrix), scoring) for matrix in rows]
+    resamples = Draws(len(test.rows), resamples=settings.resamples)
+    # One run at a time: the sums of all resamples are large if there are many classes.
+    resampled = [_metrics(resamples.sums(matrix), scoring) for matrix in rows]
     grouped: dict[tuple[str, int], list[int]] = {}
-    for place, run in enumerate(runs):
-        grouped.setdefault((run.system, run.budget), []).append(place)
+    for index, run in enumerate(runs):
+        grouped.setdefault((run.system, run.budget), []).append(index)
     cells = {}
     for (system, budget), found in grouped.items():
-        places = sorted(found, key=lambda place: runs[place].seed)
-        sums = np.stack([np.asarray(rows[place].sum(0)).ravel() for place in places])
+        indices = sorted(found, key=lambda index: runs[index].seed)
+        sums = np.stack([np.asarray(rows[index].sum(0)).ravel() for index in indices])
         values = scoring.scores(sums)
-        of_draws, classes_of_draws = (
-            {name: np.stack([drawn[place][kind][name] for place in places]) for name in drawn[places[0]][kind]}
+        metrics_SR, class_f1_SR = (
+            {
+                name: np.stack([resampled[index][kind][name] for index in indices])
+                for name in resampled[indices[0]][kind]
+            }
             for kind in (0, 1)
         )
         cells[system, budget] = Cell(
             system=system,
             budget=budget,
-            seeds=[runs[place].seed for place in places],
-            labels=mean_of([runs[place].record["rows"] for place in places]) / scoring.strata,
-            runs=[runs[place] for place in places],
+            seeds=[runs[index].seed for index in indices],
+            labels=mean_of([runs[index].record["rows"] for index in indices]) / scoring.strata,
+            runs=[runs[index] for index in indices],
             values=values,
-            draws=of_draws,
+            resampled=metrics_SR,
             intervals={
-                name: interval(values[name], of_draws[name].mean(0), confidence=settings.confidence).within(
+                name: interval(values[name], metrics_SR[name].mean(0), confidence=settings.confidence).within(
                     *scoring.ranges[name]
                 )
                 for name in scoring.names
             },
             sums=sums,
-            rows=[rows[place] for place in places],
+            rows=[rows[index] for index in indices],
             classes=scoring.class_f1(sums),
-            class_draws=classes_of_draws,
+            class_resampled=class_f1_SR,
             scoring=scoring,
         )
     return cells
 
 
-def _drawn(sums: Floats, scoring: Scoring) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Scores, and F1 of the classes, of the sums (R, K) of draws: each (R,)."""
+def _metrics(sums: Floats, scoring: Scoring) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """(R, K) sums -> metrics and class F1, each (R,)."""
     return scoring.scores(sums), scoring.class_f1(sums)
 
 
 def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:
-    """The budgets, ascending, all labels last."""
+    """The budgets in ascending order; the budget of all labels is last."""
     return sorted({budget for _, budget in cells}, key=lambda budget: (budget < 0, budget))
 
 
-def in_words(budget: int, scoring: Scoring) -> str:
-    """A label budget as text shows it."""
+def format_budget(budget: int, scoring: Scoring) -> str:
+    """A label budget as text: "20 labels a class", "all labels"."""
     if budget < 0:
         return "all labels"
     return f"{budget} {unit(scoring)}"
 
 
 def unit(scoring: Scoring) -> str:
-    """What budgets count."""
+    """The unit of budgets."""
     return "labels a class" if scoring.strata > 1 else "labelled rows"
 
 
 def slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
-    """The rows of each slice, by name."""
+    """Name of a slice -> indices of its rows."""
     names = np.asarray([name or "" for name in slices])
     return {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name}
 
 
 def slice_sum(matrix: sparse.csr_array, rows: NDArray[np.int64]) -> Floats:
-    """(N, K) -> (K,): the sum of some rows."""
+    """(N, K) -> (K,): the sum of the rows with these indices."""
     return np.asarray(matrix[rows].sum(0), dtype=np.float64).ravel()
 
 
 def mean_of(values: Sequence[float] | Floats) -> float:
-    """The mean."""
+    """The mean as a Python float."""
     return float(np.mean(values))

@@ -1,16 +1,17 @@
-"""What transfer brings, as numbers: the three benefits, and how many labels it saves.
+"""The three benefits of transfer and the number of labels that it saves.
 
 A transferred model may have a higher start, a higher slope and a higher asymptote than one trained from scratch (Torrey
-and Shavlik 2010, figure 2). They are read off two curves:
+and Shavlik 2010, figure 2). They are computed from two curves:
 
-training  dev score against epochs, at the largest label budget. Start: before the encoder has learned anything (a head
-          on its frozen features). Asymptote: the best score. Slope: gain an epoch, from the start to the first point
-          with nine tenths of the way to the asymptote.
-labels    test score against labels a class. Start: the smallest budget. Asymptote: the largest. Slope: gain for each
-          doubling of the labels (least squares). A start near the ceiling leaves less to gain, so a higher start and
-          asymptote often go with a lower slope here; the numbers say so. One number of labels makes no curve.
+training  dev metric against epochs, at the largest label budget. Start: before the encoder is updated (a head on its
+          frozen features). Asymptote: the maximum. Slope: gain per epoch, from the start to the first point that
+          reaches 90% of the gain.
+labels    test metric against labels per class. Start: the smallest budget. Asymptote: the largest budget. Slope: gain
+          per doubling of the labels (least squares). A start near the maximum leaves less to gain, so a higher start
+          and asymptote often come with a lower slope. The curve needs at least two budgets.
 
-Each is given for both systems and as a difference, with intervals over seeds (paired by seed: the same labels).
+Each is reported for both systems and as a difference, with intervals over seeds. Differences are paired by seed, since
+runs with the same seed use the same labels.
 """
 
 from __future__ import annotations
@@ -25,15 +26,21 @@ from components.evaluation.intervals import Interval, interval
 
 Floats = NDArray[np.float64]
 
-#: Share of the gain after which a training curve counts as having arrived.
-ARRIVED = 0.9
+#: Fraction of the gain up to which the slope of a training curve is measured.
+RISE = 0.9
 BENEFITS = ("start", "slope", "asymptote")
 
 
 @dataclass(frozen=True)
 class Benefit:
-    """One of the three benefits: of the transferred system, from scratch, and the former minus the latter; the number
-    of seeds that they are means over."""
+    """One of the three benefits.
+
+    Attributes:
+        transferred: of the transferred system.
+        scratch: of the system trained from scratch.
+        difference: transferred minus scratch.
+        seeds: number of seeds.
+    """
 
     transferred: Interval
     scratch: Interval
@@ -41,8 +48,8 @@ class Benefit:
     seeds: int
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; `holds`: the difference is above zero with the confidence of the intervals, which a single seed
-        gives none of."""
+        """The benefit as in evaluation.json. `holds`: the interval of the difference is above zero; false for a single
+        seed, which has no interval over seeds."""
         return {
             "transferred": self.transferred.as_dict(),
             "scratch": self.scratch.as_dict(),
@@ -51,17 +58,21 @@ class Benefit:
         }
 
 
-def of_training(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
-    """Start, slope (score an epoch) and asymptote of one run's dev curve; a curve of one point has slope 0."""
+def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
+    """Start, slope (gain per epoch) and asymptote of one run's dev curve. A curve with one point has slope 0."""
     start, best = scores[0], max(scores)
-    arrived = next(place for place, score in enumerate(scores) if score >= start + ARRIVED * (best - start))
-    time = epochs[arrived] - epochs[0]
-    return {"start": start, "slope": (scores[arrived] - start) / time if time else 0.0, "asymptote": best}
+    end = next(index for index, score in enumerate(scores) if score >= start + RISE * (best - start))
+    time = epochs[end] - epochs[0]
+    return {"start": start, "slope": (scores[end] - start) / time if time else 0.0, "asymptote": best}
 
 
-def of_labels(labels: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
-    """Start, slope (score for each doubling of the labels) and asymptote of one seed's scores, budgets ascending, of
-    which at least two give different numbers of labels."""
+def label_benefits(labels: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
+    """Start, slope (gain per doubling of the labels) and asymptote of one seed's label curve.
+
+    Args:
+        labels: labels per class, ascending, with at least two different values.
+        scores: the metric at each of them.
+    """
     slope = float(np.polyfit(np.log2(labels), scores, 1)[0])
     return {"start": scores[0], "slope": slope, "asymptote": scores[-1]}
 
@@ -69,7 +80,7 @@ def of_labels(labels: Sequence[float], scores: Sequence[float]) -> dict[str, flo
 def compare(
     transferred: Mapping[int, Mapping[str, float]], scratch: Mapping[int, Mapping[str, float]], *, confidence: float
 ) -> dict[str, Benefit]:
-    """The three benefits from {seed: {start, slope, asymptote}} of both systems, over the seeds that both have."""
+    """The three benefits over the common seeds of two systems, each given as {seed: {start, slope, asymptote}}."""
     seeds = sorted(transferred.keys() & scratch.keys())
     found = {}
     for name in BENEFITS:
@@ -85,13 +96,21 @@ def compare(
 
 
 def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[float]) -> float | None:
-    """Labels a class at which a system reaches `score`: its curve (budgets ascending) interpolated over the logarithm
-    of the labels. The smallest budget if it is there already; None if the curve never gets there."""
+    """Labels per class at which a system reaches `score`.
+
+    Args:
+        score: of another system.
+        labels: the system's labels per class, ascending.
+        scores: its metric at each of them, interpolated linearly in log(labels).
+
+    Returns:
+        The smallest budget if the curve starts above `score`; None if the curve does not reach it.
+    """
     if scores[0] >= score:
         return float(labels[0])
-    for place in range(1, len(labels)):
-        if scores[place] >= score:
-            share = (score - scores[place - 1]) / (scores[place] - scores[place - 1])
-            low, high = np.log(labels[place - 1]), np.log(labels[place])
-            return float(np.exp(low + share * (high - low)))
+    for index in range(1, len(labels)):
+        if scores[index] >= score:
+            fraction = (score - scores[index - 1]) / (scores[index] - scores[index - 1])
+            low, high = np.log(labels[index - 1]), np.log(labels[index])
+            return float(np.exp(low + fraction * (high - low)))
     return None

@@ -1,4 +1,4 @@
-"""From cells to who wins."""
+"""Pairwise comparisons of systems and the statements about them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.evaluation.aggregates import Cell, budgets_of, in_words, mean_of
-from components.evaluation.benefits import Benefit, compare, labels_needed, of_labels, of_training
+from components.evaluation.aggregates import Cell, budgets_of, format_budget, mean_of
+from components.evaluation.benefits import Benefit, compare, label_benefits, labels_needed, training_benefits
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run
 from components.scoring import title
@@ -23,8 +23,15 @@ Systems = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems at one budget; `difference` is paired by seed and by test row, `apart` says that their own intervals
-    do not overlap."""
+    """Two systems at one budget.
+
+    Attributes:
+        better: system with the higher mean on test.
+        worse: the other system.
+        budget: label budget.
+        difference: better minus worse, paired by seed and by test row.
+        apart: whether the intervals of the two systems are disjoint.
+    """
 
     better: str
     worse: str
@@ -34,11 +41,11 @@ class Comparison:
 
     @property
     def clear(self) -> bool:
-        """Whether the difference is away from zero."""
+        """Whether the interval of the difference is above zero."""
         return self.difference.low > 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The comparison as in evaluation.json."""
         return {
             "better": self.better,
             "worse": self.worse,
@@ -55,17 +62,25 @@ def comparisons(
     confidence: float,
     ensembles: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Comparison]:
-    """The pairs that matter, at every budget: starts of one family with each other, an ensemble with its best member,
-    and the best fine-tuned system with the best baseline (dev says which are best: were it the test split, they would
-    be those that chance favours there). The better one of a pair (by mean on test) stands first."""
+    """Comparisons at every budget: the starts of each family with each other, each ensemble with its best member, and
+    the best fine-tuned system with the best baseline.
+
+    "Best" is decided on dev: selection on test would favour the systems with the luckiest test scores.
+
+    Args:
+        cells: (system, budget) -> cell.
+        systems: system -> (family, start).
+        confidence: of the intervals.
+        ensembles: name of an ensemble -> its families.
+    """
     found = []
     for budget in budgets_of(cells):
         names = [system for system, of_cell in cells if of_cell == budget]
         learned = [name for name in names if systems[name][0] != BASELINE]
         pairs = [
             (one, other)
-            for place, one in enumerate(learned)
-            for other in learned[place + 1 :]
+            for index, one in enumerate(learned)
+            for other in learned[index + 1 :]
             if systems[one][0] == systems[other][0] and _comparable(systems[one][1], systems[other][1])
         ]
         for name in learned:
@@ -80,7 +95,7 @@ def comparisons(
 
 
 def best_by_budget(cells: Mapping[tuple[str, int], Cell]) -> dict[int, str]:
-    """The system with the best mean at each budget: what came out, which nothing is chosen by."""
+    """Budget -> system with the best mean on test. For display only; nothing is selected by it."""
     return {
         budget: max((name for name, of in cells if of == budget), key=lambda name: cells[name, budget].main.mean)
         for budget in budgets_of(cells)
@@ -90,14 +105,14 @@ def best_by_budget(cells: Mapping[tuple[str, int], Cell]) -> dict[int, str]:
 def family_benefits(
     runs: Sequence[Run], cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float
 ) -> dict[str, dict[str, dict[str, dict[str, Benefit]]]]:
-    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start beside scratch; without
-    "labels" where there is one number of labels only."""
+    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start other than scratch.
+    "labels" is omitted if there is only one budget."""
     largest, main = budgets_of(cells)[-1], _main(cells)
 
     def by_training(system: str) -> dict[int, dict[str, float]]:
         chosen = {run.seed: run.record["curve"] for run in runs if (run.system, run.budget) == (system, largest)}
         return {
-            seed: of_training([point["epoch"] for point in curve], [point[main] for point in curve])
+            seed: training_benefits([point["epoch"] for point in curve], [point[main] for point in curve])
             for seed, curve in chosen.items()
         }
 
@@ -108,7 +123,7 @@ def family_benefits(
         own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
         seeds = set.intersection(*(set(cell.seeds) for cell in own))
         return {
-            seed: of_labels(
+            seed: label_benefits(
                 [cell.labels for cell in own], [float(cell.values[main][cell.seeds.index(seed)]) for cell in own]
             )
             for seed in seeds
@@ -128,9 +143,13 @@ def family_benefits(
 
 
 def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) -> dict[str, dict[str, Any]]:
-    """For every transferred system and budget, how many labels a class the same family from scratch, and the baseline
-    that is best on dev, would need for the same score. `labels` is null where even the largest budget does not reach
-    it."""
+    """For every transferred system and budget: the number of labels per class with which the same family trained from
+    scratch, and the baseline that is best on dev, reach the same score.
+
+    Returns:
+        {family: {start: [{labels, score, against: {system: {labels, ratio, at_least_ratio}}}]}}. `labels` and `ratio`
+        are None if the largest budget does not reach the score; `at_least_ratio` is then its lower bound.
+    """
     budgets = budgets_of(cells)
 
     def curve(system: str) -> tuple[list[float], list[float]]:
@@ -161,7 +180,7 @@ def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) ->
 
 
 def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
-    """Mean dev score at each epoch that all seeds of the largest budget have in common."""
+    """Mean dev metric over the seeds of the largest budget, at the epochs that all of them have."""
     largest = max((run.budget for run in runs), key=lambda budget: (budget < 0, budget))
     curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in runs if run.budget == largest]
     common = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -175,40 +194,44 @@ def statements(
     *,
     ensembles: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Sentences about who wins, each computed from a comparison. `kind` is what they are about: `transfer` (a start of
-    a family against scratch), `adaptation` (adapted against pretrained, or further to the task), `tuning` (all weights
-    against the head alone), `together` (learned with other tasks against alone),
-    `ensemble` (against its best member), `baseline` (the best of both worlds). `holds` says whether the first-named
-    kind of system wins clearly."""
+    """One sentence per comparison.
+
+    Returns:
+        [{kind, budget, holds, apart, text}]. `kind` names what is compared: `transfer` (a start against scratch),
+        `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights against the
+        head alone), `together` (joint training against training on one task), `ensemble` (against its best member),
+        `baseline` (the best fine-tuned system against the best baseline). `holds`: the first of these two is better and
+        the difference is clear.
+    """
     found = []
     for comparison in compared:
         starts = {systems[name][1]: name for name in (comparison.better, comparison.worse)}
         families = {systems[name][0] for name in (comparison.better, comparison.worse)}
         if BASELINE in families:
             kind = "baseline"
-            hoped = next(name for name in (comparison.better, comparison.worse) if systems[name][0] != BASELINE)
+            favoured = next(name for name in (comparison.better, comparison.worse) if systems[name][0] != BASELINE)
         elif len(families) > 1:
             kind = "ensemble"
-            hoped = next(
+            favoured = next(
                 name for name in (comparison.better, comparison.worse) if systems[name][0] in (ensembles or {})
             )
         elif joint := [start for start in starts if WITH in start]:
             kind = "together"
-            hoped = starts[joint[0]]
+            favoured = starts[joint[0]]
         elif any(start.endswith(FROZEN) for start in starts):
             kind = "tuning"
-            hoped = next(name for start, name in starts.items() if not start.endswith(FROZEN))
+            favoured = next(name for start, name in starts.items() if not start.endswith(FROZEN))
         elif SCRATCH in starts:
             kind = "transfer"
-            hoped = next(name for start, name in starts.items() if start != SCRATCH)
+            favoured = next(name for start, name in starts.items() if start != SCRATCH)
         else:
             kind = "adaptation"
-            hoped = starts[TASK_ADAPTED] if TASK_ADAPTED in starts else starts["adapted"]
+            favoured = starts[TASK_ADAPTED] if TASK_ADAPTED in starts else starts["adapted"]
         found.append(
             {
                 "kind": kind,
                 "budget": comparison.budget,
-                "holds": comparison.better == hoped and comparison.clear,
+                "holds": comparison.better == favoured and comparison.clear,
                 "apart": comparison.apart,
                 "text": _sentence(cells, comparison),
             }
@@ -217,8 +240,8 @@ def statements(
 
 
 def _comparable(one: str, other: str) -> bool:
-    """A frozen encoder stands beside the same encoder fine-tuned, beside nothing else; so does one that learned several
-    tasks beside the same one that learned this alone."""
+    """Whether two starts of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
+    a jointly trained one only with the same one trained on this task alone."""
     if WITH in one or WITH in other:
         return other.startswith(f"{one}{WITH}") or one.startswith(f"{other}{WITH}")
     frozen = {start for start in (one, other) if start.endswith(FROZEN)}
@@ -227,7 +250,7 @@ def _comparable(one: str, other: str) -> bool:
 
 def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> str:
     better, worse = (cells[name, comparison.budget] for name in (comparison.better, comparison.worse))
-    labels = in_words(comparison.budget, better.scoring)
+    labels = format_budget(comparison.budget, better.scoring)
     figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
     if not comparison.clear:
         return f"At {labels}, {better.system} and {worse.system} cannot be told apart: {figures}."
@@ -246,21 +269,21 @@ def _compare(one: Cell, other: Cell, *, confidence: float) -> Comparison:
     ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (better, worse))
     main = better.scoring.main
     values = better.values[main][ours] - worse.values[main][theirs]
-    draws = (better.draws[main][ours] - worse.draws[main][theirs]).mean(0)
+    resampled = (better.resampled[main][ours] - worse.resampled[main][theirs]).mean(0)
     return Comparison(
         better.system,
         worse.system,
         better.budget,
-        interval(values, draws, confidence=confidence),
-        better.main.apart_from(worse.main),
+        interval(values, resampled, confidence=confidence),
+        better.main.is_disjoint(worse.main),
     )
 
 
 def _best(cells: Mapping[tuple[str, int], Cell], names: Sequence[str], budget: int) -> str:
-    """By the deciding score on dev."""
+    """The system with the best primary metric on dev."""
     return max(names, key=lambda name: cells[name, budget].dev)
 
 
 def _main(cells: Mapping[tuple[str, int], Cell]) -> str:
-    """The score that the systems are compared by."""
+    """Name of the primary metric."""
     return next(iter(cells.values())).scoring.main

@@ -1,4 +1,4 @@
-"""Systems whose answer is the mean of others' answers (Howard and Ruder 2018: a forward and a backward model)."""
+"""Ensembles: systems that average the predictions of others (Howard and Ruder 2018: forward and backward model)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def ensemble_runs(
     rows: Split,
     scoring: Scoring,
 ) -> Iterator[Run]:
-    """The runs of every ensemble: one wherever all members have one of the same start, budget and seed, with the mean
-    of their answers. It cost what all of them did; nothing in it was trained, so its curve is one point.
+    """The runs of every ensemble: one for each start, budget and seed that all members have, with the mean of their
+    predictions. Its cost is the sum of the members' costs. An ensemble is not trained, so its training curve has one
+    point.
 
     Args:
         runs: of all systems.
         ensembles: name -> families.
-        dev: system -> its answers on dev.
+        dev: system -> its predictions on dev.
         rows: of dev.
-        scoring: one whose answers have a mean (`Scoring.averages`).
+        scoring: of a task whose predictions can be averaged (`Scoring.averages`).
     """
     for name, families in ensembles.items():
         found: dict[tuple[str, int, int], dict[str, Run]] = {}
@@ -56,5 +57,5 @@ def ensemble_runs(
 
 
 def _mean(answers: Sequence[Vectors]) -> list[NDArray[np.float32]]:
-    """The mean of several systems' answers to each row."""
+    """The mean prediction of several systems for each row."""
     return [np.mean(row, axis=0) for row in zip(*answers, strict=True)]

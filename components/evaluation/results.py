@@ -1,4 +1,4 @@
-"""Reading what fine-tuning and the baselines left: runs on one version of the test set."""
+"""Read the runs of fine-tuning and of the baselines on one version of the test set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ BASELINES = "baselines"
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its record (see runs.json) and its answer to each row of the test split."""
+    """One run.
+
+    Attributes:
+        system: `<family>-<start>`, or the name of a baseline.
+        family: block in params.yaml, or `baseline`.
+        start: how the encoder was initialised, such as `adapted`.
+        budget: label budget; negative: all labels.
+        seed: of the training.
+        record: entry of runs.json.
+        answers: predictions, one vector per test row.
+    """
 
     system: str
     family: str
@@ -33,9 +43,9 @@ class Run:
 
 @dataclass(frozen=True)
 class TestSplit:
-    """The rows that everybody is scored on."""
+    """The test rows of a task."""
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # the name starts with Test, but it is no test class
 
     facts: TaskFacts
     rows: Split
@@ -43,13 +53,13 @@ class TestSplit:
 
 @dataclass(frozen=True)
 class DevSplit:
-    """One system on dev: (budget, seed) -> its answer to each row."""
+    """Predictions of one system on dev: (budget, seed) -> one vector per row."""
 
     answers: dict[tuple[int, int], Vectors]
 
 
 def read_test(examples: Path) -> TestSplit:
-    """The test split of a task as the stage `examples` wrote it.
+    """The test split in the output directory of the stage `examples`.
 
     Raises:
         ArtifactError: the directory is incomplete.
@@ -61,7 +71,7 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
     """The runs of one output directory of `finetune` or `baseline`.
 
     Raises:
-        ArtifactError: the directory is incomplete, or was made from another version of the task's data.
+        ArtifactError: the directory is incomplete or belongs to another version of the task's data.
     """
     made_from, digests = read_manifest(directory, kind=KIND).facts["examples"], test.facts.digests
     if made_from != digests:
@@ -83,7 +93,7 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
 
 
 def read_dev(directory: Path) -> dict[str, DevSplit]:
-    """What the systems of one output directory of `finetune` said of dev."""
+    """System -> its predictions on dev, for one output directory of `finetune`."""
     found = read_answers(directory, "dev")
     return {
         system: DevSplit({(budget, seed): values for (name, budget, seed), values in found.items() if name == system})

@@ -1,34 +1,34 @@
 """Stage `evaluate`: every system at every label budget, scored by the same code on the same test rows.
 
-What is scored, and which score decides (`main` below), is a matter of the task's kind (`components.scoring`). The
-output directory holds
+The kind of the task determines the metrics and the primary metric, `main` below (`components.scoring`). Files of the
+output directory:
 
-evaluation.json    all numbers (below); the report, the studies and the promotion read it
-metrics.json       the scores as flat numbers, for `dvc metrics`
-learning_curve.csv test scores against labels: system, budget, labels, score (the deciding one), low, high, and the
-                   second score by its name
-training_curve.csv dev scores against epochs, mean over seeds at the largest budget: system, epoch, the deciding score
-confusion.csv      actual and predicted label of every test row, by the best system (best seed on dev); its header
-                   alone where a row has not exactly one label
-calibration.csv    reliability of every system at the largest budget: system, confidence, accuracy, rows; likewise
+evaluation.json    all results (schema below), read by the report, the studies and the promotion
+metrics.json       the metrics as a flat mapping, for `dvc metrics`
+learning_curve.csv test metric against labels: system, budget, labels, score (primary metric), low, high, second metric
+training_curve.csv dev metric against epochs, mean over seeds at the largest budget: system, epoch, primary metric
+confusion.csv      true and predicted label of every test row, for the best system (best seed on dev); only a header
+                   unless the task has exactly one label per row
+calibration.csv    reliability of every system at the largest budget: system, confidence, accuracy, rows; only a header
+                   for such tasks
 
 evaluation.json
     schema, task, kind, confidence, labels (names), rows {test}, digests {train, dev, test}, seeds, budgets (-1: all)
-    main: the deciding score; scores: the names of all, that one first; titles: name -> the score as text shows it
-    unit: what budgets count
+    main: primary metric; scores: names of all metrics, the primary first; titles: name -> title for text
+    unit: unit of the budgets
     systems: [{system, family, start,
         budgets: [{budget, labels (in `unit`), seeds, scores: {name: {mean, low, high, seeds: [...]}},
                    per_class: {label: {f1, rows, precision, recall ...}}, slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
                    training: {seconds, tokens_per_second, best_epoch, dev_<main>}}],
-        training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty where the kind has none
-    best: {budget: system}, by the mean of the deciding score
-    comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] for the pairs that matter
-    benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels where there are several
+        training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
+    best: {budget: system}, by the mean of the primary metric
+    comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
+    benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
-    worth: labels that scratch needs for the same score, with intervals (`components.evaluation.worth`)
-    headline: the same in a sentence, of the system that does best on dev with the fewest labels
-    transfer: scratch, pretrained and adapted by class and slice (`components.evaluation.transfer`)
+    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
+    headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
+    transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
     statements: [{kind, holds, budget, text}]
 """
 
@@ -58,6 +58,7 @@ from components.evaluation.worth import headline, worth
 from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
+from components.tasks.budgets import budget_name
 from components.tasks.examples import read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
@@ -67,12 +68,15 @@ SCHEMA = 1
 
 
 class EvaluateJob(Section):
-    """What the stage is told.
+    """Inputs of the stage.
 
     Attributes:
         examples: output directory of the stage `examples`.
-        finetuned: the task's folder of output directories, `<family>-<start>` and `baselines`.
-        starts: of this task: those of `run.starts`, and what `adapt_task` and `together` add.
+        finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
+        output: output directory.
+        families: blocks of params.yaml.
+        starts: `run.starts` and those that `adapt_task` and `together` add for this task.
+        settings: `params.evaluate`.
     """
 
     examples: Path
@@ -84,10 +88,10 @@ class EvaluateJob(Section):
 
 
 def evaluate(job: EvaluateJob) -> Path:
-    """Score all systems of a task and write what the module's text describes.
+    """Score all systems of a task and write the output directory described above.
 
     Raises:
-        ArtifactError: a system is missing, incomplete, or was made from another version of the task's data.
+        ArtifactError: a system is missing, incomplete, or belongs to another version of the task's data.
     """
     test = read_test(job.examples)
     facts = test.facts
@@ -95,18 +99,18 @@ def evaluate(job: EvaluateJob) -> Path:
     names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts)]
     runs = [run for name in names for run in read_runs(job.finetuned / name, test=test)]
     if not runs:
-        raise ArtifactError(f"{job.finetuned}: holds no runs; fine-tune again")
+        raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")
     if job.settings.ensembles and scoring.averages:
         dev = {system: split for name in names[1:] for system, split in read_dev(job.finetuned / name).items()}
         rows = read_split(job.examples, "dev")
         runs += ensemble_runs(list(runs), job.settings.ensembles, dev=dev, rows=rows, scoring=scoring)
     elif job.settings.ensembles:
-        print(f"{facts.task}: no ensembles, for answers of the kind {facts.kind} have no mean")
+        print(f"{facts.task}: no ensembles, because predictions of the kind {facts.kind} cannot be averaged")
     cells = make_cells(runs, test, job.settings, scoring=scoring)
     content = _content(test, runs, cells, job, scoring)
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-        (draft.path / "metrics.json").write_text(json.dumps(_flat(content), indent=1, sort_keys=True) + "\n")
+        (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
         learning = ["system", "budget", "labels", "score", "low", "high", *scoring.names[1:2]]
         _write_csv(draft.path / "learning_curve.csv", learning, _learning_rows(content))
         _write_csv(draft.path / "training_curve.csv", ["system", "epoch", scoring.main], _training_rows(content))
@@ -171,8 +175,8 @@ def _content(
     }
 
 
-def _flat(content: dict[str, Any]) -> dict[str, float]:
-    """`<system>.<budget>.<score>` for every mean, and the width of the main score's interval."""
+def _metrics(content: dict[str, Any]) -> dict[str, float]:
+    """`<system>.<budget>.<metric>` -> mean, and the half width of the primary metric's interval."""
     flat = {}
     for system in content["systems"]:
         for cell in system["budgets"]:
@@ -182,11 +186,6 @@ def _flat(content: dict[str, Any]) -> dict[str, float]:
             main = cell["scores"][content["main"]]
             flat[f"{name}.{content['main']}_half_width"] = round((main["high"] - main["low"]) / 2, 6)
     return flat
-
-
-def budget_name(budget: int) -> str:
-    """`all` for the budget of all labels."""
-    return "all" if budget < 0 else str(budget)
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:

@@ -1,10 +1,9 @@
-"""Where transfer hurts: scratch, pretrained and adapted beside each other, class by class and slice by slice.
+"""Negative transfer: scratch, pretrained and adapted compared for each class and each slice.
 
-A better mean can hide a class that got worse ("negative transfer", Pan and Yang 2010, section 2.3; Wang et al. 2019).
-Every part has the score of each start with an interval over seeds and test rows, and for each transferred start the
-difference to scratch with an interval of its own, paired by seed and by row. Among many parts some fall by chance, so a
-part counts as hurt only if the whole interval of its difference lies below zero at a confidence that Bonferroni's
-correction raises by the number of parts.
+A better mean can hide a class that became worse ("negative transfer", Pan and Yang 2010, section 2.3; Wang et al.
+2019). For every part of the test set, each start has an interval over seeds and test rows, and each transferred start
+an interval of its difference to scratch, paired by seed and by row. Among many parts some decrease by chance, so a part
+counts as hurt only if the interval of its difference is below zero at a Bonferroni-corrected confidence level.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from components.settings.evaluate import EvaluateSettings
 from components.settings.names import BASELINE, FROZEN
 
 Floats = NDArray[np.float64]
-#: What a part is: all rows together, one class, one slice.
+#: Part of the test set: (all | class | slice, name).
 Part = tuple[str, str]
 ALL: Part = ("all", "")
 
@@ -35,8 +34,8 @@ def transfer(
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
     difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one.
 
-    `part` is all, class (scored by its F1) or slice (by the deciding score), as is the first one, all rows. Classes
-    and slices with less than `part_rows` rows are left out.
+    The first part is `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary
+    metric. Classes and slices with fewer than `part_rows` rows are omitted.
     """
     families: dict[str, list[str]] = {}
     for family, start in systems.values():
@@ -56,47 +55,49 @@ def transfer(
 def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSettings) -> list[dict[str, Any]]:
     seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
     values: dict[Part, dict[str, Floats]] = {}
-    draws: dict[Part, dict[str, Floats]] = {}
+    resamples: dict[Part, dict[str, Floats]] = {}
     rows: dict[Part, int] = {}
 
-    def add(part: Part, start: str, count: int, found: Floats, drawn: Floats) -> None:
+    def add(part: Part, start: str, count: int, found: Floats, on_resamples: Floats) -> None:
         rows[part] = count
         values.setdefault(part, {})[start] = found
-        draws.setdefault(part, {})[start] = drawn
+        resamples.setdefault(part, {})[start] = on_resamples
 
     slices = slice_members(test.rows.slices)
     members = {name: found for name, found in slices.items() if len(found) >= settings.part_rows}
     for start, cell in cells.items():
         scoring, mine = cell.scoring, [cell.seeds.index(seed) for seed in seeds]
-        add(ALL, start, len(test.rows), cell.values[scoring.main][mine], cell.draws[scoring.main][mine])
+        add(ALL, start, len(test.rows), cell.values[scoring.main][mine], cell.resampled[scoring.main][mine])
         for name, counted in scoring.classes(cell.sums.mean(0)).items():
             if counted["rows"] >= settings.part_rows:
-                drawn = cell.class_draws[name][mine]
-                add(("class", name), start, round(counted["rows"]), cell.classes[name][mine], drawn)
+                f1, f1_resampled = cell.classes[name][mine], cell.class_resampled[name][mine]
+                add(("class", name), start, round(counted["rows"]), f1, f1_resampled)
         for name, inside in members.items():
-            matrices = [cell.rows[place][inside] for place in mine]
+            matrices = [cell.rows[index][inside] for index in mine]
             sums = np.stack([np.asarray(matrix.sum(0)).ravel() for matrix in matrices])
-            drawn = np.stack(resampled(matrices, resamples=settings.resamples))
+            resampled_sums = np.stack(resampled(matrices, resamples=settings.resamples))
             main = scoring.main
-            add(("slice", name), start, len(inside), scoring.scores(sums)[main], scoring.scores(drawn)[main])
+            add(("slice", name), start, len(inside), scoring.scores(sums)[main], scoring.scores(resampled_sums)[main])
     corrected = 1 - (1 - settings.confidence) / max(1, len(values) - 1)
     parts = []
     for part, of in values.items():
         scratch, confidence = of[SCRATCH], settings.confidence if part == ALL else corrected
         starts = {}
         for start in of.keys() - {SCRATCH}:
-            difference, drawn = of[start] - scratch, (draws[part][start] - draws[part][SCRATCH]).mean(0)
+            difference = of[start] - scratch
+            paired = (resamples[part][start] - resamples[part][SCRATCH]).mean(0)
             starts[start] = {
-                "score": interval(of[start], draws[part][start].mean(0), confidence=settings.confidence).as_dict(),
-                "difference": interval(difference, drawn, confidence=settings.confidence).as_dict(),
-                "hurts": interval(difference, drawn, confidence=confidence).high < 0,
+                "score": interval(of[start], resamples[part][start].mean(0), confidence=settings.confidence).as_dict(),
+                "difference": interval(difference, paired, confidence=settings.confidence).as_dict(),
+                "hurts": interval(difference, paired, confidence=confidence).high < 0,
             }
+        own = interval(scratch, resamples[part][SCRATCH].mean(0), confidence=settings.confidence)
         parts.append(
             {
                 "part": part[0],
                 "name": part[1],
                 "rows": rows[part],
-                "scratch": interval(scratch, draws[part][SCRATCH].mean(0), confidence=settings.confidence).as_dict(),
+                "scratch": own.as_dict(),
                 "starts": {start: starts[start] for start in cells if start in starts},
             }
         )

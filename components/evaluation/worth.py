@@ -1,12 +1,12 @@
-"""How many labels the transfer was worth: the number at which the same family from scratch reaches the same score.
+"""The number of labels that transfer was worth: with so many labels, training from scratch reaches the same score.
 
-The number is read off the curve of scratch as in `benefits.labels_needed`. Its interval is a bootstrap over both things
-that are random, training and test rows: each draw takes as many seeds as there are, with replacement, and test rows
-likewise, the same for both systems and all budgets, and reads the number off the mean scores of that draw. The bounds
-are percentiles (Efron and Tibshirani 1993, chapter 13). With three seeds they are rather too narrow than too wide.
+The number comes from the label curve of scratch (`benefits.labels_needed`). Its interval is a bootstrap over training
+and test rows: each resample takes as many seeds as there are, with replacement, and test rows likewise, the same for
+both systems and all budgets, and computes the number from the mean scores. The bounds are percentiles (Efron and
+Tibshirani 1993, chapter 13). With three seeds the interval is too narrow rather than too wide.
 
-Where scratch does not get there with all the labels it was given, the number is beyond them: `labels` is null, and so
-is `high` where that happens in more draws than the interval leaves out.
+If scratch does not reach the score with its largest budget, `labels` is None. `high` is None if that is the case in
+more resamples than the interval excludes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def worth(
     cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """{family: {start: [{budget, labels, score, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}} for
-    every transferred system whose family was also trained from scratch. `most` is scratch's largest number of labels;
-    `ratio` is needed / labels, null where that is."""
+    every transferred system whose family was also trained from scratch. `most` is the number of labels of scratch's
+    largest budget; `ratio` is needed / labels, or None."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
@@ -48,8 +48,8 @@ def worth(
 def headline(
     cells: Mapping[tuple[str, int], Cell], found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 ) -> str:
-    """One sentence: what transfer was worth to the system that does best on dev with the fewest labels; empty where
-    nothing was both transferred and trained from scratch."""
+    """One sentence: what transfer was worth at the smallest budget, for the system that is best on dev. Empty if no
+    family has both a transferred system and one trained from scratch."""
     entries = [
         (family, start, entry) for family, starts in found.items() for start, of in starts.items() for entry in of
     ]
@@ -63,22 +63,22 @@ def headline(
     scoring = next(iter(cells.values())).scoring
     needed, ratio = entry["needed"], entry["ratio"]
     reached = (
-        f"With {number(entry['labels'])} {unit(scoring)}, {family} ({start}) reaches {title(scoring.main)} "
+        f"With {rounded(entry['labels'])} {unit(scoring)}, {family} ({start}) reaches {title(scoring.main)} "
         f"{entry['score']:.3f}; from scratch that takes"
     )
     if needed["labels"] is None:
-        beyond = f"{reached} more than {number(entry['most'])}"
+        beyond = f"{reached} more than {rounded(entry['most'])}"
         if entry["most"] == entry["labels"]:
             return f"{beyond}; how many more, other budgets would show."
-        return f"{beyond}: transfer was worth over {number(entry['most'] / entry['labels'])} times the labels."
+        return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
     scratch = f"{family}-{SCRATCH}"
     first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
-    # Where the curve of scratch begins above the score, how few labels would do is not known.
+    # If the curve of scratch starts above the score, the number of labels is only an upper bound.
     fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
-    high = f"more than {number(entry['most'])}" if needed["high"] is None else number(needed["high"])
+    high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])
     return (
-        f"{reached} {number(needed['labels'])}{fewer} [{number(needed['low'])}, {high}]: transfer was worth {most}"
-        f"{number(ratio['mean'])} times the labels."
+        f"{reached} {rounded(needed['labels'])}{fewer} [{rounded(needed['low'])}, {high}]: transfer was worth {most}"
+        f"{rounded(ratio['mean'])} times the labels."
     )
 
 
@@ -89,20 +89,22 @@ def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str,
     main = cell.scoring.main
     labels = [of.labels for of in curve]
     needed = labels_needed(cell.main.mean, labels=labels, scores=[of.main.mean for of in curve])
-    (ours, *theirs) = (of.draws[main][[of.seeds.index(seed) for seed in seeds]] for of in (cell, *curve))  # each (S, R)
+    (ours, *theirs) = (
+        of.resampled[main][[of.seeds.index(seed) for seed in seeds]] for of in (cell, *curve)
+    )  # each (S, R)
     resamples = ours.shape[1]
     chosen = np.random.default_rng(0).integers(len(seeds), size=(len(seeds), resamples))
     column = np.arange(resamples)
     score = ours[chosen, column].mean(0)
     scores = np.stack([of[chosen, column].mean(0) for of in theirs], axis=1)
-    draws = np.asarray(
+    resampled = np.asarray(
         [
-            math.inf if (number := labels_needed(one, labels=labels, scores=row)) is None else number
+            math.inf if (needed_labels := labels_needed(one, labels=labels, scores=row)) is None else needed_labels
             for one, row in zip(score, scores, strict=True)
         ]
     )
-    # No value is made up between two draws: one of them may be beyond the curve.
-    bounds = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf")
+    # No interpolation between two values: one of them may be infinite.
+    bounds = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf")
     low, high = (None if math.isinf(bound) else float(bound) for bound in bounds)
     return {
         "budget": cell.budget,
@@ -117,8 +119,8 @@ def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str,
     }
 
 
-def number(value: float | None) -> str:
-    """Three digits, all of them for whole numbers."""
+def rounded(value: float | None) -> str:
+    """A number of labels with three significant digits, or all digits of a whole number."""
     if value is None:
         return "more than there are"
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

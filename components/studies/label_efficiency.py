@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from components.errors import ArtifactError
-from components.evaluation.worth import number
+from components.evaluation.worth import rounded
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
@@ -42,7 +42,7 @@ def run(
         score = title(main_score(evaluation))
         numbers[name] = efficiency
         rows = [
-            [f"{family}-{start}", number(entry["labels"]), f"{entry['score']:.3f}", rival, *_needs(found)]
+            [f"{family}-{start}", rounded(entry["labels"]), f"{entry['score']:.3f}", rival, *_needs(found)]
             for family, starts in efficiency.items()
             for start, entries in starts.items()
             for entry in entries
@@ -52,7 +52,7 @@ def run(
         chapter.tables.append(Table(columns, rows, name))
         for family, starts in efficiency.items():
             for start, entries in starts.items():
-                ours = f"{name}: with {number(entries[0]['labels'])} {evaluation['unit']} {family}-{start}"
+                ours = f"{name}: with {rounded(entries[0]['labels'])} {evaluation['unit']} {family}-{start}"
                 chapter.lead.append(_sentence(ours, f"{family}-scratch", entries[0]))
         svg = figures.lines(
             label_curves(evaluation), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
@@ -67,8 +67,8 @@ def run(
 
 def _needs(found: dict[str, float | None]) -> list[str]:
     if found["labels"] is None:
-        return ["more than there are", f"more than {number(found['at_least_ratio'])}"]
-    return [number(found["labels"]), f"{found['ratio']:.2f}"]
+        return ["more than there are", f"more than {rounded(found['at_least_ratio'])}"]
+    return [rounded(found["labels"]), f"{found['ratio']:.2f}"]
 
 
 def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
@@ -77,8 +77,8 @@ def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
         return f"{ours}."
     found = entry["against"][rival]
     if found["labels"] is None:
-        return f"{ours}; from scratch more than {number(found['at_least_ratio'])} times as many do not."
-    return f"{ours}; from scratch that takes {number(found['labels'])}, {found['ratio']:.2f} times as many."
+        return f"{ours}; from scratch more than {rounded(found['at_least_ratio'])} times as many do not."
+    return f"{ours}; from scratch that takes {rounded(found['labels'])}, {found['ratio']:.2f} times as many."
 
 
 STUDY = Study("label-efficiency", "How many labels do the others need for the same score?", run)

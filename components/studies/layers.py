@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.errors import ConfigError
-from components.evaluation.compare import in_words
+from components.evaluation.compare import format_budget
 from components.evaluation.intervals import interval
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -108,7 +108,12 @@ def run(
         found[f"{block}-{start}"] = scores
     return Findings(
         _chapter(
-            name, found, title(scoring.main), in_words(labels, scoring), pooling, outputs.params.evaluate.confidence
+            name,
+            found,
+            title(scoring.main),
+            format_budget(labels, scoring),
+            pooling,
+            outputs.params.evaluate.confidence,
         ),
         {"task": name, "score": scoring.main, "labels": labels, "seeds": list(draws), "scores": found},
     )

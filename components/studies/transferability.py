@@ -24,7 +24,7 @@ import typer
 
 from components.cluster import map_parallel
 from components.errors import ConfigError
-from components.evaluation.compare import in_words
+from components.evaluation.compare import format_budget
 from components.evaluation.intervals import Interval, interval
 from components.finetuning.features import extract
 from components.models.base import LanguageModel
@@ -135,7 +135,9 @@ def run(
     scoring = scoring_for(facts.kind, facts.labels)
     found = {key: [of_seed[seed] for seed in chosen] for key, of_seed in scores.items()}
     confidence = outputs.params.evaluate.confidence
-    chapter = _chapter(f"{name}, {block}", found, groups, title(scoring.main), in_words(labels, scoring), confidence)
+    chapter = _chapter(
+        f"{name}, {block}", found, groups, title(scoring.main), format_budget(labels, scoring), confidence
+    )
     by_series = {
         series: {str(cut): found["scratch" if cut == 0 else series, cut] for cut in range(groups + 1)}
         for series in SERIES

@@ -30,7 +30,7 @@ from scipy import stats
 
 from components.artifacts import MANIFEST
 from components.errors import ConfigError
-from components.evaluation.compare import in_words
+from components.evaluation.compare import format_budget
 from components.models import family as family_named
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -131,7 +131,7 @@ def run(
             )
         )
     ranked = ranks(candidates)
-    sampled = in_words(labels, scoring_for(data.facts.kind, data.facts.labels))
+    sampled = format_budget(labels, scoring_for(data.facts.kind, data.facts.labels))
     evidence = correlations(candidates, ranked)
     chapter = _chapter(name, candidates, ranked, evidence, sampled, evaluation)
     numbers = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from components.errors import ArtifactError
-from components.evaluation.worth import number
+from components.evaluation.worth import rounded
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
@@ -47,13 +47,13 @@ def run(
             for entry in of
         ]
         rows = [
-            [system, number(entry["labels"]), f"{entry['score']:.3f}", _needed(entry), _ratio(entry)]
+            [system, rounded(entry["labels"]), f"{entry['score']:.3f}", _needed(entry), _ratio(entry)]
             for system, entry in entries
         ]
         columns = ["system", unit, title, "from scratch that takes", "times as many"]
         chapter.tables.append(Table(columns, rows, name))
         drawn = {
-            f"{system}, {number(entry['labels'])}": _range(entry)
+            f"{system}, {rounded(entry['labels'])}": _range(entry)
             for system, entry in entries
             if entry["ratio"]["low"] is not None
         }
@@ -72,14 +72,14 @@ def run(
 
 
 def _needed(entry: dict[str, Any]) -> str:
-    needed, beyond = entry["needed"], f"over {number(entry['most'])}"
-    mean, low, high = (beyond if needed[name] is None else number(needed[name]) for name in ("labels", "low", "high"))
+    needed, beyond = entry["needed"], f"over {rounded(entry['most'])}"
+    mean, low, high = (beyond if needed[name] is None else rounded(needed[name]) for name in ("labels", "low", "high"))
     return mean if needed["low"] is None else f"{mean} [{low}, {high}]"
 
 
 def _ratio(entry: dict[str, Any]) -> str:
-    ratio, beyond = entry["ratio"], f"over {number(entry['most'] / entry['labels'])}"
-    mean, low, high = (beyond if ratio[name] is None else number(ratio[name]) for name in ("mean", "low", "high"))
+    ratio, beyond = entry["ratio"], f"over {rounded(entry['most'] / entry['labels'])}"
+    mean, low, high = (beyond if ratio[name] is None else rounded(ratio[name]) for name in ("mean", "low", "high"))
     return mean if ratio["low"] is None else f"{mean} [{low}, {high}]"
 
 

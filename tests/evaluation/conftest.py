@@ -1,4 +1,4 @@
-"""Examples and runs as the stages `examples` and `finetune` leave them, of answers that tests choose."""
+"""Outputs of the stages `examples` and `finetune` with given rows and predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.artifacts import read_manifest, writing
 
 @dataclass
 class Task:
-    """A task's rows: (fields, target, slice) of each split."""
+    """A task with its rows: split -> [(fields, target, slice)]."""
 
     kind: str
     labels: list[str]
@@ -27,7 +27,7 @@ class Task:
 
 @dataclass
 class Results:
-    """One run: its record, and its answers to each split."""
+    """One run: its record and its predictions, split -> one vector per row."""
 
     system: str
     family: str
@@ -37,7 +37,7 @@ class Results:
 
 
 def write_examples(path: Path, task: Task) -> Path:
-    """An output of the stage `examples`."""
+    """Write an output directory of the stage `examples`."""
     with writing(path, kind="examples") as draft:
         digests = {}
         for name, rows in task.splits.items():
@@ -59,7 +59,7 @@ def write_examples(path: Path, task: Task) -> Path:
 
 
 def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -> None:
-    """An output of the stage `finetune` or `baseline`."""
+    """Write an output directory of the stage `finetune` or `baseline`."""
     columns: dict[str, list[Any]] = {
         name: [] for name in ("system", "family", "start", "budget", "seed", "split", "row", "answer", "slice")
     }
@@ -68,11 +68,11 @@ def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -
         records.append({"system": result.system, "family": result.family, "start": result.start, **result.record})
         for split, answers in result.answers.items():
             for row, answer in enumerate(answers):
-                told = (
+                cells = (
                     result.system, result.family, result.start, result.record["budget"], result.record["seed"], split,
                     row, np.asarray(answer, dtype=np.float32), None,
                 )  # fmt: skip
-                for name, value in zip(columns, told, strict=True):
+                for name, value in zip(columns, cells, strict=True):
                     columns[name].append(value)
     table = pa.table(columns | {"answer": pa.array(columns["answer"], pa.list_(pa.float32()))})
     with writing(directory, kind="finetuned") as draft:

@@ -1,29 +1,29 @@
-"""The three benefits of transfer and label efficiency, by exact values."""
+"""Exact values of the three benefits of transfer and of label efficiency."""
 
 from __future__ import annotations
 
 import pytest
 
-from components.evaluation.benefits import compare, labels_needed, of_labels, of_training
+from components.evaluation.benefits import compare, label_benefits, labels_needed, training_benefits
 
 
 def test_a_training_curve_has_start_slope_and_asymptote() -> None:
-    # From 0.2 to 0.6: nine tenths of the gain is 0.56, which epoch 2 has (0.58): 0.38 in 2 epochs.
-    found = of_training([0, 1, 2, 3], [0.2, 0.4, 0.58, 0.6])
+    # The gain is 0.4. Epoch 2 (0.58) is the first above 0.2 + 90% of it: 0.38 in 2 epochs.
+    found = training_benefits([0, 1, 2, 3], [0.2, 0.4, 0.58, 0.6])
     assert found == {"start": 0.2, "slope": pytest.approx(0.19), "asymptote": 0.6}
 
 
-def test_a_curve_that_falls_has_its_start_as_asymptote() -> None:
-    assert of_training([0, 1], [0.5, 0.4]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
-    assert of_training([0], [0.5]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
+def test_the_asymptote_of_a_decreasing_curve_is_its_start() -> None:
+    assert training_benefits([0, 1], [0.5, 0.4]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
+    assert training_benefits([0], [0.5]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
 
 
-def test_the_slope_over_labels_is_the_gain_of_a_doubling() -> None:
-    found = of_labels([5, 10, 20], [0.3, 0.4, 0.5])
+def test_the_slope_over_labels_is_the_gain_per_doubling() -> None:
+    found = label_benefits([5, 10, 20], [0.3, 0.4, 0.5])
     assert found == {"start": 0.3, "slope": pytest.approx(0.1), "asymptote": 0.5}
 
 
-def test_one_seed_proves_nothing() -> None:
+def test_a_benefit_of_a_single_seed_does_not_hold() -> None:
     better, worse = ({0: dict.fromkeys(("start", "slope", "asymptote"), value)} for value in (0.6, 0.5))
     found = compare(better, worse, confidence=0.95)["start"].as_dict()
     assert found["difference"]["mean"] == pytest.approx(0.1) and not found["holds"]
@@ -40,7 +40,7 @@ def test_differences_are_paired_by_seed() -> None:
     assert not found["slope"].as_dict()["holds"]
 
 
-def test_labels_needed_are_read_off_the_logarithm() -> None:
+def test_labels_needed_are_interpolated_in_the_logarithm() -> None:
     curve = {"labels": [5, 20], "scores": [0.3, 0.5]}
     assert labels_needed(0.4, **curve) == pytest.approx(10)
     assert labels_needed(0.5, **curve) == pytest.approx(20)

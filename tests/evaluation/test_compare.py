@@ -1,4 +1,4 @@
-"""What a comparison is about."""
+"""The kinds of statements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCORING = scoring_for("classification", ["no", "yes"])
         ("adapted", "pretrained", "adaptation", True),
     ],
 )
-def test_what_two_starts_of_a_family_say(better: str, worse: str, kind: str, *, holds: bool) -> None:
+def test_the_kind_of_a_statement_about_two_starts(better: str, worse: str, kind: str, *, holds: bool) -> None:
     names = [f"bert-{start}" for start in (better, worse)]
     cells: dict[Any, Any] = {
         (name, 5): SimpleNamespace(system=name, scoring=SCORING, main=Interval(mean, mean - 0.1, mean + 0.1))

@@ -1,4 +1,4 @@
-"""Ensembles: the mean of the members' probabilities, scored beside them."""
+"""Ensembles: the mean of the members' probabilities, scored like other systems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [No
 
 
 def run_of(family: str, values: list[float], *, start: str = "adapted", budget: int = 5, seed: int = 0) -> Run:
-    """A run that gives the first of two classes these probabilities."""
+    """A run that predicts these probabilities for the first of two classes."""
     curve = [{"epoch": 0.0, "macro_f1": 0.9}]
     record = {"rows": 10, "tokens": 100, "seconds": 2.0, "score": "macro_f1", "curve": curve, "best_epoch": 3.0}
     return Run(f"{family}-{start}", family, start, budget, seed, record, two(values))
@@ -38,7 +38,7 @@ def test_the_mean_of_the_members() -> None:
     runs = [
         run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
         run_of("backward", [0.3, 0.1, 0.8, 0.6]),
-        # Without a partner: another start, another budget, another seed.
+        # No run of the other family has this start, budget or seed.
         run_of("ulmfit", [0.0] * 4, start="scratch"),
         run_of("ulmfit", [0.0] * 4, budget=20),
         run_of("backward", [0.0] * 4, seed=1),
@@ -65,7 +65,7 @@ def test_the_mean_of_the_members() -> None:
 
 @pytest.fixture
 def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
-    """The runs of the stage's tests, and a second family that is right in 90% of the rows, and sure of it."""
+    """The runs of the stage's tests and a second family with 90% accuracy and higher confidence."""
     labels = {name: np.asarray(read_split(task, name).targets, dtype=int)[:, 0] for name in ("dev", "test")}
     for start in ("scratch", "adapted"):
         results = []
@@ -83,7 +83,7 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
 
 
-def test_ensembles_stand_beside_the_others(with_backward: EvaluateJob) -> None:
+def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) -> None:
     content = json.loads((evaluate(with_backward) / "evaluation.json").read_text())
     systems = {system["system"]: system for system in content["systems"]}
     assert {"both-scratch", "both-adapted", "ulmfit-adapted", "backward-adapted"} < systems.keys()
@@ -91,22 +91,22 @@ def test_ensembles_stand_beside_the_others(with_backward: EvaluateJob) -> None:
     assert [cell["budget"] for cell in both["budgets"]] == [2, 8]
     assert both["budgets"][0]["seeds"] == [0, 1, 2]
     assert both["budgets"][0]["training"]["seconds"] == 4.0
-    # What the surer member says wins: the ensemble is as good as it.
+    # The more confident member determines the mean, so the ensemble has its accuracy.
     (backward,) = [cell for cell in systems["backward-adapted"]["budgets"] if cell["budget"] == 2]
     assert both["budgets"][0]["scores"]["accuracy"]["seeds"] == backward["scores"]["accuracy"]["seeds"]
     pairs = {(found["better"], found["worse"], found["budget"]) for found in content["comparisons"]}
     assert ("both-adapted", "backward-adapted", 2) in pairs
-    (told,) = [
+    (statement,) = [
         found
         for found in content["statements"]
         if found["kind"] == "ensemble" and found["budget"] == 2 and "both-adapted" in found["text"]
     ]
-    assert not told["holds"]
-    assert "both" not in content["benefits"], "nothing was trained, so there is no curve of training"
+    assert not statement["holds"]
+    assert "both" not in content["benefits"], "an ensemble has no training curve"
     assert "both" in content["label_efficiency"]
 
 
-def test_dev_is_read_run_by_run(with_backward: EvaluateJob) -> None:
+def test_predictions_on_dev_by_system_and_run(with_backward: EvaluateJob) -> None:
     found = read_dev(with_backward.finetuned / "baselines")
     assert found.keys() == {"tfidf-words", "most-frequent"}
     split = found["most-frequent"]

@@ -1,4 +1,4 @@
-"""The stage on tasks that are no classification: whatever the kind, the same file."""
+"""The stage on tasks of other kinds than classification: the schema of evaluation.json is the same."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def answer(kind: str, fields: tuple[str, ...], target: list[float], *, right: bo
     if kind == "multilabel":
         return [float((label in target) == right) for label in (0, 1)]
     chosen = target[0] if right else (target[0] + 1) % (len(fields) - 1)
-    return [0.8 if place == chosen else 0.1 for place in range(len(fields) - 1)]
+    return [0.8 if index == chosen else 0.1 for index in range(len(fields) - 1)]
 
 
 def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
-    """Scratch gets nine rows of ten wrong, the adapted system one of ten."""
+    """Evaluate a system from scratch with 10% accuracy and an adapted one with 90%."""
     task = TASKS[kind]
     examples = write_examples(tmp_path / "examples", task)
 
@@ -79,7 +79,7 @@ def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
         results = []
         for seed in (0, 1):
             right = np.random.default_rng(seed).permutation(40) < 40 * share
-            told = {
+            predictions = {
                 split: [answer(kind, row[0], row[1], right=bool(ok)) for row, ok in zip(rows, right, strict=True)]
                 for split, rows in task.splits.items()
                 if split != "train"
@@ -89,7 +89,7 @@ def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
                 "curve": [{"step": 0, "epoch": 0.0, MAIN[kind]: share}],
                 "best_step": 0, "best_epoch": 0.0, "tokens": 10, "seconds": 1.0,
             }  # fmt: skip
-            results.append(Results(system, family, start, record, told))
+            results.append(Results(system, family, start, record, predictions))
         write_runs(tmp_path / "finetuned" / folder, results, examples=examples)
 
     write("baselines", "most-frequent", "baseline", "none", 0.1)
@@ -124,11 +124,11 @@ def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.Captu
     assert adapted["labels"] == 16, "a budget of rows is not divided by classes"
     assert adapted["training"][f"dev_{MAIN[kind]}"] == 0.9
     assert content["best"] == {"16": "bert-adapted"}
-    (told,) = [found for found in content["statements"] if found["kind"] == "transfer"]
-    assert told["holds"] and told["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
+    (statement,) = [found for found in content["statements"] if found["kind"] == "transfer"]
+    assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
     with (job.output / "confusion.csv").open() as file:
         assert list(csv.reader(file)) == [["actual", "predicted"]]
-    assert ("have no mean" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
+    assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
 
 
 def test_classes_of_other_kinds(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The stage on runs whose scores are known."""
+"""The stage on runs with known metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.tasks.examples import read_split
 
 from .conftest import Results, Task, write_examples, write_runs
 
-# Share of the test rows that a system gets right, at 2 and at 8 labels a class.
+# Accuracy on test with 2 and with 8 labels per class.
 ACCURACY = {
     "ulmfit-scratch": (0.4, 0.5),
     "ulmfit-adapted": (0.7, 0.9),
@@ -54,9 +54,9 @@ def results(task: Path, system: str) -> list[Results]:
     family, start = FAMILY.get(system, ("baseline", "none"))
     test, dev = (np.asarray(read_split(task, split).targets, dtype=int)[:, 0] for split in ("test", "dev"))
     found = []
-    for place, budget in enumerate((2, 8)):
+    for index, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
-            share = ACCURACY[system][place] + seed / 300
+            share = ACCURACY[system][index] + seed / 300
             curve = [
                 {
                     "step": 10 * k,
@@ -79,8 +79,8 @@ def results(task: Path, system: str) -> list[Results]:
                 "tokens": 100,
                 "seconds": 2.0,
             }
-            told = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
-            found.append(Results(system, family, start, record, told))
+            predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
+            found.append(Results(system, family, start, record, predictions))
     return found
 
 
@@ -114,13 +114,13 @@ def cell(content: dict, system: str, budget: int) -> dict:
     return next(entry for entry in found["budgets"] if entry["budget"] == budget)
 
 
-def test_scores_are_those_of_the_answers(content: dict) -> None:
+def test_metrics_are_those_of_the_predictions(content: dict) -> None:
     found = cell(content, "ulmfit-adapted", 8)
     assert (content["task"], content["budgets"], content["seeds"]) == ("letters", [2, 8], [0, 1, 2])
     assert found["scores"]["accuracy"]["seeds"] == pytest.approx([0.9, 271 / 300, 272 / 300])
     accuracy = found["scores"]["accuracy"]
     assert accuracy["mean"] == pytest.approx(271 / 300) and accuracy["low"] < accuracy["mean"] < accuracy["high"] <= 1
-    # Every answer claims 0.9: the gap to the accuracy is the calibration error.
+    # Every prediction has confidence 0.9, so the calibration error is the difference to the accuracy.
     assert found["scores"]["ece"]["seeds"] == pytest.approx([0.0, 1 / 300, 2 / 300], abs=1e-6)
     assert found["scores"]["ece"]["low"] >= 0
     assert found["labels"] == 8
@@ -135,7 +135,7 @@ def test_scores_are_those_of_the_answers(content: dict) -> None:
     }
 
 
-def test_slices_and_classes_add_up(content: dict) -> None:
+def test_the_means_of_slices_and_classes_agree_with_the_metric(content: dict) -> None:
     found = cell(content, "ulmfit-scratch", 2)
     assert {name: entry["rows"] for name, entry in found["slices"].items()} == {"front": 150, "back": 150}
     slices = np.mean([entry["accuracy"] for entry in found["slices"].values()])
@@ -145,7 +145,7 @@ def test_slices_and_classes_add_up(content: dict) -> None:
     assert classes == pytest.approx(found["scores"]["accuracy"]["mean"])
 
 
-def test_statements_say_who_wins_where_and_where_tfidf_does(content: dict) -> None:
+def test_statements_about_transfer_and_baselines(content: dict) -> None:
     assert content["best"] == {"2": "tfidf-words", "8": "ulmfit-adapted"}
     found = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}
     assert set(found) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
@@ -173,7 +173,7 @@ def test_benefits_and_label_efficiency(content: dict) -> None:
     assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
 
 
-def test_the_tables_for_plots(job: EvaluateJob, content: dict) -> None:
+def test_the_csv_files_for_plots(job: EvaluateJob, content: dict) -> None:
     def read(name: str) -> list[dict[str, str]]:
         with (job.output / name).open() as file:
             return list(csv.DictReader(file))
@@ -183,7 +183,7 @@ def test_the_tables_for_plots(job: EvaluateJob, content: dict) -> None:
     assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
     confusion = read("confusion.csv")
     assert len(confusion) == 300
-    assert sum(row["actual"] == row["predicted"] for row in confusion) == 272, "the best system's best seed on dev"
+    assert sum(row["actual"] == row["predicted"] for row in confusion) == 272, "best system, best seed on dev"
     assert {row["system"] for row in read("calibration.csv")} == set(ACCURACY)
     training = [row for row in read("training_curve.csv") if row["system"] == "ulmfit-adapted"]
     assert [row["epoch"] for row in training] == ["0.0", "1.0"]
@@ -192,7 +192,7 @@ def test_the_tables_for_plots(job: EvaluateJob, content: dict) -> None:
     assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
 
 
-def test_the_same_runs_give_the_same_numbers(job: EvaluateJob, content: dict) -> None:
+def test_the_stage_is_deterministic(job: EvaluateJob, content: dict) -> None:
     assert json.loads((evaluate(job) / "evaluation.json").read_text()) == content
 
 
@@ -203,12 +203,12 @@ def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: 
     assert not job.output.exists()
 
 
-def test_a_system_that_is_missing_is_named(job: EvaluateJob) -> None:
+def test_a_missing_system_is_named(job: EvaluateJob) -> None:
     with pytest.raises(ArtifactError, match=r"ulmfit-pretrained: not a complete output"):
         evaluate(job.model_copy(update={"starts": ["scratch", "pretrained", "adapted"]}))
 
 
-def test_predictions_that_are_missing_are_refused(job: EvaluateJob, task: Path) -> None:
+def test_missing_predictions_are_refused(job: EvaluateJob, task: Path) -> None:
     found = results(task, "ulmfit-adapted")
     for result in found:
         result.answers["test"] = result.answers["test"][:299]
@@ -217,7 +217,7 @@ def test_predictions_that_are_missing_are_refused(job: EvaluateJob, task: Path) 
         evaluate(job)
 
 
-def test_a_frozen_encoder_is_compared_with_its_tuned_twin_alone(
+def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(
     job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ACCURACY, "ulmfit-adapted-frozen", (0.6, 0.7))
@@ -234,7 +234,7 @@ def test_a_frozen_encoder_is_compared_with_its_tuned_twin_alone(
     assert set(found["benefits"]["ulmfit"]) == set(found["label_efficiency"]["ulmfit"]) == {"adapted"}
 
 
-def test_further_ways_are_compared_with_what_they_go_on_from(
+def test_further_starts_are_compared_with_the_start_that_they_continue(
     job: EvaluateJob, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     further = {"task-adapted": 0.01, "adapted-with-both": 0.02, "scratch-with-both": 0.03}
@@ -262,15 +262,15 @@ def test_further_ways_are_compared_with_what_they_go_on_from(
     assert set(content["benefits"]["ulmfit"]) == {"adapted", "task-adapted", "adapted-with-both"}
 
 
-def test_what_decides_and_what_budgets_count_are_said(content: dict) -> None:
+def test_the_primary_metric_and_the_unit_of_budgets(content: dict) -> None:
     assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
     assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]
 
 
-def test_dev_chooses_the_systems_that_are_compared(task: Path, job: EvaluateJob) -> None:
+def test_compared_systems_are_selected_on_dev(task: Path, job: EvaluateJob) -> None:
     found = results(task, "tfidf-words")
     for result in found:
-        # Better than all on dev, worse than chance on test.
+        # The best on dev, below chance on test.
         result.system = "tfidf-chars"
         result.answers["test"] = answers(np.asarray(read_split(task, "test").targets, dtype=int)[:, 0], 0.2, 0)
         for point in result.record["curve"]:

@@ -1,4 +1,4 @@
-"""What transfer was worth, and where it hurts: from answers whose scores are known."""
+"""What transfer was worth, and negative transfer, for predictions with known metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLICES = ["first" if row < ROWS // 2 else "second" for row in range(ROWS)]
 
 
 def right(share: float, seed: int) -> np.ndarray:
-    """Whether each row is right; the rows that a system gets right hold those that a worse one does."""
+    """(ROWS,) bool: `share` of the rows. For one seed, a larger share includes the rows of a smaller one."""
     order = np.random.default_rng(seed).permutation(ROWS)
     return np.argsort(order) < round(share * ROWS)
 
@@ -34,8 +34,8 @@ def answers(correct: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """run({system: f(budget, seed) -> (N,) correct}, dev={system: score on dev}, labels={budget: labels a class that
-    train has for it}) -> evaluation.json."""
+    """run({system: f(budget, seed) -> (N,) correct}, dev={system: metric on dev}, labels={budget: labels per class in
+    train}) -> content of evaluation.json."""
     rows = [((f"text {row}",), [LABELS[row]], SLICES[row]) for row in range(ROWS)]
     task = Task("classification", ["no", "yes"], {"train": rows[:100], "dev": rows[:20], "test": rows})
     examples = write_examples(tmp_path / "examples", task)
@@ -53,8 +53,8 @@ def run(tmp_path: Path) -> Any:
                         "score": "macro_f1",
                         "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": (dev or {}).get(system, 0.5)}],
                     }  # fmt: skip
-                    told = answers(correct(budget, seed))
-                    results.append(Results(system, family, start, record, {"dev": told[:20], "test": told}))
+                    test = answers(correct(budget, seed))
+                    results.append(Results(system, family, start, record, {"dev": test[:20], "test": test}))
             write_runs(tmp_path / "finetuned" / system, results, examples=examples)
         write_runs(tmp_path / "finetuned" / "baselines", [], examples=examples)
         job = EvaluateJob(
@@ -74,7 +74,7 @@ SCRATCH = {4: 0.6, 16: 0.7, 64: 0.8}
 
 
 def three(*, pretrained: float, adapted: float) -> dict[str, Any]:
-    """From scratch as in SCRATCH; the others reach the same share of right answers at every budget."""
+    """Scratch with the accuracies of SCRATCH; the other two have the same accuracy at every budget."""
     return {
         "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
         "ulmfit-pretrained": lambda budget, seed: right(pretrained, seed),
@@ -85,7 +85,7 @@ def three(*, pretrained: float, adapted: float) -> dict[str, Any]:
 def test_what_transfer_was_worth(run: Any) -> None:
     content = run(three(pretrained=0.7, adapted=0.75), dev={"ulmfit-adapted": 0.6})
     few, some, _ = content["worth"]["ulmfit"]["adapted"]
-    # 0.75 is half of the way from 0.7 at 16 to 0.8 at 64 labels: 32 on the logarithm.
+    # 0.75 is halfway between 0.7 at 16 and 0.8 at 64 labels: 32 in the logarithm.
     assert (few["budget"], few["labels"], few["most"]) == (4, 4, 64)
     assert few["needed"]["labels"] == pytest.approx(32, rel=0.01)
     assert 16 < few["needed"]["low"] < 32 < few["needed"]["high"] < 64
@@ -98,7 +98,7 @@ def test_what_transfer_was_worth(run: Any) -> None:
     )
 
 
-def test_beyond_the_labels_of_scratch(run: Any) -> None:
+def test_scores_that_scratch_does_not_reach(run: Any) -> None:
     content = run(
         {
             "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
@@ -112,7 +112,7 @@ def test_beyond_the_labels_of_scratch(run: Any) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("labels", [{4: 4}, {4: 4, 16: 4, 64: 4}], ids=["one budget", "no more rows in train"])
-def test_one_number_of_labels_is_no_curve(run: Any, labels: dict[int, int]) -> None:
+def test_a_single_number_of_labels_has_no_label_curve(run: Any, labels: dict[int, int]) -> None:
     systems = {
         "ulmfit-scratch": lambda budget, seed: right(0.6, seed),
         "ulmfit-adapted": lambda budget, seed: right(0.9, seed),
@@ -122,21 +122,21 @@ def test_one_number_of_labels_is_no_curve(run: Any, labels: dict[int, int]) -> N
     assert content["headline"].endswith("takes more than 4; how many more, other budgets would show.")
 
 
-def test_the_headline_is_of_the_system_that_dev_prefers(run: Any) -> None:
+def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:
     content = run(three(pretrained=0.55, adapted=0.75), dev={"ulmfit-pretrained": 0.6})
     assert content["headline"].startswith(
         "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; from scratch"
     )
-    # Scratch does better with as few: its curve begins above.
+    # The curve of scratch starts above the score.
     assert "takes 4 or fewer [4, " in content["headline"]
     assert content["headline"].endswith("transfer was worth no more than 1 times the labels.")
-    # What came out best stands in the table nevertheless.
+    # `best` is decided on test.
     assert content["best"]["4"] == "ulmfit-adapted"
 
 
-def test_a_class_that_transfer_hurts_stands_out(run: Any) -> None:
+def test_a_slice_with_negative_transfer(run: Any) -> None:
     def adapted(budget: int, seed: int) -> np.ndarray:
-        # Better on the first slice by much, worse on the second.
+        # Much better on the first slice, worse on the second.
         correct = right(SCRATCH[budget], seed)
         correct[: ROWS // 2] = True
         correct[ROWS // 2 :] &= np.random.default_rng(seed).random(ROWS // 2) < 0.5
@@ -159,7 +159,7 @@ def test_a_class_that_transfer_hurts_stands_out(run: Any) -> None:
     assert parts["all", ""]["starts"]["adapted"]["score"]["mean"] == pytest.approx(cell["scores"]["macro_f1"]["mean"])
 
 
-def test_a_fall_within_chance_does_not_count(run: Any) -> None:
+def test_a_decrease_within_the_interval_does_not_count(run: Any) -> None:
     content = run(
         {
             "ulmfit-scratch": lambda budget, seed: right(0.8, seed),
