@@ -343,7 +343,7 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         # Told by a worker of the attempt before.
         return failed
     try:
-        config["function"](config["job"], Worker(world, channel.publish if world.leads else lambda numbers: None))
+        config["function"](config["job"], Worker(world, channel.publish if world.is_main else lambda numbers: None))
     except Exception as error:
         if isinstance(error, HeadstartError):
             failure = {"kind": type(error).__name__, "message": str(error)}

@@ -113,14 +113,14 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     )
     heldout = _Heldout(run, model, pieces, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
-    checkpoint = checkpoints.latest()
+    checkpoint = checkpoints.latest_for_all(world)
     if checkpoint is None:
         if settings.vectors:
             _start_from_vectors(run, model)
         size = product_size(model)
-        precision = world.share(choose(settings.precision, device=world.device, size=size))
+        precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
-        steps = run.steps or world.share(_steps_in_time(run, sampler, precision, world))
+        steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores precision and number of steps: a resumed run keeps them, also on another machine.
         _save(checkpoints, state, progressed, world)
@@ -180,7 +180,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         times.append(now - clock)
         clock = now
         # Workers exchange gradients in every step, so all of them must take the same number.
-        if world.share(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
+        if world.broadcast(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
             break
     return max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times))))
 
@@ -249,19 +249,19 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
         return False
     if world.size == 1:
         return overdue
-    return report.step % AGREE_EVERY == 0 and world.share(overdue)
+    return report.step % AGREE_EVERY == 0 and world.broadcast(overdue)
 
 
 def _save(checkpoints: CheckpointStore, state: TrainingState, progressed: Progressed, world: World) -> None:
     """Rank 0 writes; if it cannot, every worker learns of it and stops."""
     tensors = state.tensors(world)
     failure = None
-    if world.leads:
+    if world.is_main:
         try:
             checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(progressed)})
         except TrainingError as error:
             failure = str(error)
-    if failure := world.share(failure):
+    if failure := world.broadcast(failure):
         raise TrainingError(failure)
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints: whole or absent, checked when read, and found only by the run that they belong to (contract 7).
+"""Checkpoints: complete or absent, verified when read, and keyed by the run that they belong to (contract 7).
 
 A checkpoint is a directory `step-<n>` with `state.safetensors` and `state.json` (numbers, and the digest of the
-former). Locally it is written aside, forced to disk and renamed; in an S3 store, which has no rename, `state.json` is
-written last, and what has none is no checkpoint. The newest two are kept.
+former). Locally it is written under a unique name, synchronised to disk and renamed. An S3 store has no rename: there
+`state.json` is written last, and a directory without it is no checkpoint. The newest two are kept.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from components.artifacts import digest_file, partial_path, sweep, sync
 from components.errors import TrainingError
+from components.training.distributed import World
 
 TENSORS = "state.safetensors"
 NUMBERS = "state.json"
@@ -33,7 +34,7 @@ KEEP = 2
 
 
 def fingerprint(**parts: Any) -> str:
-    """The key of a run's checkpoints: a digest of all that decides what is learned (settings, inputs, code)."""
+    """The key of a run's checkpoints: a digest of everything that its result depends on (settings, inputs, code)."""
     listing = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(listing.encode()).hexdigest()[:24]
 
@@ -49,7 +50,7 @@ def code_digest(*packages: Path) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state read back: tensors by name, and the numbers that were stored with them."""
+    """A stored state: tensors by name, and the numbers that were saved with them."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -60,11 +61,13 @@ class CheckpointStore:
     """The checkpoints of one run, in a folder or an S3 store.
 
     Args:
-        storage: a folder, or s3://bucket/prefix (the end point from AWS_ENDPOINT_URL, as everywhere).
-        key: names the run; another configuration, tokenizer, corpus or code has another key (`fingerprint`).
+        storage: a folder, or s3://bucket/prefix (endpoint from AWS_ENDPOINT_URL).
+        key: identifies the run; another configuration, tokenizer, corpus or code has another key (`fingerprint`).
+
+    Opening a local store removes the partial checkpoints of workers that were killed.
 
     Attributes:
-        storage: as given, but absolute.
+        storage: the argument, as an absolute path if it is local.
 
     Raises:
         TrainingError: the storage cannot be reached.
@@ -72,7 +75,7 @@ class CheckpointStore:
 
     def __init__(self, storage: str, *, key: str) -> None:
         self.remote = "://" in storage
-        # Workers have working directories of their own.
+        # The working directory of a worker differs from that of the stage.
         self.storage = storage.rstrip("/") if self.remote else str(Path(storage).absolute())
         self.key = key
         self.name = f"{self.storage}/{key}"
@@ -86,10 +89,10 @@ class CheckpointStore:
             raise TrainingError(f"cluster.storage {storage}: cannot be used ({error})") from error
 
     def save(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Write a checkpoint; the ones before the last two are removed afterwards.
+        """Write a checkpoint, then remove all but the newest two.
 
         Raises:
-            TrainingError: no space, or no access. The earlier checkpoints are as they were.
+            TrainingError: no space, or no access. Earlier checkpoints are unchanged.
         """
         try:
             if self.remote:
@@ -119,12 +122,12 @@ class CheckpointStore:
             kept = self.steps()
             raise TrainingError(
                 f"{self.name}: checkpoint of step {step} cannot be written "
-                f"({'no space left' if full else error}); free space or set cluster.storage to another place and run "
-                f"again: {f'training goes on from step {kept[-1]}' if kept else 'training begins anew'}"
+                f"({'no space left' if full else error}); free space or set cluster.storage to another location and "
+                f"run again: training {f'resumes from step {kept[-1]}' if kept else 'restarts'}"
             ) from error
 
     def steps(self) -> list[int]:
-        """Steps of which there is a complete checkpoint, ascending."""
+        """Steps with a complete checkpoint, ascending. Their contents are not verified."""
         found = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         for entry in self.files.get_file_info(listing):
@@ -135,31 +138,60 @@ class CheckpointStore:
         return sorted(found)
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; None if there is none at all.
+        """The newest undamaged checkpoint; None without checkpoints.
 
         Raises:
-            TrainingError: there are checkpoints and each is damaged.
+            TrainingError: all checkpoints are damaged.
         """
         steps = self.steps()
         for step in reversed(steps):
             if (checkpoint := self._load(step)) is not None:
                 return checkpoint
         if steps:
-            raise TrainingError(f"{self.name}: every checkpoint is damaged; remove the folder to begin anew")
+            raise TrainingError(f"{self.name}: every checkpoint is damaged; remove the folder to restart training")
         return None
 
+    def latest_for_all(self, world: World) -> Checkpoint | None:
+        """`latest` of rank 0, on every rank. Each rank must call it.
+
+        Ranks must not choose for themselves: on shared storage one may see a checkpoint that another does not see yet.
+
+        Raises:
+            TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0.
+        """
+        checkpoint, failure = None, None
+        if world.is_main:
+            try:
+                checkpoint = self.latest()
+            except TrainingError as error:
+                failure = str(error)
+        step, failure = world.broadcast((checkpoint.step if checkpoint else None, failure))
+        if failure is not None:
+            raise TrainingError(failure)
+        if step is None or world.is_main:
+            return checkpoint
+        if (checkpoint := self._load(step)) is None:
+            raise TrainingError(
+                f"{self.name}: worker {world.rank} cannot read the checkpoint of step {step} that rank 0 reads; "
+                "cluster.storage must be the same storage on every node"
+            )
+        return checkpoint
+
     def clear(self) -> None:
-        """Remove all checkpoints of this run: it has ended and its output is written."""
+        """Remove all checkpoints of this run, once its output is written."""
         info = self.files.get_file_info(self.root)
         if info.type == pyarrow.fs.FileType.Directory:
             self.files.delete_dir(self.root)
 
     def _load(self, step: int) -> Checkpoint | None:
-        """A checkpoint, or None if its bytes are not those that were written."""
+        """A checkpoint, or None if it is missing or its digest differs."""
         if not self.remote:
             return _read(Path(self._path(step)), step)
         with tempfile.TemporaryDirectory() as folder:
-            pyarrow.fs.copy_files(self._path(step), folder, self.files, pyarrow.fs.LocalFileSystem())
+            try:
+                pyarrow.fs.copy_files(self._path(step), folder, self.files, pyarrow.fs.LocalFileSystem())
+            except FileNotFoundError:
+                return None
             return _read(Path(folder), step)
 
     def _path(self, step: int) -> str:

@@ -1,4 +1,4 @@
-"""The workers that train together, and the few things they exchange."""
+"""The workers that train together, and what they exchange."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-#: Gradients are summed in pieces of this many numbers: large enough for bandwidth, small beside the model.
+#: Numbers per bucket of an all-reduce of gradients: large enough for bandwidth, small compared with the model.
 BUCKET = 8 * 2**20
 
 
 @dataclass(frozen=True)
 class World:
-    """This worker's place among all. With `size` 1 nothing is exchanged and torch.distributed is not needed."""
+    """Rank, number and device of workers. With `size` 1 nothing is exchanged and torch.distributed is not needed.
+
+    Every method must be called by all workers.
+    """
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def leads(self) -> bool:
-        """Whether this worker is the one that writes."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the worker that writes files."""
         return self.rank == 0
 
     def average_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its mean over all workers.
 
-        The tensors travel flattened in buckets of fixed order, and a ring sums in a fixed order, so the result is the
-        same bits on every worker and in every repetition.
+        The tensors are flattened into buckets of fixed order, and a ring all-reduce sums in a fixed order, so the
+        result is bit-identical on every worker and in every repetition.
         """
         if self.size == 1:
             return
@@ -53,7 +56,7 @@ class World:
         return values
 
     def gather_rows(self, rows: Tensor) -> Tensor:
-        """Every worker's rows one below the other, in the order of rank."""
+        """The rows (B, ...) of all workers, concatenated in the order of ranks: (B * size, ...)."""
         if self.size == 1:
             return rows
         parts = [torch.empty_like(rows) for _ in range(self.size)]
@@ -61,12 +64,12 @@ class World:
         return torch.cat(parts)
 
     def own_rows(self, rows: Tensor) -> Tensor:
-        """This worker's share of rows that `gather_rows` put together, whatever the number of workers was then."""
+        """This worker's part of rows that `gather_rows` has concatenated, for any number of workers then and now."""
         share = rows.shape[0] // self.size
         return rows[self.rank * share : (self.rank + 1) * share]
 
-    def share(self, value: T) -> T:
-        """The value that rank 0 holds."""
+    def broadcast(self, value: T) -> T:
+        """The value of rank 0."""
         if self.size == 1:
             return value
         box: list[T] = [value]
@@ -76,11 +79,12 @@ class World:
 
 @dataclass(frozen=True)
 class Worker:
-    """What a worker is given besides its job.
+    """Context of a training function, in addition to its job.
 
     Attributes:
-        world: its place among all workers.
-        publish: tells whoever started the training how far it is, by named numbers; cheap, and not every call arrives.
+        world: rank, number and device of workers.
+        publish: reports progress, as named numbers, to the process that started the training. Cheap; calls may be
+            dropped.
     """
 
     world: World = field(default_factory=World)

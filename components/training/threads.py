@@ -2,8 +2,8 @@
 
 OpenMP threads that wait for each other spin. With more threads than free cores, a spinning thread occupies the core
 that the awaited thread needs, and a step takes many times longer. So every process sets its number of threads, and
-waiting threads sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is for child processes,
-`prepare` for the current process before torch is imported.
+waiting threads sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is for child
+processes, `prepare` for the current process before torch is imported.
 
 OMP_NUM_THREADS in the environment of a command is the user's upper limit of threads per process, on every node. It must
 not be set for all processes of a machine (in an image or a manifest): each would compute with so few threads.

@@ -274,7 +274,7 @@ def test_a_full_disk_during_a_checkpoint(inputs: Path, tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(TrainingError, match=r"step 3 cannot be written \(no space left\).*goes on from step 2"):
+        with pytest.raises(TrainingError, match=r"step 3 cannot be written \(no space left\).*resumes from step 2"):
             pretrain(job)
     assert not job.output.exists()
     assert same_bits(weights(pretrain(job)), weights(unbroken))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from components.artifacts import partial_path
 from components.errors import TrainingError
 from components.training import checkpoint as module
 from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+from components.training.distributed import World
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -36,6 +39,43 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 5, 20)
     assert store.steps() == [5, 20]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000005", "step-000000020"]
+
+
+def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, object]]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    found: list[object] = []
+    for case in ("newer", "none", "damaged", "missing"):
+        try:
+            checkpoint = CheckpointStore(str(folder / case / str(rank)), key="run").latest_for_all(World(rank, 2))
+            found.append(checkpoint and checkpoint.step)
+        except TrainingError as error:
+            found.append(str(error))
+    results.put((rank, found))
+    dist.destroy_process_group()
+
+
+def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
+    """Each rank has a folder of its own, as on storage that shows a write to some nodes later than to others."""
+    store_with(tmp_path / "newer" / "0", 1, 2)
+    store_with(tmp_path / "newer" / "1", 2, 3)
+    store_with(tmp_path / "none" / "1", 1)
+    store_with(tmp_path / "damaged" / "1", 1)
+    store_with(tmp_path / "damaged" / "0", 1)
+    (tmp_path / "damaged" / "0" / "run" / "step-000000001" / module.TENSORS).unlink()
+    store_with(tmp_path / "missing" / "0", 5)
+    forking = multiprocessing.get_context("fork")
+    results = forking.Queue()
+    processes = [forking.Process(target=_worker, args=(rank, tmp_path, results)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    found = dict(results.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert found[0][:2] == found[1][:2] == [2, None]
+    assert found[0][2] == found[1][2] and "every checkpoint is damaged" in found[0][2]
+    assert found[0][3] == 5
+    assert "worker 1 cannot read the checkpoint of step 5 that rank 0 reads" in found[1][3]
 
 
 def test_runs_do_not_see_each_other(tmp_path: Path) -> None:
@@ -76,7 +116,7 @@ def test_only_damaged_ones_left(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 2)
     for file in (tmp_path / "run").glob(f"*/{module.TENSORS}"):
         file.unlink()
-    with pytest.raises(TrainingError, match=r"every checkpoint is damaged; remove the folder to begin anew"):
+    with pytest.raises(TrainingError, match=r"every checkpoint is damaged; remove the folder to restart training"):
         store.latest()
 
 
@@ -126,7 +166,7 @@ def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pyt
         patch.setattr(module, "save_file", full)
         message = (
             r"run: checkpoint of step 9 cannot be written \(no space left\); free space or set cluster.storage to "
-            r"another place and run again: training goes on from step 4"
+            r"another location and run again: training resumes from step 4"
         )
         with pytest.raises(TrainingError, match=message):
             store_with(tmp_path, 9)

@@ -46,8 +46,8 @@ def one_of_two(rank: int, folder: Path) -> None:
     other = torch.full((3,), float(rank))
     numbers = torch.tensor(rank + 1.0)
     world.average_([other, numbers])
-    said = world.share(f"from {rank}")
-    assert (other.tolist(), numbers.item(), said) == ([0.5] * 3, 1.5, "from 0")
+    received = world.broadcast(f"from {rank}")
+    assert (other.tolist(), numbers.item(), received) == ([0.5] * 3, 1.5, "from 0")
     assert world.total(torch.tensor([1.0 + rank])).item() == 3.0
     save_file({**stored, "losses": torch.tensor(losses)}, folder / f"{rank}.safetensors")
     dist.destroy_process_group()
