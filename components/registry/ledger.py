@@ -173,7 +173,7 @@ def locked(ledger: Ledger, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 def champions(registry: Registry, model: str) -> list[str]:
-    """Version numbers of a model's champions, the present one last."""
+    """Version numbers of a model's champions, the current one last."""
     try:
         found = json.loads(registry.model_tag(model, HISTORY) or "[]")
     except ValueError:
@@ -202,7 +202,7 @@ def move_champion(
     number = present.number if present is not None else None
     if number != before:
         raise RegistryError(
-            f"{model}@{CHAMPION}: was moved from version {before or 'none'} to {number or 'none'} by someone else; "
+            f"{model}@{CHAMPION}: was moved from version {before or 'none'} to {number or 'none'} meanwhile; "
             "run this again"
         )
     change = Change(
@@ -258,7 +258,7 @@ def recover(registry: Registry, ledger: Ledger) -> list[str]:
 
 
 def roll_back(registry: Registry, ledger: Ledger, *, model: str) -> tuple[Version, Version]:
-    """Restore the previous champion. The present one is tagged and not promoted again automatically.
+    """Restore the previous champion. The current one is tagged and not promoted again automatically.
 
     Returns:
         (rolled-back version, restored version).
@@ -272,8 +272,8 @@ def roll_back(registry: Registry, ledger: Ledger, *, model: str) -> tuple[Versio
         if present is None:
             raise RegistryError(f"{model}: has no champion to roll back")
         history = champions(registry, model)
-        with contextlib.suppress(ValueError):
-            # The alias may have been moved by hand: later entries of the history are not before the present version.
+        with contextlib.suppress(ValueError):  # the current version is not in the history
+            # After a manual change of the alias, later entries of the history do not precede the current version.
             history = history[: len(history) - history[::-1].index(present.number)]
         while history and history[-1] == present.number:
             history.pop()

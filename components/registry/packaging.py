@@ -22,9 +22,9 @@ from components.errors import ArtifactError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Files of a model's directory that describe its training and are not part of the bundle.
-LEFT_OUT = ("metrics.json", "curve.csv")
-#: Packages that every model requires and no module imports by name.
-ALWAYS = ("mlflow", "pandas")
+EXCLUDED = ("metrics.json", "curve.csv")
+#: Packages that MLflow needs to serve any model.
+REQUIRED = ("mlflow", "pandas")
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Content:
     """The part of a stage's output directory that is the model.
 
     Attributes:
-        directory: where the files lie.
+        directory: directory of the files.
         kind: "encoder" or "classifier".
         files: relative name -> size and SHA-256, from the directory's manifest.
-        facts: of that manifest.
+        facts: facts of that manifest.
     """
 
     directory: Path
@@ -45,32 +45,32 @@ class Content:
 
     @property
     def digest(self) -> str:
-        """What the bundle's manifest will have as its digest."""
+        """Digest of the bundle's manifest."""
         return Manifest(kind=self.kind, schema=SCHEMA, files=self.files, facts={}).digest
 
 
 def model_content(directory: Path, *, kind: str) -> Content:
-    """Find the model in a complete directory, by its manifest alone (no file is read).
+    """The model in a complete directory, according to its manifest; no other file is read.
 
     Args:
-        directory: an encoder or a classifier.
-        kind: which of them.
+        directory: directory of an encoder or a classifier.
+        kind: "encoder" or "classifier".
 
     Raises:
         ArtifactError: the directory is not complete, is of another kind, or holds no weights.
     """
     manifest = read_manifest(directory, kind=kind)
-    files = {name: entry for name, entry in manifest.files.items() if name not in LEFT_OUT}
+    files = {name: entry for name, entry in manifest.files.items() if name not in EXCLUDED}
     if not any(name.endswith(".safetensors") for name in files):
         raise ArtifactError(f"{directory}: holds no weights (*.safetensors); run its stage again")
     return Content(directory=directory, kind=kind, files=files, facts=manifest.facts)
 
 
 def write_bundle(content: Content, path: Path) -> Path:
-    """Copy a model's files into a bundle of their own, checked against the digests they were written with.
+    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest.
 
     Raises:
-        ArtifactError: a file was altered since the stage wrote it.
+        ArtifactError: a file was altered after the stage wrote it.
     """
     with writing(path, kind=content.kind) as draft:
         draft.facts.update(content.facts)
@@ -89,13 +89,13 @@ def write_bundle(content: Content, path: Path) -> Path:
 
 
 def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
-    """Make sure that a bundle is the one that was registered.
+    """Verify that a bundle is the registered one.
 
     Args:
         path: the bundle.
         kind: "encoder" or "classifier".
-        digest: from the model version's tags.
-        what: named in the message.
+        digest: content digest from the model version's tags.
+        what: name of the version for the message.
 
     Raises:
         ArtifactError: a file differs from the bundle's manifest, or the manifest from the registered digest.
@@ -109,11 +109,10 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
 
 
 def code_files(scripts: Iterable[Path]) -> list[Path]:
-    """The files of `components` that the scripts import, directly or not, found by reading their import statements
-    (those inside functions too). Of a package with a table of implementations every file counts: the table may import
-    by name."""
+    """The files of `components` in the import closure of the scripts, themselves included. Import statements inside
+    functions count. Packages whose implementations are imported by name from a table are included as a whole."""
     waiting = list(scripts)
-    found: set[Path] = set()
+    found = set[Path]()
     while waiting:
         file = waiting.pop()
         if file in found:
@@ -125,7 +124,7 @@ def code_files(scripts: Iterable[Path]) -> list[Path]:
 
 @functools.cache
 def _needed(file: Path) -> list[Path]:
-    """The files that one file cannot do without."""
+    """The files that one file imports, and the `__init__.py` of its packages."""
     inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
     needed = [init for init in inits if init.is_file()]
     if file.parent.name in ("models", "layers", "tokenization"):
@@ -134,26 +133,27 @@ def _needed(file: Path) -> list[Path]:
 
 
 def copy_code(files: Iterable[Path], target: Path) -> Path:
-    """Copy files of the package into `target/components`; the path of that package."""
+    """Copy files of the package to `target/components` and return that path."""
     for file in files:
-        place = target / PACKAGE.name / file.relative_to(PACKAGE)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, place)
+        copy = target / PACKAGE.name / file.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
     return target / PACKAGE.name
 
 
 def requirements(files: Iterable[Path], lock: Path) -> list[str]:
-    """The packages that `files` import, pinned as in the lock (or as installed, if the lock does not name one)."""
+    """The packages that `files` import, pinned to the version in the lock, or to the installed one if the lock lacks
+    the package."""
     modules = {module.split(".")[0] for file in files for module in _imports(file)} - {PACKAGE.name, "__future__"}
     providers = _providers()
     names = {
-        # One module may come from several distributions (mlflow, mlflow-skinny): the one of its name holds the others.
+        # Several distributions may provide a module (mlflow, mlflow-skinny); the one of its name requires the others.
         _canonical(module if module in providers[module] else providers[module][0])
         for module in modules - sys.stdlib_module_names
         if module in providers
     }
     pinned = _lock(lock)
-    return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *ALWAYS})]
+    return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *REQUIRED})]
 
 
 @functools.cache
@@ -187,5 +187,5 @@ def _module_files(module: str) -> list[Path]:
     first, *rest = module.split(".")
     if first != PACKAGE.name:
         return []
-    place = PACKAGE.joinpath(*rest)
-    return [file for file in (place.with_suffix(".py"), place / "__init__.py") if rest and file.is_file()]
+    path = PACKAGE.joinpath(*rest)
+    return [file for file in (path.with_suffix(".py"), path / "__init__.py") if rest and file.is_file()]

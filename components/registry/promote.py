@@ -58,7 +58,7 @@ class PromoteJob(Section):
         rule: `params.promote`.
         examples: task -> output directory of the stage `examples`. Each task has its own champion.
         out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
         ledger: path of the ledger.
     """
 
@@ -127,7 +127,7 @@ def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, list
     champion = registry.alias(candidate.name, CHAMPION)
     key = _key(job, candidate, champion, read_facts(job.examples[task]).digests["test"])
     earlier = ledger.decision(key, registry.address)
-    # A verdict without a comparison (too slow, files not readable) is not final and is made again.
+    # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
     if earlier is not None and earlier["gain"] is not None:
         decision = earlier
     else:
@@ -229,9 +229,9 @@ def _judge(
 def scored_rows(
     facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
 ) -> tuple[TestRows, dict[str, sparse.csr_array]]:
-    """The test split as `decide` takes it, and each model's statistics of its rows.
+    """The test split as an input of `decide`, and each model's (N, K) statistics.
 
-    Label sets may differ between versions; predicting a label that the test split does not have is an error.
+    Versions may have different label sets; a predicted label that the test split lacks counts as wrong.
     """
     unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
     scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
@@ -253,8 +253,8 @@ def measure_latency(
 
     Args:
         classifiers: name -> model.
-        rows: inputs; those timed are evenly spaced.
-        rounds: number of rows timed.
+        rows: inputs, of which evenly spaced ones are timed.
+        rounds: maximum number of timed rows.
 
     Returns:
         name -> {"p50", "p99"} in milliseconds.
@@ -263,10 +263,10 @@ def measure_latency(
     seconds: dict[str, list[float]] = {name: [] for name in classifiers}
     for turn, row in enumerate([*chosen[:WARM_UP], *chosen]):
         for name, classifier in classifiers.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             told(classifier, [row], batch_size=1)
             if turn >= len(chosen[:WARM_UP]):
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.perf_counter() - started)
     return {
         name: {f"p{share}": round(float(np.percentile(values, share)) * 1000, 3) for share in (50, 99)}
         for name, values in seconds.items()

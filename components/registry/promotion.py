@@ -34,9 +34,9 @@ class Scored:
     """A model version and its predictions of the test rows.
 
     Attributes:
-        name: as in reasons, such as `headstart-aws-type/3`.
+        name: label of the version, such as `headstart-aws-type/3`.
         digest: content digest of the model.
-        test_digest: digest of the test split that `statistics` belong to.
+        test_digest: digest of the test split of `statistics`.
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
         latency_ms: median latency of one row in milliseconds; None if not measured.
         problem: why `statistics` is None.
@@ -57,7 +57,8 @@ class TestRows:
     """The test split.
 
     Attributes:
-        scoring: of the task.
+        digest: digest of the split.
+        scoring: scoring of the task.
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
         slices: name of each row's slice, or None without slices.
     """
@@ -93,11 +94,16 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
-        metric: that of the rule, or the task's primary metric.
-        against: name of the champion, or of the constant prediction without a champion ("most frequent class").
-        gain: candidate's score minus the other's; `low` and `high` are its one-sided bootstrap bounds.
-        labels_needed: test labels at which an inconclusive comparison reaches 80% power at the observed gain.
+        metric: metric of the rule, or the task's primary metric.
+        against: name of the champion; without a champion, name of the constant prediction ("most frequent class").
         reasons: sentences, the decisive ones first.
+        candidate_score: score of the candidate; None without a comparison, as all fields below.
+        champion_score: score of the champion or of the constant prediction.
+        gain: candidate's score minus the other one.
+        low: lower one-sided bootstrap bound of the gain.
+        high: upper one-sided bootstrap bound of the gain.
+        labels_needed: test labels at which an inconclusive comparison reaches 80% power at the observed gain.
+        slices: scores on the slices with at least `slice_rows` rows.
     """
 
     verdict: Verdict
@@ -130,19 +136,19 @@ def decide(
     | lower bound of the gain exceeds the least gain                   | promote      |
     | the bounds enclose the least gain                                | inconclusive |
 
-    Among many small slices some lose by chance: with 16 slices of 50 to 200 rows, a challenger that is 3 points better
-    on every slice would be rejected about half the time. A slice therefore counts as lost only if the loss is
+    Of many small slices some decline by chance: with 16 slices of 50 to 200 rows, a challenger that is 3 points better
+    on every slice would be rejected about half the time. A slice therefore leads to rejection only if its loss is
     significant; any other loss is listed among the reasons.
 
-    Without a champion the candidate is compared with the best constant prediction (the most frequent class, in
-    classification), with a least gain of 0 and no slices.
+    Without a champion the candidate is compared with the best constant prediction (in classification the most frequent
+    class), with a least gain of 0 and without slices.
 
     Args:
         candidate: the challenger.
         champion: the version that is served, or None.
         rule: `params.promote`.
-        rows: the test split that both were scored on.
-        seed: of the bootstrap.
+        rows: the test split of both predictions.
+        seed: seed of the bootstrap.
 
     Raises:
         ValueError: the numbers of predictions and rows differ (a defect of the caller).
@@ -154,8 +160,8 @@ def decide(
         return Decision(verdict=outcome, metric=metric, against=against, reasons=reasons)
 
     if champion is not None and candidate.digest == champion.digest:
-        twin = "is the champion already" if candidate.name == champion.name else f"has the content of {against}"
-        return verdict("unchanged", f"{candidate.name} {twin}")
+        same = "is already the champion" if candidate.name == champion.name else f"has the content of {against}"
+        return verdict("unchanged", f"{candidate.name} {same}")
     if candidate.rolled_back:
         return verdict("reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand")
     if candidate.statistics is None or len(rows) == 0:
@@ -186,7 +192,7 @@ def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
     if candidate.latency_ms is None:
         return f"{candidate.name}: latency was not measured, and the rule limits it to {rule.latency_ms:g} ms"
     if candidate.latency_ms > rule.latency_ms:
-        return f"{candidate.name} takes {candidate.latency_ms:.1f} ms a text, more than {rule.latency_ms:g} ms"
+        return f"{candidate.name} takes {candidate.latency_ms:.1f} ms per text, more than {rule.latency_ms:g} ms"
     return ""
 
 
@@ -196,15 +202,15 @@ def _compare(
     own, scoring, metric = candidate.statistics, rows.scoring, rule.metric or rows.scoring.main
     assert own is not None
     if not len(rows) == own.shape[0] == other.shape[0]:
-        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {other.shape[0]} answers")
+        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {other.shape[0]} predictions")
     score, other_score = (score_of(statistics, scoring, metric=metric) for statistics in (own, other))
     gain = score - other_score
     gains = paired_gains(other, own, scoring=scoring, metric=metric, resamples=rule.resamples, seed=seed)
     low, high = (float(bound) for bound in np.quantile(gains, [1 - rule.confidence, rule.confidence]))
     changes = _slice_changes(rows, other, own, rule, seed)
-    fallen = [change for change in changes if change.champion - change.candidate > rule.largest_slice_loss]
-    reasons = [f"{change}, more than {rule.largest_slice_loss:g}" for change in fallen if change.beyond_chance]
-    noticed = [f"{change}, which may be chance" for change in fallen if not change.beyond_chance]
+    losses = [change for change in changes if change.champion - change.candidate > rule.largest_slice_loss]
+    reasons = [f"{change}, more than {rule.largest_slice_loss:g}" for change in losses if change.beyond_chance]
+    insignificant = [f"{change}, which may be chance" for change in losses if not change.beyond_chance]
     measured = (
         f"{metric} {score:.4f} against {other_score:.4f} of {against}: gain {gain:+.4f}, "
         f"between {low:+.4f} and {high:+.4f} at one-sided {rule.confidence:.0%} on {len(rows)} test rows"
@@ -224,15 +230,15 @@ def _compare(
             gain, float(gains.std()), len(rows), least_gain=rule.least_gain, confidence=rule.confidence
         )
         reasons = [
-            f"{needed} test labels would settle it with {POWER:.0%} power at this gain (now {len(rows)})"
+            f"{needed} test labels would decide it with {POWER:.0%} power at this gain (now {len(rows)})"
             if needed is not None
-            else f"the gain is exactly the least gain of {rule.least_gain:g}: no number of test labels would settle it"
+            else f"the gain is exactly the least gain of {rule.least_gain:g}: no number of test labels would decide it"
         ]
     return Decision(
         verdict=outcome,
         metric=metric,
         against=against,
-        reasons=(*reasons, measured, *noticed),
+        reasons=(*reasons, measured, *insignificant),
         candidate_score=score,
         champion_score=other_score,
         gain=gain,
@@ -279,7 +285,7 @@ def labels_needed(gain: float, std: float, rows: int, *, least_gain: float, conf
     Args:
         gain: observed gain.
         std: bootstrap std of the gain on `rows` rows.
-        rows: present number of test rows.
+        rows: current number of test rows.
         least_gain: minimum gain of the rule.
         confidence: one-sided confidence of the rule.
 

@@ -34,7 +34,7 @@ def serve(settings: RegistrySettings, task: str, *, host: str = "127.0.0.1", por
     version = find_champion(registry, task)
     check_port(host, port)
     with fetched(registry, version):
-        pass  # an error ends here in one line, not in the server's log
+        pass  # a damaged model is reported here in one message, before the server starts
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", host]
     command += ["--port", str(port), "--model-uri", f"models:/{version.name}/{version.number}"]
     # MLflow starts uvicorn by name, which is on PATH only in an activated environment.
@@ -52,7 +52,7 @@ def check_port(host: str, port: int) -> None:
         RegistryError: the port is in use, or the address does not belong to this machine.
     """
     with socket.socket() as probe:
-        # As servers do: a port with connections in TIME_WAIT is free.
+        # Servers set this option too: a port with connections in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -187,16 +187,16 @@ def _ensure_version(
     if found is not None:
         print(f"{found.label}: already registered", flush=True)
         return found
-    aside = Path(tempfile.mkdtemp(prefix="headstart-register-"))
+    draft = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
         script = CLASSIFIER_SCRIPT if candidate.kind == "classifier" else ENCODER_SCRIPT
         code = code_files([script])
         version = registry.record(
             candidate.name,
             files=ModelFiles(
-                bundle=write_bundle(content, aside / "bundle"),
+                bundle=write_bundle(content, draft / "bundle"),
                 script=script,
-                code=copy_code(code, aside / "code"),
+                code=copy_code(code, draft / "code"),
                 requirements=requirements(code, job.project / "requirements.lock"),
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
@@ -217,13 +217,13 @@ def _ensure_version(
             },
         )
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     print(f"{version.label}: registered", flush=True)
     return version
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
-    """Final metrics: those of the stage; for a classifier also its dev score and the test metrics of `evaluate`."""
+    """Metrics of the stage; for a classifier also its dev score and its test metrics from the stage `evaluate`."""
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is not None:
         dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
@@ -238,13 +238,13 @@ def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
 
 
 def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:
-    """The task's best system by dev score; the first in order of families and starts among equals."""
+    """The task's system with the best dev score; among equals the first in the order of families and starts."""
     ranked = []
-    for family, start, of in versions:
-        if of == task:
+    for family, start, trained_on in versions:
+        if trained_on == task:
             system = f"{family}-{start}"
             dev = read_dev_score(job.out / "finetuned" / task / system / "runs.json", metric=job.metric)
-            ranked.append((dev, system, versions[family, start, of]))
+            ranked.append((dev, system, versions[family, start, trained_on]))
     dev, system, version = max(ranked, key=lambda item: item[0].score)
     return {
         "name": version.name,
@@ -273,7 +273,7 @@ def _kind_of_task(content: Content) -> str:
 
 
 def _numbers(value: Mapping[str, Any]) -> dict[str, float]:
-    """Finite numbers of nested mappings by dotted key."""
+    """The finite numbers of nested mappings, by dotted key."""
     return {key: float(leaf) for key, leaf in flatten(value) if isinstance(leaf, (int, float)) and math.isfinite(leaf)}
 
 

@@ -1,7 +1,7 @@
-"""A pipeline's output in miniature: real directories, written by the code that the stages use.
+"""A small pipeline output: directories written by the code of the stages.
 
-The classifiers' weights are set by hand so that their answers are known: a text is one letter repeated, its label is
-the letter's place in the alphabet modulo 3, and a classifier that "knows" k letters is right on the first k of the 26.
+The weights of the classifiers are set to give known predictions. A text is one repeated letter, its label is the index
+of the letter in the alphabet modulo 3, and a classifier that knows k letters is correct on the first k of the 26.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Pipeline:
             draft.facts["trained"] = True
 
     def write_examples(self, *, rows: int = 260) -> None:
-        """Letters in turn; the first 13 are in the slice `early`, the others in `late`."""
+        """Letters in alphabetical order; the first 13 are in the slice `early`, the others in `late`."""
         folder = self.root / "letters"
         folder.mkdir(exist_ok=True)
         for split in ("train", "dev", "test"):
@@ -120,8 +120,8 @@ class Pipeline:
         classifier = TaskModel(model, task=find_task("classification"), settings=SETTINGS, labels=["a", "b", "c"])
         state = {name: torch.zeros_like(value) for name, value in classifier.state_dict().items()}
         state["encoder.embedding"] = torch.eye(len(PIECES))
-        for place, piece in enumerate(range(len(SPECIAL_PIECES), len(PIECES))):
-            state["head.output.weight"][(place if place < knows else place + 1) % 3, piece] = 4.0
+        for index, piece in enumerate(range(len(SPECIAL_PIECES), len(PIECES))):
+            state["head.output.weight"][(index if index < knows else index + 1) % 3, piece] = 4.0
         classifier.load_state_dict(state)
         system = f"ulmfit-{start}"
         with writing(self.out / "finetuned" / "letters" / system, kind=FINETUNED) as draft:
@@ -162,7 +162,7 @@ def no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: its migrations take seconds."""
+    """A database with MLflow's tables, created once because the migrations take seconds."""
     from components.tracking import connect
 
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
@@ -174,7 +174,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
-    """Everything that a run leaves behind; the adapted classifier is the best."""
+    """The output of a run; the adapted classifier is the best."""
     made = Pipeline(tmp_path_factory.mktemp("finished"))
     shutil.copyfile(empty_database, made.root / "mlflow.db")
     made.write_examples()
@@ -188,7 +188,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 
 @pytest.fixture
 def pipeline(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """A copy of `finished` for one test, and fewer rows to measure latency with."""
+    """A copy of `finished` for one test, with fewer rows for the latency."""
     monkeypatch.setattr("components.registry.promote.LATENCY_ROWS", 10)
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Pipeline(tmp_path)

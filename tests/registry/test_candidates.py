@@ -1,4 +1,4 @@
-"""Which models are registered, and whose children they are, where a run goes further ways."""
+"""Models and parents of a run with task-adaptive pretraining and multi-task learning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from components.registry.stage import RegisterJob, candidates
 from components.settings.registry import RegistrySettings
 
 
-def test_models_of_further_ways_and_their_parents() -> None:
+def test_models_of_additional_initialisations_and_their_parents() -> None:
     job = RegisterJob(
         registry=RegistrySettings(),
         out=Path("out"),

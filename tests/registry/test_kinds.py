@@ -1,4 +1,4 @@
-"""Every kind of task as a bundle: saved, loaded again, asked by the names of its form."""
+"""Every task kind as a bundle: saved, loaded and called with the columns of its form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = FinetuneSettings(
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) -> None:
+def test_a_bundle_predicts_the_columns_of_its_form(kind: str, tmp_path: Path) -> None:
     labels = LABELS.get(kind, ["no", "yes"])
     CharTokenizer(PIECES, segmentation=Segmentation("none")).save(tmp_path / "tokenizer")
     torch.manual_seed(0)
@@ -61,7 +61,7 @@ def test_a_bundle_answers_by_the_names_of_its_form(kind: str, tmp_path: Path) ->
         assert answer is not None
         assert {name: row[name] for name in form.columns} == {name: answer[name] for name in form.columns}
 
-    # What promotion asks of it: a score on rows whose right answers are its own, and its latency.
+    # Promotion needs its score, here with its own predictions as targets, and its latency.
     found = classifier.answer(fields)
     if kind in ("classification", "pair", "choice"):
         targets = [found[0].argmax(keepdims=True).astype(float), found[1].argmax(keepdims=True).astype(float)]

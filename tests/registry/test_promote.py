@@ -1,4 +1,4 @@
-"""The stage promote: verdict, alias, ledger, rollback, and what a crash leaves behind."""
+"""The stage `promote`: verdict, alias, ledger, rollback, and recovery from crashes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = "headstart-letters"
 
 
 def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict:
-    """Register the adapted classifier (made to know so many letters) and promote; the decision."""
+    """Register the adapted classifier, which knows `knows` letters, and promote; returns the decision."""
     if knows is not None:
         pipeline.write_classifier("adapted", knows=knows)
     register(pipeline.register_job(starts=["adapted"]))
@@ -50,7 +50,7 @@ def events(pipeline: Pipeline) -> list[str]:
     return [line["event"] for line in Ledger(pipeline.ledger).lines()]
 
 
-def test_the_first_model_is_promoted_and_answers(pipeline: Pipeline) -> None:
+def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
     decision = run(pipeline)
 
     assert decision["verdict"] == "promote"
@@ -68,7 +68,7 @@ def test_the_first_model_is_promoted_and_answers(pipeline: Pipeline) -> None:
     assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
 
 
-def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pipeline: Pipeline) -> None:
+def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     decision = run(pipeline, knows=24, largest_slice_loss=1.0)
 
@@ -78,13 +78,13 @@ def test_a_better_challenger_takes_over_and_rollback_restores_the_one_before(pip
     assert champion(pipeline) == "2"
     assert champions(connect(pipeline.settings), NAME) == ["1", "2"]
 
-    told = rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
-    assert told == f"{NAME}@champion: version 1 restored, version 2 rolled back"
+    message = rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    assert message == f"{NAME}@champion: version 1 restored, version 2 rolled back"
     assert champion(pipeline) == "1"
     intent = [line for line in Ledger(pipeline.ledger).lines() if line["event"] == "intent"][-1]
     assert (intent["action"], intent["before"], intent["after"], intent["history"]) == ("rollback", "2", "1", ["1"])
 
-    # The next run finds the same challenger again: what a person took back stays back.
+    # The next run has the same challenger; a rolled-back version is not promoted again.
     for _ in range(2):
         decision = run(pipeline)
         assert decision["verdict"] == "reject"
@@ -117,12 +117,12 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
-    assert decision["reasons"] == [f"{NAME}/1 is the champion already"]
+    assert decision["reasons"] == [f"{NAME}/1 is already the champion"]
     assert decision["last_change"]["action"] == "promote"
     assert events(pipeline) == before
 
 
-def test_a_decision_on_the_same_things_is_not_made_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     run(pipeline, knows=24)
     first = run(pipeline, knows=16)
     before = events(pipeline)
@@ -131,7 +131,7 @@ def test_a_decision_on_the_same_things_is_not_made_again(pipeline: Pipeline, mon
         assert run(pipeline) == first
     assert events(pipeline) == before
 
-    # Another rule is another question; so is another test split.
+    # Another rule or test split requires a new decision.
     assert run(pipeline, least_gain=0.01)["reasons"][0] == "not better by more than 0.01"
     pipeline.write_examples(rows=234)
     assert run(pipeline)["test"]["rows"] == 234
@@ -141,15 +141,13 @@ def _must_not_be_called(*_: object) -> None:
     raise AssertionError("scored again")
 
 
-def test_a_verdict_that_rests_on_no_comparison_is_made_again(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        busy = {f"{NAME}/1": {"p50": 99_999.0, "p99": 99_999.0}}
-        patch.setattr("components.registry.promote.measure_latency", lambda *_, **__: busy)
+        slow = {f"{NAME}/1": {"p50": 99_999.0, "p99": 99_999.0}}
+        patch.setattr("components.registry.promote.measure_latency", lambda *_, **__: slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
-    assert decision["reasons"] == [f"{NAME}/1 takes 99999.0 ms a text, more than 10000 ms"]
+    assert decision["reasons"] == [f"{NAME}/1 takes 99999.0 ms per text, more than 10000 ms"]
 
     assert run(pipeline)["verdict"] == "promote"
 
@@ -164,7 +162,7 @@ def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) 
     assert decision["test"]["rows"] == 234
 
 
-def test_a_champion_whose_files_were_altered_leaves_it_open(pipeline: Pipeline) -> None:
+def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     (weights,) = (pipeline.root / "mlruns").rglob("head.safetensors")
     content = bytearray(weights.read_bytes())
@@ -180,10 +178,10 @@ def test_a_champion_whose_files_were_altered_leaves_it_open(pipeline: Pipeline) 
         load_champion(pipeline.settings, "letters")
 
 
-def test_a_swapped_bundle_is_found_by_the_registered_digest(pipeline: Pipeline) -> None:
+def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     (bundle,) = (path.parent for path in (pipeline.root / "mlruns").rglob("head.safetensors"))
-    # Whole and consistent in itself, but not what was registered.
+    # The bundle is consistent but not the registered one.
     pipeline.write_classifier("adapted", knows=20)
     other = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "classifier"
     for name in ("head.safetensors", "manifest.json"):
@@ -193,7 +191,7 @@ def test_a_swapped_bundle_is_found_by_the_registered_digest(pipeline: Pipeline) 
         load_champion(pipeline.settings, "letters")
 
 
-def test_files_that_are_gone_are_named(pipeline: Pipeline) -> None:
+def test_missing_files_are_named(pipeline: Pipeline) -> None:
     run(pipeline)
     (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
 
@@ -201,7 +199,7 @@ def test_files_that_are_gone_are_named(pipeline: Pipeline) -> None:
         load_champion(pipeline.settings, "letters")
 
 
-def test_what_the_evaluation_says_against_it_is_told(pipeline: Pipeline) -> None:
+def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline) -> None:
     def system(name: str, family: str, start: str, *means: float) -> dict[str, object]:
         cells = [
             {"budget": budget, "scores": {"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}}}
@@ -252,7 +250,7 @@ def test_what_the_evaluation_says_against_it_is_told(pipeline: Pipeline) -> None
 
 
 @pytest.mark.parametrize("after_step", ["intent", "alias", "history"])
-def test_a_crash_between_record_and_change_is_finished_by_the_next_run(
+def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_step: str
 ) -> None:
     class Killed(BaseException):
@@ -279,16 +277,16 @@ def test_a_crash_between_record_and_change_is_finished_by_the_next_run(
     assert champion(pipeline) == (None if after_step == "intent" else "1")
     assert events(pipeline) == ["decision", "intent"]
 
-    told = json.loads(promote(pipeline.promote_job()).read_text())
-    assert told["recovered"] == [f"interrupted promote of {NAME} from version none to 1: finished"]
-    assert told["decisions"]["letters"]["verdict"] == "unchanged"
+    written = json.loads(promote(pipeline.promote_job()).read_text())
+    assert written["recovered"] == [f"interrupted promote of {NAME} from version none to 1: finished"]
+    assert written["decisions"]["letters"]["verdict"] == "unchanged"
     assert champion(pipeline) == "1"
     assert champions(connect(pipeline.settings), NAME) == ["1"]
     assert Ledger(pipeline.ledger).lines()[-1]["recovered"] is True
     assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
 
 
-def test_a_crash_before_the_record_of_the_change_repeats_only_the_change(
+def test_a_crash_before_the_intent_repeats_the_change_without_the_comparison(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -305,13 +303,13 @@ def test_a_crash_before_the_record_of_the_change_repeats_only_the_change(
     assert events(pipeline) == ["decision"]
 
     monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
-    told = json.loads(promote(pipeline.promote_job()).read_text())
-    assert told["decisions"]["letters"]["verdict"] == "promote"
+    written = json.loads(promote(pipeline.promote_job()).read_text())
+    assert written["decisions"]["letters"]["verdict"] == "promote"
     assert champion(pipeline) == "1"
     assert events(pipeline) == ["decision", "intent", "done"]
 
 
-def test_an_interrupted_change_that_somebody_overtook_is_abandoned(pipeline: Pipeline) -> None:
+def test_an_interrupted_change_is_abandoned_after_another_change(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     run(pipeline, knows=12)
     run(pipeline, knows=10)
@@ -319,8 +317,8 @@ def test_an_interrupted_change_that_somebody_overtook_is_abandoned(pipeline: Pip
     facts = {"model": NAME, "alias": "champion", "action": "promote", "reasons": []}
     ledger.append("intent", id="i", uri=registry.address, before="2", after="3", history=["3"], **facts)
 
-    told = json.loads(promote(pipeline.promote_job()).read_text())
-    assert told["recovered"] == [
+    written = json.loads(promote(pipeline.promote_job()).read_text())
+    assert written["recovered"] == [
         f"interrupted promote of {NAME} from version 2 to 3: abandoned, the alias now points to version 1"
     ]
     assert champion(pipeline) == "1"
@@ -344,7 +342,7 @@ def test_an_alias_that_moved_during_the_decision_is_not_overwritten(
     original = ledger_module.move_champion
     monkeypatch.setattr("components.registry.promote.move_champion", moved)
     with pytest.raises(
-        RegistryError, match=rf"^{NAME}@champion: was moved from version 1 to 2 by someone else; run this again$"
+        RegistryError, match=rf"^{NAME}@champion: was moved from version 1 to 2 meanwhile; run this again$"
     ):
         promote(pipeline.promote_job(largest_slice_loss=1.0))
     assert champion(pipeline) == "2"
@@ -359,7 +357,7 @@ def test_one_change_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_line_cut_off_by_a_crash_does_not_count(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored_and_removed(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.append("done", id="1", uri="u")
     with ledger.path.open("a") as file:
@@ -373,7 +371,7 @@ def test_a_line_cut_off_by_a_crash_does_not_count(tmp_path: Path) -> None:
         ledger.lines()
 
 
-def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
+def test_a_rollback_without_a_champion_is_an_error(pipeline: Pipeline) -> None:
     with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion to roll back$"):
         rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
@@ -381,20 +379,20 @@ def test_nothing_to_roll_back(pipeline: Pipeline) -> None:
     assert issubclass(RegistryError, HeadstartError)
 
 
-def test_answers_are_matched_by_name(pipeline: Pipeline) -> None:
+def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
     facts = TaskFacts("letters", "classification", ["new", "z", "x"], {"test": "t"})
     split = Split([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
     rows, statistics = scored_rows(facts, split, {"m": pipeline.classifier("adapted")})
-    # a -> x, b -> y (which this test split does not have), c -> z
+    # a -> x, b -> y (absent from this test split), c -> z
     assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
     classes = rows.scoring.classes(statistics["m"].sum(0))
     assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": 0}
 
 
-def test_latency_is_taken_one_row_at_a_time_in_turns() -> None:
+def test_latency_is_measured_per_row_in_alternation() -> None:
     calls: list[str] = []
 
-    class Timed:
+    class Recorded:
         kind = "classification"
         labels = LABELS
 
@@ -406,18 +404,18 @@ def test_latency_is_taken_one_row_at_a_time_in_turns() -> None:
             calls.append(self.name)
             return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
 
-    measured = measure_latency({"a": Timed("a"), "b": Timed("b")}, [("t",)] * 40, rounds=10)
-    assert calls == ["a", "b"] * 15  # 5 to warm up and 10 that count
+    measured = measure_latency({"a": Recorded("a"), "b": Recorded("b")}, [("t",)] * 40, rounds=10)
+    assert calls == ["a", "b"] * 15  # 5 warm-up rows and 10 timed rows
     assert all(times["p99"] >= times["p50"] > 0 for times in measured.values())
-    assert measure_latency({"a": Timed("a")}, [], rounds=10) == {}
+    assert measure_latency({"a": Recorded("a")}, [], rounds=10) == {}
 
 
-def test_processes_that_append_at_once_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_appends_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Ledger._complete_bytes
 
     def slow(self: Ledger) -> int:
         length = read(self)
-        time.sleep(0.002)  # another writer appends here, unless the lock keeps it out
+        time.sleep(0.002)  # without the lock, another writer appends here
         return length
 
     monkeypatch.setattr(Ledger, "_complete_bytes", slow)

@@ -1,4 +1,4 @@
-"""Registering: what a version carries, and that nothing is registered twice."""
+"""The stage `register`: content and lineage of versions, idempotence, errors."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> No
     assert (found["git_commit"], found["git_dirty"], found["dvc_lock"]) == ("unknown", "unknown", "unknown")
 
 
-def test_the_same_content_makes_no_second_version(pipeline: Pipeline) -> None:
+def test_equal_content_is_not_registered_twice(pipeline: Pipeline) -> None:
     first = listing(register(pipeline.register_job()))
-    # The same weights from another run: other timings, other facts.
+    # The same weights from another run, with other timings and facts.
     directory = pipeline.out / "encoder" / "ulmfit" / "pretrained"
     pipeline.write_encoder("pretrained", seed=1)
     (directory / "metrics.json").write_text('{"seconds": 99}')
@@ -63,7 +63,7 @@ def test_the_same_content_makes_no_second_version(pipeline: Pipeline) -> None:
     assert [model["version"] for model in again["models"]] == ["2", "1", "1", "2", "3"]
 
 
-def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
+def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> None:
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     lock = {
         "schema": "2.0",
@@ -87,7 +87,7 @@ def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
             "register": {"cmd": "headstart stage register", "outs": []},
         },
     }
-    # Of a run's several locks the one that knows its folder counts.
+    # Of several locks, the one with the outputs of the run is used.
     (pipeline.root / "dvc.lock").write_text("schema: '2.0'\nstages:\n  a:\n    outs: [{path: other/x, md5: '9'}]\n")
     experiment = pipeline.root / "experiments" / "full" / "dvc.lock"
     experiment.parent.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_a_version_tells_where_it_comes_from(pipeline: Pipeline) -> None:
         ("artifacts/tokens/domain", "1" * 32 + ".dir"),
     }
     assert {key for key, value in version.tags.items() if value == "unknown"} == set()
-    # The entry of `register` itself, written after every registration, is not part of the lock's digest.
+    # The entry of `register`, which changes with every registration, is not part of the lock's digest.
     del lock["stages"]["register"]
     experiment.write_text(yaml.safe_dump(lock))
     assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
@@ -183,13 +183,13 @@ def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path: Path
     assert data_versions(paths, project=tmp_path, out=Path("artifacts"))["here"] != first["here"]
 
 
-def test_metrics_curves_and_parameters_stand_in_the_run(pipeline: Pipeline) -> None:
+def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline) -> None:
     register(pipeline.register_job())
     registry = connect(pipeline.settings)
     encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     classifier = registry.client.get_run(registry.get("headstart-letters", "3").run_id)
 
-    assert "MLFLOW_TRACKING_URI" not in os.environ  # MLflow would leave it there, to win over the next settings
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # MLflow sets it, and it would take precedence over later settings
     assert encoder.info.run_name == "encoder/ulmfit/pretrained"
     assert encoder.data.params == {"training.rate": "0.1", "training.betas": "[0.9, 0.99]", "preset": "None"}
     assert encoder.data.metrics["perplexity"] == 3.5
@@ -204,7 +204,7 @@ def test_metrics_curves_and_parameters_stand_in_the_run(pipeline: Pipeline) -> N
     }
 
 
-def test_nothing_is_pickled_and_the_code_is_there(pipeline: Pipeline) -> None:
+def test_a_model_has_no_pickles_and_includes_its_code(pipeline: Pipeline) -> None:
     register(pipeline.register_job(starts=["scratch"]))
     logged = sorted((pipeline.root / "mlruns").rglob("*"))
 
@@ -229,7 +229,7 @@ def test_nothing_is_pickled_and_the_code_is_there(pipeline: Pipeline) -> None:
     ]
 
 
-def test_packages_are_pinned_as_in_the_lock(pipeline: Pipeline) -> None:
+def test_requirements_are_pinned_to_the_lock(pipeline: Pipeline) -> None:
     (pipeline.root / "requirements.lock").write_text("# made\nTorch==9.9.9 ; python_version > '3'\nnumpy==8.8\n")
     register(pipeline.register_job(starts=["scratch"]))
 
@@ -241,7 +241,7 @@ def test_packages_are_pinned_as_in_the_lock(pipeline: Pipeline) -> None:
     assert not {"ray", "prefect", "dvc", "scikit-learn", "boto3"} & lines.keys()
 
 
-def test_a_model_altered_since_it_was_written_is_not_registered(pipeline: Pipeline) -> None:
+def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
     weights = pipeline.out / "encoder" / "ulmfit" / "pretrained" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -253,14 +253,14 @@ def test_a_model_altered_since_it_was_written_is_not_registered(pipeline: Pipeli
     assert not (pipeline.out / "registry" / "registered.json").exists()
 
 
-def test_a_stage_that_has_not_run_is_named(pipeline: Pipeline) -> None:
+def test_a_missing_output_is_named(pipeline: Pipeline) -> None:
     shutil.rmtree(pipeline.out / "encoder" / "ulmfit" / "adapted")
 
     with pytest.raises(ArtifactError, match=r"ulmfit/adapted: not a complete output .* run the stage that makes it"):
         register(pipeline.register_job())
 
 
-def test_no_dev_scores_no_challenger(pipeline: Pipeline) -> None:
+def test_missing_dev_scores_are_an_error(pipeline: Pipeline) -> None:
     runs = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json"
     runs.write_text("[]")
 
@@ -268,7 +268,7 @@ def test_no_dev_scores_no_challenger(pipeline: Pipeline) -> None:
         register(pipeline.register_job())
 
 
-def test_the_dev_score_is_that_of_the_best_weights(tmp_path: Path) -> None:
+def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
     def run(start: str, budget: int, *points: tuple[float, float]) -> dict:
         curve = [{"span_f1": span, "accuracy": accuracy} for span, accuracy in points]
         return {"start": start, "budget": budget, "score": "span_f1", "curve": curve}
@@ -292,7 +292,7 @@ def test_the_dev_score_is_that_of_the_best_weights(tmp_path: Path) -> None:
         read_dev_score(path, metric="macro_f1")
 
 
-def test_promote_wants_register_first(pipeline: Pipeline) -> None:
+def test_promote_requires_register(pipeline: Pipeline) -> None:
     from components.errors import RegistryError
 
     with pytest.raises(RegistryError, match=r"registered.json: does not exist; run the stage register first"):

@@ -1,4 +1,4 @@
-"""What MLflow makes of a registered model: its command line and its server, outside of the repository."""
+"""Registered models in MLflow's command line and servers, outside of the repository."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """As a stranger's shell would have it: nothing points to the repository."""
+    """An environment in which nothing refers to the repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
     own = {
         "OMP_NUM_THREADS": "1",
@@ -50,7 +50,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 @contextmanager
 def running(command: list[str], *, port: int, where: Path, health: str, **changes: str) -> Iterator[str]:
-    """A server of its own session, ended as a group."""
+    """A server in a session of its own, which is killed as a process group."""
     log = where / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -77,7 +77,7 @@ def running(command: list[str], *, port: int, where: Path, health: str, **change
         process.wait()
 
 
-def test_models_serve_answers_with_labels_from_its_own_code(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_models_serve_returns_labels_with_the_logged_code(pipeline: Pipeline, tmp_path: Path) -> None:
     register(pipeline.register_job(starts=["adapted"]))
     promote(pipeline.promote_job())
     where = tmp_path / "elsewhere"
@@ -92,7 +92,7 @@ def test_models_serve_answers_with_labels_from_its_own_code(pipeline: Pipeline, 
             headers={"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=30) as response:
-            answers = json.loads(response.read(), parse_constant=pytest.fail)["predictions"]  # NaN is no JSON
+            answers = json.loads(response.read(), parse_constant=pytest.fail)["predictions"]  # NaN is not JSON
 
     assert [answer["label"] for answer in answers] == ["x", "y", None, "z"]
     assert answers[0]["probabilities"].keys() == {"x", "y", "z"}
@@ -105,7 +105,7 @@ def test_models_predict_embeds_texts_and_imports_the_logged_code(pipeline: Pipel
     where = tmp_path / "elsewhere"
     where.mkdir()
     (where / "in.csv").write_text("text\nabc\nabc\nx\n")
-    # `mlflow models predict` in the same process, so that the place of the imported code can be asked for.
+    # `mlflow models predict` in the same process, so that the path of the imported code can be checked.
     script = (
         "import sys; from mlflow.cli import cli\n"
         "try: cli(['models', 'predict', '-m', 'models:/headstart-ulmfit-pretrained/1', '-i', 'in.csv', '-t', 'csv',"
@@ -129,7 +129,9 @@ def test_models_predict_embeds_texts_and_imports_the_logged_code(pipeline: Pipel
     assert str(pipeline.root / "mlruns") in done.stdout
 
 
-def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registration_and_promotion_with_an_mlflow_server(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port = free_port()
     store = ["--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--artifacts-destination", f"{tmp_path}/served"]
     with running(
@@ -140,7 +142,7 @@ def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monke
         MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
         MLFLOW_DISABLE_TELEMETRY="true",
     ) as address:
-        # The environment wins over params.yaml, as everywhere.
+        # The environment variable takes precedence over params.yaml.
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         first = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
         assert json.loads(register(pipeline.register_job(starts=["adapted"])).read_text()) == first
@@ -159,7 +161,7 @@ def test_an_mlflow_server_holds_it_all(pipeline: Pipeline, tmp_path: Path, monke
         assert [answer["label"] for answer in told(loaded, [("a",), ("b",)]) if answer] == ["x", "y"]
 
 
-def test_a_port_in_use_is_said_before_anything_starts(pipeline: Pipeline) -> None:
+def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) -> None:
     register(pipeline.register_job(starts=["adapted"]))
     promote(pipeline.promote_job())
     with socket.socket() as taken:
