@@ -25,6 +25,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 EXCLUDED = ("metrics.json", "curve.csv")
 #: Packages that MLflow needs to serve any model.
 REQUIRED = ("mlflow", "pandas")
+#: Entry of a lazy table: "module:attribute".
+_ENTRY = re.compile(rf"{PACKAGE.name}(\.\w+)+:\w+")
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
 
 def code_files(scripts: Iterable[Path]) -> list[Path]:
     """The files of `components` in the import closure of the scripts, themselves included. Import statements inside
-    functions count. Packages whose implementations are imported by name from a table are included as a whole."""
+    functions and the entries of lazy tables (`components.tables`) count."""
     waiting = list(scripts)
     found = set[Path]()
     while waiting:
@@ -127,8 +129,6 @@ def _needed(file: Path) -> list[Path]:
     """The files that one file imports, and the `__init__.py` of its packages."""
     inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
     needed = [init for init in inits if init.is_file()]
-    if file.parent.name in ("models", "layers", "tokenization"):
-        needed += sorted(file.parent.rglob("*.py"))
     return [*needed, *(found for module in _imports(file) for found in _module_files(module))]
 
 
@@ -180,6 +180,8 @@ def _imports(file: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _ENTRY.fullmatch(node.value):
+            found.add(node.value.partition(":")[0])
     return found
 
 
