@@ -1,14 +1,50 @@
-"""A live line for every long step: what it does, how far it is, how fast, how long it still takes."""
+"""Progress lines of long steps: amount done, current speed, estimated time left."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections import deque
+from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
+#: Seconds between two lines in a log.
 LINE_SECONDS = 5.0
+#: The speed is that of the last seconds: this many, and no value before the least number of them.
+WINDOW_SECONDS = 15.0
+LEAST_SECONDS = 1.0
+#: Seconds between two samples of the window.
+SAMPLE_SECONDS = 0.1
+
+
+class Rate:
+    """Speed of a growing count over the last `WINDOW_SECONDS`; the time before the first sample has no effect."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()
+
+    def add(self, count: float) -> None:
+        """Record the count of this moment."""
+        now = time.monotonic()
+        if self._samples and now - self._samples[-1][0] < SAMPLE_SECONDS:
+            return
+        self._samples.append((now, count))
+        # The oldest sample is the last one before the window, so that rare updates have a speed.
+        while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_SECONDS:
+            self._samples.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """Units per second; None before there is an estimate."""
+        if len(self._samples) < 2:
+            return None
+        (first, before), (_, after) = self._samples[0], self._samples[-1]
+        # Up to now, so that the speed of a step that makes no progress decreases.
+        elapsed = time.monotonic() - first
+        return (after - before) / elapsed if elapsed >= LEAST_SECONDS else None
 
 
 class _Lines:
@@ -25,17 +61,29 @@ class _Lines:
         self.stream.flush()
 
 
+class _Bar(tqdm):
+    """tqdm's handling of terminals and intervals, with a line of our own: `line(count)`."""
+
+    def __init__(self, *, line: Callable[[float], str], **options: Any) -> None:
+        self.line = line
+        super().__init__(**options)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        return {**super().format_dict, "line": self.line(self.n)}
+
+
 class Progress:
     """`with Progress("pretrain ulmfit", total=n, unit="tok") as bar: bar.advance(2048, loss=3.2)`.
 
-    On a terminal the line moves in place; elsewhere (a log, DVC, Prefect, Ray) a new line appears every few seconds.
+    On a terminal the line is updated in place; elsewhere (a log, DVC, Prefect, Ray) a new line appears every few
+    seconds.
 
     Args:
-        name: what is being done.
-        total: units of the whole step, None where it is not known.
-        unit: what is counted (tok, doc, MB, run).
-        done: units that an earlier, interrupted run already did; they count as progress but not as speed.
-        rate: whether to tell units a second; not where the unit is time.
+        name: of the step.
+        total: units of the whole step; None if unknown.
+        unit: of the count (tok, doc, run); MB is shown as kB, MB or GB, s without a speed.
+        done: units that an earlier, interrupted run has done; they count as progress but not as speed.
     """
 
     def __init__(
@@ -45,35 +93,44 @@ class Progress:
         total: float | None,
         unit: str,
         done: float = 0,
-        rate: bool = True,
         stream: TextIO | None = None,
     ) -> None:
         stream = stream or sys.stderr
         live = stream.isatty()
-        speed = "  {rate_fmt}{postfix}" if rate else "{postfix}"
-        known = "{desc}  {percentage:3.0f}%  {n_fmt}/{total_fmt} " + unit + speed + "  {remaining} left"
-        self._bar = tqdm(
+        self._total, self._unit, self._rate = total, unit, Rate()
+        self._bar = _Bar(
+            line=self._line,
             total=total,
             desc=name,
-            unit=" " + unit,
-            unit_scale=True,
             initial=done,
             file=stream if live else _Lines(stream),
             mininterval=0.2 if live else LINE_SECONDS,
             # 1 lets tqdm skip no update: its own guess assumes that all updates are alike.
             miniters=1,
             dynamic_ncols=live,
-            bar_format=known if total is not None else "{desc}  {n_fmt} " + unit + speed,
+            bar_format="{desc}  {line}{postfix}",
         )
 
     def advance(self, amount: float = 1, **numbers: float | str) -> None:
-        """Count `amount` more units; `numbers` (a loss, say) stand at the end of the line from then on."""
+        """Count `amount` more units; `numbers` (a loss, say) are shown at the end of the line from then on."""
         if numbers:
             self._bar.set_postfix(numbers, refresh=False)
-        if self._bar.total is not None:
-            # Fractions that add up to a hair more than the total would leave "-00:00".
-            amount = min(amount, self._bar.total - self._bar.n)
+        if self._total is not None:
+            # Rounding errors of fractions may exceed the total.
+            amount = min(amount, self._total - self._bar.n)
+        self._rate.add(self._bar.n + amount)
         self._bar.update(amount)
+
+    def _line(self, count: float) -> str:
+        speed = self._rate.per_second
+        shown = [_amount(count, self._total, self._unit)]
+        if speed and self._unit != "s":
+            shown.append(_speed(speed, self._unit))
+        if self._total is not None:
+            shown.insert(0, f"{100 * count / self._total if self._total else 100:3.0f}%")
+            if speed:
+                shown.append(f"{tqdm.format_interval(round((self._total - count) / speed))} left")
+        return "  ".join(shown)
 
     def __enter__(self) -> Progress:
         return self
@@ -82,3 +139,35 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._bar.close()
+
+
+def _amount(count: float, total: float | None, unit: str) -> str:
+    """The count and the total, both in the unit that suits the larger one."""
+    largest = count if total is None else total
+    scale, unit = _scaled(largest, unit)
+    parts = [count] if total is None else [count, total]
+    return "/".join(f"{part / scale:,.{_decimals(largest / scale)}f}" for part in parts) + f" {unit}"
+
+
+def _speed(per_second: float, unit: str) -> str:
+    """Units per second, or seconds per unit where that is more than one."""
+    scale, scaled = _scaled(per_second, unit)
+    value = per_second / scale
+    if value < 1:
+        return f"{1 / value:.3g} s/{scaled}"
+    return f"{value:,.{_decimals(value)}f} {scaled}/s"
+
+
+def _scaled(value: float, unit: str) -> tuple[float, str]:
+    """A divisor and the unit after the division: 2,500,000 tok are 2.50 M tok, 0.0025 MB are 2.50 kB."""
+    if unit == "MB":
+        return next(((scale, name) for scale, name in ((1e3, "GB"), (1.0, "MB")) if value >= scale), (1e-3, "kB"))
+    if value < 10_000:
+        return 1.0, unit
+    scale, name = next(entry for entry in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= entry[0])
+    return scale, f"{name} {unit}"
+
+
+def _decimals(value: float) -> int:
+    """Decimals of three significant digits; none for whole numbers."""
+    return 0 if value == round(value) or value >= 100 else 1 if value >= 10 else 2

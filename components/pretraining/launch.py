@@ -16,7 +16,7 @@ from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
 from components.pretraining.language_model import LanguageModelRun, Progressed, start_model, work
-from components.progress import Progress
+from components.progress import Progress, Rate
 from components.settings.cluster import ClusterSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
@@ -65,8 +65,8 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     if stored is not None:
         progressed = Progressed(**stored.numbers["progressed"])
         done = seconds * stored.step / progressed.steps if seconds else float(progressed.tokens)
-    with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done, rate=not seconds) as bar:
-        reached = done
+    with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done) as bar:
+        reached, speed = done, Rate()
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
@@ -76,8 +76,9 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
             advance = max(0.0, now - reached)
             reached += advance
             shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
-            if seconds and numbers["seconds"]:
-                shown["tok/s"] = f"{numbers['tokens'] / numbers['seconds']:,.0f}"
+            speed.add(numbers["tokens"])
+            if seconds and (tokens := speed.per_second) is not None:
+                shown["tok/s"] = f"{tokens:,.0f}"
             bar.advance(advance, **shown)
 
         cluster.launch(work, run, settings=settings, rows=run.training.batch_size, progress=show)
