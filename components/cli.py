@@ -220,6 +220,7 @@ def label(
     column: Annotated[
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer reads the default and changes nothing
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Allow OUTPUT to be SOURCE.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow."""
@@ -231,8 +232,10 @@ def label(
     threads.own(cores())
     champion = load_champion(settings.registry, task or settings.run.tasks[0])
     with Progress("label", total=None, unit="row") as bar:
-        done = predict_file(source, output=output, classifier=champion, columns=columns, progress=bar.advance)
-    print(f"{output}: {done.rows} rows" + (f", {done.empty} with nothing to answer" if done.empty else ""))
+        done = predict_file(
+            source, output=output, classifier=champion, columns=columns, overwrite=overwrite, progress=bar.advance
+        )
+    print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
 
 
 @app.command()

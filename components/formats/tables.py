@@ -197,6 +197,7 @@ def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
     if name not in names:
         hint = "" if header else " (header: false, so columns are numbered from 0)"
         raise _no_column(f"{path}, line 1{hint}", name, names, "; if it has no header line, set header: false" * header)
+    _refuse_ambiguous(path, name, names)
     return names.index(name)
 
 
@@ -212,6 +213,7 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
             for name in columns:
                 if name not in names:
                     raise _no_column(str(path), name, names)
+                _refuse_ambiguous(path, name, names)
             number, before, size = 0, reading.consumed, path.stat().st_size
             for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
                 reading.text_bytes += batch.nbytes
@@ -254,6 +256,11 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
             reading.bad_bytes += bad
             reading.bad_lines += bool(bad)
     return values
+
+
+def _refuse_ambiguous(path: Path, name: str, names: Sequence[str]) -> None:
+    if names.count(name) > 1:
+        raise DataError(f"{path}: has two columns {name!r}; rename one of them")
 
 
 def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], more: str = "") -> DataError:

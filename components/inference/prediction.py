@@ -1,15 +1,15 @@
-"""Let a model answer every row of a file, batch by batch.
+"""Predict the rows of a file with a classifier, batch by batch.
 
-Reads csv, tsv, jsonl and parquet, writes any of them, whatever the size: only one batch is in memory. Every row comes
-out with its own columns and those of its task's answers (`components.tasks.task_io`): `prediction` and `confidence`,
-or the spans of a tagging, or the place of an answer. A row that lacks a part of its input gets none of them. The output
-is written aside and renamed, so it is whole or absent.
+Reads and writes csv, tsv, jsonl and parquet with one batch in memory. Every output row has the columns of its input row
+and those of the task's answers (`components.tasks.task_io`), such as `prediction` and `confidence`; they are empty if a
+part of the input is missing. The output is a partial file that is renamed at the end, so it is complete or absent.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -29,13 +29,17 @@ from components.tasks.task_io import TaskIO, Value
 
 Row = dict[str, Any]
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
-#: As labelled files are read (`components.formats.tables`): in a tsv quotes are characters like any other.
+#: The same as for training data (`components.formats.tables`): quotes have no special meaning in a tsv.
 _DIALECTS: dict[str, dict[str, Any]] = {
     ".csv": {"delimiter": ","},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
 }
-#: Rows answered together, so that some are of like length; fewer, if they have so many characters. Parquet's at a time.
-ROWS, CHARACTERS, READ_ROWS = 4096, 4_000_000, 512
+#: Most rows of a batch: many, so that inputs of similar length can be grouped.
+ROWS = 4096
+#: Number of characters after which a batch ends.
+CHARACTERS = 4_000_000
+#: Rows of a parquet file that are decoded at once.
+READ_ROWS = 512
 _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),
@@ -47,43 +51,49 @@ _TYPES: dict[Value, pa.DataType] = {
 
 
 class Classifier(Protocol):
-    """What can answer rows of a kind of task: `labels` (names, by number), `answer(rows, batch_size)` -> N answers."""
+    """A model for one kind of task."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Kind of task."""
 
     @property
-    def labels(self) -> Sequence[str]: ...
+    def labels(self) -> Sequence[str]:
+        """Names of the labels, by number."""
 
-    def answer(self, rows: Sequence[Fields], batch_size: int = ...) -> Sequence[Answer]: ...
+    def answer(self, rows: Sequence[Fields], batch_size: int = ...) -> Sequence[Answer]:
+        """N inputs -> N answers."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Rows written, and how many of them had nothing to answer."""
+    """Number of rows written, and how many of them were skipped because a part of the input is missing."""
 
     rows: int
     empty: int
 
 
-def told(
+def predict_rows(
     classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = ROWS
 ) -> list[dict[str, Any] | None]:
-    """What a model says of rows, in their order, by the names of its form; None for a row that is None.
+    """The formatted answers to N inputs, in their order.
 
     Args:
         classifier: the model.
-        rows: N inputs; None (a part is missing) is not shown to the model.
-        batch_size: rows at a time.
+        rows: N inputs. None: a part of the input is missing.
+        batch_size: most rows of a batch.
+
+    Returns:
+        N times the columns and outputs of the kind's `TaskIO`; None for an input that is None.
     """
-    form = find_kind(classifier.kind).io
-    filled = [index for index, fields in enumerate(rows) if fields is not None]
+    task_io = find_kind(classifier.kind).io
     answers: list[dict[str, Any] | None] = [None] * len(rows)
-    if filled:
-        asked = [fields for fields in rows if fields is not None]
-        found = classifier.answer(asked, batch_size)
-        for index, fields, answer in zip(filled, asked, found, strict=True):
-            answers[index] = form.format(fields, answer, classifier.labels)
+    indices = [index for index, fields in enumerate(rows) if fields is not None]
+    inputs = [fields for fields in rows if fields is not None]
+    if inputs:
+        found = classifier.answer(inputs, batch_size)
+        for index, fields, answer in zip(indices, inputs, found, strict=True):
+            answers[index] = task_io.format(fields, answer, classifier.labels)
     return answers
 
 
@@ -93,45 +103,49 @@ def predict_file(
     output: Path,
     classifier: Classifier,
     columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
     batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Answer every row of `source` and write it to `output`; the suffixes say the formats.
+    """Predict every row of `source` and write it to `output`. The suffixes determine the formats.
 
     Args:
         source: csv or tsv (with a header line), jsonl or parquet.
-        output: likewise; replaced if it exists.
+        output: one of the same formats; replaced if it exists.
         classifier: the model.
-        columns: what the file calls the inputs of the model's form, where it is not by their own names.
-        batch_size: rows at a time, at most.
-        progress: called with the number of rows of each batch done.
+        columns: input of the task -> column of the file, if the names differ.
+        overwrite: whether `output` may be `source`.
+        batch_size: most rows of a batch.
+        progress: called with the number of rows of each finished batch.
 
     Raises:
         ConfigError: `columns` names an input that the task does not have.
-        DataError: a file that is missing, empty, of an unknown format, damaged, or without a column; the message
-            names the line.
+        DataError: a file is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; `output`
+            is `source`, or cannot be written. The message names the line.
     """
-    source, output, form = Path(source), Path(output), find_kind(classifier.kind).io
+    source, output, task_io = Path(source), Path(output), find_kind(classifier.kind).io
     for path in (source, output):
         if path.suffix not in FORMATS:
             raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(FORMATS)}")
-    if unknown := sorted(set(columns or {}) - set(form.inputs)):
-        raise ConfigError(f"the task reads no {unknown[0]!r}{nearest(unknown[0], form.inputs)}")
+    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     if not source.is_file():
         raise DataError(f"{source}: does not exist")
     if source.stat().st_size == 0:
         raise DataError(f"{source}: is empty")
-    asking = _Asking(form, {name: name for name in form.inputs} | dict(columns or {}))
+    if output.exists() and output.samefile(source) and not overwrite:
+        raise DataError(f"{output}: is the input; choose another output, or replace the input with --overwrite")
+    inputs = _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
     rows = empty = 0
     with ExitStack() as stack:
-        names, schema, batches = _READERS[source.suffix](stack, source, batch_size, asking)
-        if taken := [name for name in form.columns if name in names]:
-            raise DataError(f"{source}: already has a column {taken[0]!r}; rename it")
-        write = stack.enter_context(_writing(output, names, form, schema))
+        names, schema, batches = _READERS[source.suffix](stack, source, batch_size, inputs)
+        if existing := [name for name in task_io.columns if name in names]:
+            raise DataError(f"{source}: already has a column {existing[0]!r}; rename it")
+        write = stack.enter_context(_writing(output, names, task_io, schema))
         for batch in batches:
-            answers = told(classifier, [fields for _, fields in batch], batch_size=batch_size)
-            filed = ({name: answer[name] if answer else None for name in form.columns} for answer in answers)
-            write([row | said for (row, _), said in zip(batch, filed, strict=True)])
+            answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
+            added = ({name: answer[name] if answer else None for name in task_io.columns} for answer in answers)
+            write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
             rows += len(batch)
             empty += sum(answer is None for answer in answers)
             if progress is not None:
@@ -140,10 +154,10 @@ def predict_file(
 
 
 def named_columns(pairs: Sequence[str]) -> dict[str, str]:
-    """`["first=one", "second=two"]` -> what a file calls the inputs; a name alone stands for `text=` and the name.
+    """Parse `["first=one", "second=two"]` to input -> column. A name without `=` is the column of the input `text`.
 
     Raises:
-        ConfigError: a pair lacks a side, or an input is named twice.
+        ConfigError: a side of a pair is empty, or an input is named twice.
     """
     columns: dict[str, str] = {}
     for pair in pairs:
@@ -157,107 +171,125 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """What is asked of a file's rows; `columns`: input of the form -> column."""
+class _Inputs:
+    """The inputs of a task in a file; `columns`: input -> column."""
 
-    form: TaskIO
+    task_io: TaskIO
     columns: Mapping[str, str]
 
-    def fields(self, row: Row, place: str) -> Fields | None:
-        """The parts of a row's input.
+    def parse(self, row: Row, location: str) -> Fields | None:
+        """The input's parts in a row; None if one is missing.
 
         Raises:
-            DataError: a value is not what it should be; `place` stands in the message.
+            DataError: a value has the wrong type; the message begins with `location`.
         """
         try:
-            return self.form.parse({name: row[column] for name, column in self.columns.items()})
+            return self.task_io.parse({name: row[column] for name, column in self.columns.items()})
         except ValueError as error:
             message = str(error)
             for name, column in self.columns.items():
                 message = message.replace(repr(name), repr(column))
-            raise DataError(f"{place}: {message}") from error
+            raise DataError(f"{location}: {message}") from error
 
     def missing(self, names: Sequence[str]) -> str | None:
         """A column that is not among `names`."""
         return next((column for column in self.columns.values() if column not in names), None)
 
+    def require_columns(self, path: Path, names: Sequence[str]) -> None:
+        """Check the column names of a file.
+
+        Raises:
+            DataError: a column is missing, or a name occurs twice: the values of one of them would be lost.
+        """
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
+        if (missing := self.missing(names)) is not None:
+            raise DataError(f"{path}: has no column {missing!r}; found: {', '.join(names) or 'none'}")
+
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
-Asked = tuple[Row, Fields | None]
-Opened = tuple[list[str], pa.Schema | None, Iterator[list[Asked]]]
+Parsed = tuple[Row, Fields | None]
+Opened = tuple[list[str], pa.Schema | None, Iterator[list[Parsed]]]
 
 
-def _read_delimited(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
+def _read_delimited(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
     csv.field_size_limit(2**31 - 1)
     file = stack.enter_context(path.open(encoding="utf-8-sig", newline=""))
     reader = csv.DictReader(file, strict=True, **_DIALECTS[path.suffix])
     try:
         columns = list(reader.fieldnames or [])
-    except (UnicodeDecodeError, csv.Error) as error:
+    except _READ_ERRORS as error:
         raise DataError(f"{path}:1: {_unreadable(error)}") from error
-    _require(path, asking, columns)
+    inputs.require_columns(path, columns)
 
-    def rows() -> Iterator[Asked]:
+    def rows() -> Iterator[Parsed]:
         try:
             for row in reader:
                 if None in row:
                     raise DataError(f"{path}:{reader.line_num}: has more fields than the header's {len(columns)}")
-                yield row, asking.fields(row, f"{path}:{reader.line_num}")
-        except (UnicodeDecodeError, csv.Error) as error:
+                yield row, inputs.parse(row, f"{path}:{reader.line_num}")
+        except _READ_ERRORS as error:
             raise DataError(f"{path}:{reader.line_num + 1}: {_unreadable(error)}") from error
 
     return columns, None, _batches(rows(), batch_size)
 
 
-def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
+def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
     file = stack.enter_context(path.open("rb"))
-    inputs = list(asking.columns.values())
+    first_column = next(iter(inputs.columns.values()))
 
-    def rows() -> Iterator[Asked]:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row, _ = loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except ValueError as error:
-                raise DataError(f"{path}:{number}: {_unreadable(error)}") from error
-            if not isinstance(row, dict):
-                raise DataError(
-                    f"{path}:{number}: expected an object with key {inputs[0]!r}, found {type(row).__name__}"
-                )
-            if (missing := asking.missing(list(row))) is not None:
-                raise DataError(f"{path}:{number}: has no key {missing!r}; found: {', '.join(row) or 'none'}")
-            if taken := [name for name in asking.form.columns if name in row]:
-                raise DataError(f"{path}:{number}: already has a key {taken[0]!r}; rename it")
-            yield row, asking.fields(row, f"{path}:{number}")
+    def rows() -> Iterator[Parsed]:
+        number = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    row = parse(number, line)
+                    yield row, inputs.parse(row, f"{path}:{number}")
+        except OSError as error:
+            raise DataError(f"{path}:{number + 1}: {_unreadable(error)}") from error
 
-    everything = rows()
-    first = next(everything, None)
+    def parse(number: int, line: bytes) -> Row:
+        try:
+            row, _ = loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {_unreadable(error)}") from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}:{number}: expected an object with key {first_column!r}, found {type(row).__name__}"
+            )
+        if (missing := inputs.missing(list(row))) is not None:
+            raise DataError(f"{path}:{number}: has no key {missing!r}; found: {', '.join(row) or 'none'}")
+        if existing := [name for name in inputs.task_io.columns if name in row]:
+            raise DataError(f"{path}:{number}: already has a key {existing[0]!r}; rename it")
+        return row
+
+    parsed = rows()
+    first = next(parsed, None)
     if first is None:
         raise DataError(f"{path}: is empty")
-    return list(first[0]), None, _batches(chain([first], everything), batch_size)
+    return list(first[0]), None, _batches(chain([first], parsed), batch_size)
 
 
-def _read_parquet(stack: ExitStack, path: Path, batch_size: int, asking: _Asking) -> Opened:
+def _read_parquet(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
     try:
         file = stack.enter_context(pq.ParquetFile(path))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a whole parquet file ({error})") from error
+        raise DataError(f"{path}: not a complete parquet file ({error})") from error
     schema = file.schema_arrow
-    _require(path, asking, schema.names)
-    for name, column in asking.columns.items():
-        kind, lists = schema.field(column).type, asking.form.inputs[name] == "texts"
+    inputs.require_columns(path, schema.names)
+    for name, column in inputs.columns.items():
+        kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
             raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
 
-    def rows() -> Iterator[Asked]:
+    def rows() -> Iterator[Parsed]:
         number = 0
         try:
             for batch in file.iter_batches(min(batch_size, READ_ROWS)):
                 for row in batch.to_pylist():
                     number += 1
-                    yield row, asking.fields(row, f"{path}: row {number}")
+                    yield row, inputs.parse(row, f"{path}: row {number}")
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
@@ -265,6 +297,7 @@ def _read_parquet(stack: ExitStack, path: Path, batch_size: int, asking: _Asking
 
 
 _READERS = {".csv": _read_delimited, ".tsv": _read_delimited, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+_READ_ERRORS = (UnicodeDecodeError, csv.Error, OSError)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -275,19 +308,14 @@ def _is_list_of_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
 
 
-def _require(path: Path, asking: _Asking, columns: Sequence[str]) -> None:
-    if (missing := asking.missing(columns)) is not None:
-        raise DataError(f"{path}: has no column {missing!r}; found: {', '.join(columns) or 'none'}")
-
-
 def _unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)"
-    return f"not readable ({error})"
+    return f"cannot be read ({error})"
 
 
-def _batches(rows: Iterator[Asked], size: int) -> Iterator[list[Asked]]:
-    batch: list[Asked] = []
+def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:
+    batch: list[Parsed] = []
     characters = 0
     for row in rows:
         batch.append(row)
@@ -304,25 +332,49 @@ def _batches(rows: Iterator[Asked], size: int) -> Iterator[list[Asked]]:
 
 @contextmanager
 def _writing(
-    path: Path, names: Sequence[str], form: TaskIO, schema: pa.Schema | None
+    path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None
 ) -> Iterator[Callable[[list[Row]], None]]:
-    """A function that writes rows with the columns `names` and the form's; the file appears under its name once all
-    are written."""
-    added = pa.schema([pa.field(name, _TYPES[value]) for name, value in form.columns.items()])
+    """A function that writes rows with the columns `names` and those of the task. The file is renamed to `path` at the
+    end of the block.
+
+    Only errors of writing are converted: an error of the block, such as one of the classifier, is not about `path`.
+
+    Raises:
+        DataError: the file cannot be written, or its format cannot represent a row.
+    """
+    added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
+    with ExitStack() as outer:
+        with _write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = outer.enter_context(partial_path(path))
+        with ExitStack() as stack:
+            with _write_errors(path):
+                write = _WRITERS[path.suffix](stack, partial, list(names), added, schema)
+
+            def write_rows(rows: list[Row]) -> None:
+                with _write_errors(path):
+                    write(rows)
+
+            yield write_rows
+            with _write_errors(path):
+                stack.close()
+        with _write_errors(path):
+            partial.replace(path)
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial_path(path) as aside:
-            with ExitStack() as stack:
-                yield _WRITERS[path.suffix](stack, aside, list(names), added, schema)
-            aside.replace(path)
+        yield
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}); free space or choose another place") from error
-    except _MisfitError as error:
+        reason = error.strerror or error
+        raise DataError(f"{path}: cannot be written ({reason}); free space or choose another path") from error
+    except _FormatError as error:
         raise DataError(f"{path}: {error}; write .jsonl instead") from error
 
 
-class _MisfitError(Exception):
-    """A row that a format with fixed columns cannot hold."""
+class _FormatError(Exception):
+    """A format with fixed columns cannot represent a row."""
 
 
 def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
@@ -330,7 +382,7 @@ def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
     for row in rows:
         if row.keys() - known:
             name = min(row.keys() - known)
-            raise _MisfitError(f"a row has the column {name!r}, which the first row does not have")
+            raise _FormatError(f"a row has the column {name!r}, which the first row does not have")
     return rows
 
 
@@ -346,13 +398,13 @@ def _write_delimited(
         try:
             writer.writerows({name: _cell(value) for name, value in row.items()} for row in _fit(rows, columns))
         except csv.Error as error:
-            raise _MisfitError("a value holds a tab or a line break, for which a tsv has no place") from error
+            raise _FormatError("a value contains a tab or a line break, which a tsv cannot represent") from error
 
     return write
 
 
 def _cell(value: Any) -> Any:
-    """What these formats cannot hold is written as JSON."""
+    """The value of a cell; lists and objects as JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
@@ -364,8 +416,8 @@ def _write_jsonl(
 
 
 class _ParquetWriter:
-    """Rows into a parquet file. The types are those of the source, or of the first batch where it has none; they are
-    settled at the latest when the file is closed, so that no rows make an empty table of text columns."""
+    """Writes rows to a parquet file. The types are those of the source, or those of the first batch if the source has
+    none. A file without rows is an empty table; its columns are text if the source has no types."""
 
     def __init__(self, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None) -> None:
         self._path = path
@@ -383,7 +435,7 @@ class _ParquetWriter:
             assert self._writer is not None
             self._writer.write_table(pa.Table.from_pylist(_fit(rows, columns), schema=self._writer.schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise _MisfitError(f"rows differ in their types ({error})") from error
+            raise _FormatError(f"rows differ in their types ({error})") from error
 
     def close(self) -> None:
         if self._writer is None:

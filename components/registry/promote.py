@@ -20,7 +20,7 @@ from scipy import sparse
 
 from components.artifacts import write_atomic
 from components.errors import HeadstartError, RegistryError
-from components.inference.prediction import Classifier, told
+from components.inference.prediction import Classifier, predict_rows
 from components.registry.champion import load_version, model_name
 from components.registry.ledger import (
     CHAMPION,
@@ -264,7 +264,7 @@ def measure_latency(
     for turn, row in enumerate([*chosen[:WARM_UP], *chosen]):
         for name, classifier in classifiers.items():
             started = time.perf_counter()
-            told(classifier, [row], batch_size=1)
+            predict_rows(classifier, [row], batch_size=1)
             if turn >= len(chosen[:WARM_UP]):
                 seconds[name].append(time.perf_counter() - started)
     return {

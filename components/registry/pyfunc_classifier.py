@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas
 
-from components.inference.prediction import told
+from components.inference.prediction import predict_rows
 from components.task_models.classifier import load_classifier
 from components.tasks.kinds import find_kind
 from components.tracking import PythonModel, set_model
@@ -37,7 +37,7 @@ class ServedClassifier(PythonModel):
         """
         form = find_kind(self.classifier.kind).io
         rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
-        answers = told(self.classifier, rows)
+        answers = predict_rows(self.classifier, rows)
         # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(
             {name: [answer[name] if answer is not None else None for answer in answers] for name in form.outputs},

@@ -44,6 +44,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> Non
     assert rows("tsv", path, ["Quality", "#1 String"]) == [(2, ("1", "x"))]
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv", "parquet"])
+def test_a_column_whose_name_occurs_twice_is_refused(tmp_path: Path, form: str) -> None:
+    path, names = tmp_path / f"a.{form}", ["text", "label", "text"]
+    if form == "parquet":
+        pq.write_table(pa.table([["a"], ["b"], ["c"]], names=names), path)
+    else:
+        path.write_text("\n".join({"csv": ",", "tsv": "\t"}[form].join(row) for row in (names, "abc")))
+    with pytest.raises(DataError, match=rf"a\.{form}: has two columns 'text'; rename one of them$"):
+        rows(form, path, ["text", "label"])
+    assert [values for _, values in rows(form, path, ["label"])] == [("b",)]
+
+
 def test_encodings_of_one_byte(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("text\ncafé\n".encode("latin-1"))

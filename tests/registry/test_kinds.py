@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.inference.prediction import Predicted, predict_file, told
+from components.inference.prediction import Predicted, predict_file, predict_rows
 from components.models.encoder import build_model
 from components.registry.promote import measure_latency, scored_rows
 from components.settings.finetune import FinetuneSettings
@@ -51,7 +51,7 @@ def test_a_bundle_predicts_the_columns_of_its_form(kind: str, tmp_path: Path) ->
     form = find_kind(kind).io
     rows = [form.parse(example) for example in form.examples]
     fields = [row for row in rows if row is not None]
-    answers = told(classifier, [*fields, None])
+    answers = predict_rows(classifier, [*fields, None])
     assert [answer is None for answer in answers] == [False, False, True]
 
     source, output = tmp_path / "in.jsonl", tmp_path / "out.parquet"

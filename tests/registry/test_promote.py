@@ -14,7 +14,7 @@ import pytest
 
 import components.registry.ledger as ledger_module
 from components.errors import ArtifactError, HeadstartError, RegistryError
-from components.inference.prediction import told
+from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.ledger import Ledger, champions, locked
 from components.registry.promote import measure_latency, promote, rollback, scored_rows
@@ -43,7 +43,7 @@ def champion(pipeline: Pipeline) -> str | None:
 
 
 def labels_of(classifier: TextClassifier, *texts: str) -> list[str]:
-    return [answer["label"] for answer in told(classifier, [(text,) for text in texts]) if answer]
+    return [answer["label"] for answer in predict_rows(classifier, [(text,) for text in texts]) if answer]
 
 
 def events(pipeline: Pipeline) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from components.errors import RegistryError
-from components.inference.prediction import told
+from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.serving import check_port, serve
@@ -158,7 +158,7 @@ def test_registration_and_promotion_with_an_mlflow_server(
 
         monkeypatch.delenv("MLFLOW_TRACKING_URI")
         loaded = load_champion(RegistrySettings(tracking=address), "letters")
-        assert [answer["label"] for answer in told(loaded, [("a",), ("b",)]) if answer] == ["x", "y"]
+        assert [answer["label"] for answer in predict_rows(loaded, [("a",), ("b",)]) if answer] == ["x", "y"]
 
 
 def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) -> None:
