@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from components.errors import ArtifactError
-from components.models.ulmfit import AWDLSTM
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 
 #: fastai's marks that are special pieces here.
@@ -92,30 +91,6 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
         tensors[f"lstms.{layer}.bias"] = parts["bias_ih"] + parts["bias_hh"]
     hidden = lstms[0]["weight_hh"].shape[1]
     return FastaiModel({"embedding": table.shape[1], "hidden": hidden, "layers": len(lstms)}, pieces, tensors)
-
-
-def to_fastai(model: AWDLSTM, pieces: Sequence[str]) -> tuple[dict[str, Tensor], list[str]]:
-    """A model of ours as the tensors and the vocabulary that fastai loads: `load_state_dict(torch.load(file))` into
-    `get_language_model(AWD_LSTM, len(vocabulary), config)`.
-
-    Args:
-        pieces: of the model's tokenizer.
-    """
-    back = {ours: mark for mark, ours in MARKS.items()}
-    order = [UNK, PAD, END, *range(FIRST_ORDINARY, len(pieces))]
-    words = [back.get(row, pieces[row]) for row in order]
-    ours = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
-    table = ours["embedding"][order]
-    state = {"0.encoder.weight": table, "0.encoder_dp.emb.weight": table.clone()}
-    for layer in range(model.config.layers):
-        prefix, rnn = f"lstms.{layer}.", f"0.rnns.{layer}."
-        state |= {
-            f"{rnn}weight_hh_l0_raw": ours[f"{prefix}weight_hh"].clone(),
-            f"{rnn}module.weight_ih_l0": ours[f"{prefix}weight_ih"].clone(),
-            f"{rnn}module.bias_ih_l0": ours[f"{prefix}bias"].clone(),
-            f"{rnn}module.bias_hh_l0": torch.zeros_like(ours[f"{prefix}bias"]),
-        }
-    return state | {"1.decoder.weight": table.clone(), "1.decoder.bias": ours["bias"][order]}, words
 
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:

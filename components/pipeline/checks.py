@@ -8,7 +8,7 @@ from components.errors import ConfigError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
-from components.settings.tokenizer import PublishedVocabulary
+from components.settings.tokenizer import SubwordSettings
 
 
 def check_params(params: Params) -> None:
@@ -55,7 +55,7 @@ def check_params(params: Params) -> None:
             problems.append(f"pretrain.{name}.source: {error}")
     for kind in params.tokenizer.kinds:
         published = getattr(params.tokenizer, kind, None)
-        if isinstance(published, PublishedVocabulary) and published.source is not None:
+        if isinstance(published, SubwordSettings) and published.source is not None:
             try:
                 published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
             except HeadstartError as error:

@@ -10,57 +10,70 @@ from components.settings.names import TokenizerKind
 from components.settings.section import Positive, Section
 
 
-class PublishedVocabulary(Section):
-    """The vocabulary of a published model in place of a learned one; only its counts come from the corpus then."""
+class SubwordSettings(Section):
+    """Subword vocabulary, learned or published. A published one gets only its frequencies from the corpus."""
 
-    #: A Hugging Face folder, and the SHA-256 of its tokenizer's files (`headstart check` names it).
+    #: Hugging Face folder of a published vocabulary; null: the vocabulary is learned.
     source: str | None = None
+    #: SHA-256 of the published tokenizer's files; `headstart check` prints it.
     digest: str | None = None
-
-
-class WordPieceSettings(PublishedVocabulary):
+    #: Number of pieces, special pieces included.
     vocabulary: Positive = 8000
-    lowercase: bool = True
+
+
+class BytePairSettings(SubwordSettings):
+    """Byte-level BPE: 256 bytes and merges of pairs (Sennrich et al. 2016; Radford et al. 2019)."""
+
+    #: Least frequency of a merged pair.
     min_frequency: Positive = 2
 
 
-class WordSettings(Section):
-    """Of the kinds `word` and `open_word`: the latter gives unseen words ids of their own, for models that spell."""
+class WordPieceSettings(BytePairSettings):
+    """WordPiece (Schuster and Nakajima 2012; Devlin et al. 2019)."""
 
-    vocabulary: Positive = 12000
+    #: Whether text is lower-cased.
     lowercase: bool = True
+
+
+class UnigramSettings(SubwordSettings):
+    """Unigram language model over pieces (Kudo 2018)."""
+
+    #: Whether text is lower-cased.
+    lowercase: bool = True
+
+
+class WordSettings(Section):
+    """Kinds `word` and `open_word`; the latter gives unseen words ids of their own, for models that read spellings."""
+
+    #: Number of words, special pieces included.
+    vocabulary: Positive = 12000
+    #: Whether text is lower-cased.
+    lowercase: bool = True
+    #: Least frequency of a word.
     min_frequency: Positive = 3
 
 
 class CharSettings(Section):
+    """Single characters."""
+
+    #: Least frequency of a character.
     min_frequency: Positive = 2
+    #: Most characters, special pieces included.
     max_vocabulary: Positive = 2000
 
 
-class BytePairSettings(PublishedVocabulary):
-    """Byte-level BPE: 256 bytes and the merges of pairs that come at least `min_frequency` times."""
-
-    vocabulary: Positive = 8000
-    min_frequency: Positive = 2
-
-
-class UnigramSettings(PublishedVocabulary):
-    """Pieces that make the text most probable, each drawn by itself (Kudo 2018)."""
-
-    vocabulary: Positive = 8000
-    lowercase: bool = True
-
-
 class TokenizerSettings(Section):
-    """Vocabularies, one block a kind. `segmenter` cuts languages without spaces into words beforehand."""
+    """Vocabularies: which kinds are learned, from how much text, and the settings of each kind."""
 
-    #: The kinds to train: each family's `pretrain.<family>.tokenizer` must be among them.
+    #: Kinds to learn; the tokenizer of every block of `pretrain` must be among them.
     kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
-    #: Kind of the vocabulary that both sides of `data.parallel` share, learned from the corpus and from the pairs.
+    #: Kind of the vocabulary that both sides of `data.parallel` share; it is learned from the corpus and the pairs.
     parallel: Literal["word", "wordpiece"] = "word"
-    #: Whose vocabulary the domain's text gets: its own (the model is re-mapped to it), or the general one.
+    #: Vocabulary of the domain corpus: its own, to which the model's embeddings are re-mapped, or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
+    #: Word segmentation of languages without spaces; auto detects the language of each text.
     segmenter: Literal["auto", "none", "thai"] = "auto"
+    #: Megabytes of text from which a vocabulary is learned.
     sample_megabytes: Positive = 64
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()

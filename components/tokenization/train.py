@@ -14,7 +14,7 @@ from components.errors import DataError
 from components.formats import corpus
 from components.settings.names import TokenizerKind
 from components.settings.section import Section
-from components.settings.tokenizer import PublishedVocabulary, TokenizerSettings
+from components.settings.tokenizer import SubwordSettings, TokenizerSettings
 from components.tokenization.base import KINDS, Tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
@@ -75,7 +75,7 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
 
     published = getattr(job.settings, job.kind, None)
-    if isinstance(published, PublishedVocabulary) and published.source is not None:
+    if isinstance(published, SubwordSettings) and published.source is not None:
         tokenizer = published_tokenizer(Path(published.source), kind=job.kind, digest=published.digest)
         segmentation = tokenizer.segmentation
         count_pieces(tokenizer, cut(texts))
