@@ -1,9 +1,9 @@
-"""Which family suits a corpus and a budget: quality against cost, families side by side.
+"""Comparison of model families on one corpus and one budget: quality against cost.
 
-Every family was pretrained on the same text for the same budget (seconds on one machine, or tokens); what its encoder
-is worth shows in the scores of its classifiers, with the encoder frozen and fine-tuned. Perplexity a word compares
-causal models across tokenizers (Mielke 2019), bits a character where the pieces are characters; a masked model's own
-loss compares with nothing but that of another masked model.
+All families are pretrained on the same text with the same budget, in seconds on one machine or in tokens. The quality
+of an encoder is measured by the test scores of its classifiers, frozen and fine-tuned. Perplexity per word is
+comparable between causal models with different tokenizers (Mielke 2019); for character models, bits per character are
+reported. The loss of a masked model is comparable only with that of other masked models.
 """
 
 from __future__ import annotations
@@ -23,8 +23,15 @@ START = "pretrained"
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy of a task on test at one budget, means over seeds with their interval's bounds; None where not run.
-    `chosen` is the mean of the one that dev prefers."""
+    """Test accuracy on one task at one label budget.
+
+    Attributes:
+        task: name of the task.
+        labels: label budget in rows.
+        frozen: (mean over seeds, lower bound, upper bound) with the encoder frozen; None if not run.
+        tuned: the same after fine-tuning.
+        chosen: mean of whichever has the better dev score.
+    """
 
     task: str
     labels: float
@@ -38,14 +45,17 @@ class Entry:
     """A row of the table.
 
     Attributes:
-        name: the block's name in params.yaml.
-        family, objective: what it is.
-        parameters: trained numbers, tied ones once.
-        tokens: that pretraining saw (characters for a character model).
-        seconds, tokens_per_second: of pretraining.
-        tuning_seconds: of fine-tuning once at the largest budget, mean over tasks.
-        perplexity_per_word, bits_per_character: on held-out text; None where the objective has none.
-        scores: one entry a task and budget.
+        name: name of the block in params.yaml.
+        family: model family.
+        objective: pretraining objective.
+        parameters: number of trained parameters; tied ones count once.
+        tokens: tokens of pretraining (characters for a character model).
+        seconds: duration of pretraining.
+        tokens_per_second: throughput of pretraining.
+        tuning_seconds: duration of one fine-tuning run at the largest budget, mean over tasks.
+        perplexity_per_word: on held-out text; None if the objective has no perplexity.
+        bits_per_character: on held-out text; None if the model has none.
+        scores: one entry per task and budget.
     """
 
     name: str
@@ -62,23 +72,24 @@ class Entry:
 
     @property
     def quality(self) -> float:
-        """Mean over tasks and budgets of frozen or fine-tuned, whichever dev prefers."""
+        """Mean of `Score.chosen` over tasks and budgets."""
         return sum(score.chosen for score in self.scores) / len(self.scores)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The entry as a JSON object."""
         return asdict(self) | {"quality": self.quality}
 
 
 def entries(out: Path, *, families: Sequence[str], tasks: Sequence[str]) -> list[Entry]:
-    """What a finished run says of its families, best first.
+    """The families of a finished run, best first.
 
     Args:
         out: `params.run.out`.
-        families, tasks: names of blocks in params.yaml.
+        families: blocks of `pretrain`.
+        tasks: blocks of `data.tasks`.
 
     Raises:
-        ArtifactError: a family was not pretrained or a task not evaluated yet.
+        ArtifactError: a family is not pretrained, or a task is not evaluated.
     """
     evaluations = {task: _json(out / "evaluation" / task / "evaluation.json") for task in tasks}
     found = [
@@ -107,7 +118,7 @@ def _entry(
         for budget in evaluation["budgets"]:
             both = {kind: found.get(budget) for kind, found in cells.items()}
             if not any(both.values()):
-                raise ArtifactError(f"{task}: holds no scores of {name}-{START}; run.starts must name {START!r}")
+                raise ArtifactError(f"{task}: no scores of {name}-{START}; add {START!r} to run.starts and run again")
             classes = len(evaluation["labels"]) if evaluation["unit"] == "labels a class" else 1
             labels = next(cell["labels"] for cell in both.values() if cell) * classes
             if both["tuned"] and budget == evaluation["budgets"][-1]:
@@ -136,14 +147,14 @@ def _dev(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
 
 
 def _score(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Accuracy, or the deciding score where a task has none."""
+    """Accuracy, or the primary metric of a task without accuracy: mean, lower bound, upper bound."""
     found = cell["scores"].get("accuracy") or cell["scores"][evaluation["main"]]
     return found["mean"], found["low"], found["high"]
 
 
 def table(found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows of text, for the terminal and the report."""
-    columns = ["family", "parameters", "tokens", "tokens/s", "perplexity a word", "bits a character"]
+    """Column names and rows of text for the terminal and the report."""
+    columns = ["family", "parameters", "tokens", "tokens/s", "perplexity per word", "bits per character"]
     for score in found[0].scores:
         columns += [f"{score.task} {score.labels:g} frozen", f"{score.task} {score.labels:g} tuned"]
     rows = []

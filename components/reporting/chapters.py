@@ -1,4 +1,4 @@
-"""What a page of the report is made of: a chapter with sentences, tables and figures."""
+"""The elements of the report: chapters with sentences, tables and figures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _NUMBER = re.compile(r"[+\-\u2212<>~]?\d")
 
 @dataclass
 class Table:
-    """Cells as text."""
+    """A table of text cells."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
 
     @property
-    def sides(self) -> list[str]:
-        """`left` or `right`, for each column: the first one and those without a number stand to the left."""
-        numbers = [any(_NUMBER.match(row[place]) for row in self.rows) for place in range(len(self.columns))]
-        return ["right" if place and holds else "left" for place, holds in enumerate(numbers)]
+    def alignments(self) -> list[str]:
+        """`left` or `right` for each column: the first column and columns without numbers are aligned left."""
+        numeric = [any(_NUMBER.match(row[index]) for row in self.rows) for index in range(len(self.columns))]
+        return ["right" if index and right else "left" for index, right in enumerate(numeric)]
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Drawing:
 
 @dataclass
 class Chapter:
-    """A heading with sentences (`lead` stands out), tables and figures."""
+    """A heading with highlighted sentences (`lead`), other sentences, tables and figures."""
 
     title: str
     lead: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Chapters of the report about one task: who wins, what transfer brought, and the best system class by class."""
+"""Chapters of the report about one task: comparison of systems, benefits of transfer, details of the best system."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SLICES = 20
 
 
 def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
-    """Who wins at how many labels, and what transfer brought."""
+    """Scores of all systems by label budget, learning curves and the benefits of transfer."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     title = evaluation["titles"][main]
-    chapter = Chapter(f"{task}: what the labels give")
+    chapter = Chapter(f"{task}: scores by label budget")
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
@@ -46,7 +46,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         for system in evaluation["systems"]
     }
     svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    chapter.figures.append(Drawing(svg, "Score against labels; bands are the intervals."))
+    chapter.figures.append(Drawing(svg, "Score against number of labels; the bands are confidence intervals."))
     training = {
         system["system"]: Line(
             x=[point["epoch"] for point in system["training_curve"]],
@@ -57,7 +57,9 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     }
     if training:
         svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title} on dev", among=list(curves))
-        caption = f"Learning at {_budget(budgets[-1])} {unit}; at 0 only the head has learned."
+        caption = (
+            f"Dev score during fine-tuning with {_budget(budgets[-1])} {unit}; at epoch 0 only the head is trained."
+        )
         chapter.figures.append(Drawing(svg, caption))
     rows = [
         [
@@ -73,7 +75,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     ]
     if rows:
         columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
-        chapter.tables.append(Table(columns, rows, "The three benefits of transfer"))
+        chapter.tables.append(Table(columns, rows, "Benefits of transfer"))
     others = [name for name in evaluation["scores"] if name != main]
     if others:
         rows = [
@@ -81,7 +83,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
             for system in evaluation["systems"]
         ]
         columns = ["system", *(evaluation["titles"][name] for name in others)]
-        chapter.tables.append(Table(columns, rows, f"The other scores at {_budget(budgets[-1])} {unit}"))
+        chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
     return chapter
 
 
@@ -91,10 +93,10 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     name = evaluation["best"][str(budget)]
     system = next(found for found in evaluation["systems"] if found["system"] == name)
     cell = next(found for found in system["budgets"] if found["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {_budget(budget)} {evaluation['unit']}, the best there")
+    chapter = Chapter(f"{task}: {name} at {_budget(budget)} {evaluation['unit']}, the best system")
     if cell["confusion"]:
         svg = figures.confusion(cell["confusion"], evaluation["labels"])
-        chapter.figures.append(Drawing(svg, "Confusion, all seeds together."))
+        chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
     calibrated = {
         found["system"]: Line(
             [point["confidence"] for point in found["budgets"][-1]["calibration"]],
@@ -106,19 +108,19 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     if calibrated:
         systems = [found["system"] for found in evaluation["systems"]]
         svg = figures.calibration(calibrated, among=systems)
-        chapter.figures.append(Drawing(svg, "Calibration at the largest budget."))
+        chapter.figures.append(Drawing(svg, "Calibration at the largest label budget."))
     classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
     if classes:
         columns = [column for column in classes[0][1] if column != "rows"]
         rows = [[label, *(f"{found[key]:.3f}" for key in columns), f"{found['rows']:.0f}"] for label, found in classes]
         titles = [{"f1": "F1"}.get(column, column.replace("_", " ")) for column in columns]
-        chapter.tables.append(Table(["class", *titles, "rows"], rows, "Classes, worst first"))
+        chapter.tables.append(Table(["class", *titles, "rows"], rows, "Classes, in ascending order of F1"))
     slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
     if slices:
         shown = evaluation["scores"][:2]
         rows = [[part, f"{found['rows']:.0f}", *(f"{found[score]:.3f}" for score in shown)] for part, found in slices]
         columns = ["slice", "rows", *(evaluation["titles"][score] for score in shown)]
-        chapter.tables.append(Table(columns, rows, f"The {len(slices)} largest of {len(cell['slices'])} slices"))
+        chapter.tables.append(Table(columns, rows, f"Largest {len(slices)} of {len(cell['slices'])} slices"))
     return chapter
 
 

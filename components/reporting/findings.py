@@ -1,8 +1,8 @@
-"""What a study found, as a directory of its own below the run's folder, and read back for the report.
+"""Findings of a study: a directory in the run's folder, which the report reads.
 
 studies/<name>/study.json    {schema, title, lead, text, tables, figures: [{file, caption}], options, numbers}
 studies/<name>/figure-N.svg
-metrics/study/<name>.json    the study's digest: a file below metrics/, which the stage `report` depends on
+metrics/study/<name>.json    digest of the study, in the folder that the stage `report` depends on
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True)
 class Findings:
-    """A chapter for people and the same numbers for programs.
+    """The result of a study.
 
     Attributes:
-        numbers: whatever JSON holds; shares and scores unrounded.
+        chapter: chapter of the report.
+        numbers: the same numbers, unrounded, as a JSON object.
     """
 
     chapter: Chapter
@@ -36,12 +37,14 @@ class Findings:
 
 
 def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
-    """Write what a study found; returns its directory.
+    """Write the findings of a study; returns its directory.
 
     Args:
         out: `params.run.out`.
-        options: what the study was asked, as JSON holds it.
-        inputs: path -> digest of every output that it read.
+        name: name of the study.
+        found: the findings.
+        options: options of the study, as a JSON object.
+        inputs: path -> digest of every output that the study has read.
 
     Raises:
         ArtifactError: the disk is full or the directory cannot be written.
@@ -74,7 +77,7 @@ def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], 
 
 
 def read(directory: Path) -> Findings:
-    """Read back what `write` wrote.
+    """Read the findings that `write` has written.
 
     Raises:
         ArtifactError: the directory is incomplete, damaged or of another version.
@@ -101,7 +104,7 @@ def read(directory: Path) -> Findings:
 
 
 def read_all(out: Path) -> dict[str, Findings]:
-    """Every study that was run on this folder, by name.
+    """The findings of all studies in a run's folder, by name.
 
     Raises:
         ArtifactError: one of them is damaged or of another version.

@@ -1,4 +1,4 @@
-"""Figures whose names could run into each other: what is written stands apart, within the axes."""
+"""Figures: names do not overlap, stay within the axes, and are drawn literally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.reporting.figures import Cloud, Line
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], Figure]:
-    """The figure that a call draws."""
+    """Returns the figure that a function of `figures` draws."""
 
     def of(draw: Callable[[], str]) -> Figure:
         seen: list[Figure] = []
@@ -35,12 +35,12 @@ def names_in(figure: Figure) -> list[Annotation]:
     return [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.get_text()]
 
 
-def apart(texts: list[Text]) -> bool:
+def disjoint(texts: list[Text]) -> bool:
     boxes = [Text.get_window_extent(text) for text in texts]
     return not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-def test_names_of_near_points_stand_apart(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_names_of_close_points_do_not_overlap(drawn: Callable[[Callable[[], str]], Figure]) -> None:
     rng = np.random.default_rng(0)
     places = {
         f"transformer-xl-{number}": (0.5 + 0.01 * rng.random(), 0.6 + 0.01 * rng.random()) for number in range(12)
@@ -48,14 +48,16 @@ def test_names_of_near_points_stand_apart(drawn: Callable[[Callable[[], str]], F
     places["far"] = (0.6, 0.8)
     figure = drawn(lambda: figures.points(places, x_label="x", y_label="y"))
     found = names_in(figure)
-    assert {text.get_text() for text in found} == set(places) and apart(found)
+    assert {text.get_text() for text in found} == set(places) and disjoint(found)
     frame = figure.axes[0].get_window_extent()
     boxes = [Text.get_window_extent(text) for text in found]
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
     assert figures.points(places, x_label="x", y_label="y") == figures.points(places, x_label="x", y_label="y")
 
 
-def test_a_crowded_map_names_the_first_of_each_cloud(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_a_crowded_scatter_plot_names_the_first_points_of_each_cloud(
+    drawn: Callable[[Callable[[], str]], Figure],
+) -> None:
     rng = np.random.default_rng(1)
     clouds = {"frequent words": Cloud([-3.0, 3.0], [-3.0, 3.0], background=True)}
     for number, word in enumerate(("bank", "river", "money")):
@@ -63,20 +65,20 @@ def test_a_crowded_map_names_the_first_of_each_cloud(drawn: Callable[[Callable[[
         names = [word, *(f"{word}-near-{near}" for near in range(19))]
         clouds[word] = Cloud(places[:, 0].tolist(), places[:, 1].tolist(), names)
     found = names_in(drawn(lambda: figures.scatter(clouds)))
-    assert apart(found)
+    assert disjoint(found)
     assert {"bank", "river", "money"} < {text.get_text() for text in found}
     assert len(found) < 60
 
 
-def test_ticks_that_are_too_near_lose_their_labels(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_labels_of_close_ticks_are_hidden(drawn: Callable[[Callable[[], str]], Figure]) -> None:
     line = Line([5, 10, 20, 21, 100, 101], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     figure = drawn(lambda: figures.lines({"a": line}, x_label="labels", y_label="y", logarithmic=True, ticks=True))
     labels = [label for label in figure.axes[0].get_xticklabels() if label.get_visible()]
-    assert [label.get_text() for label in labels] == ["5", "10", "20", "101"] and apart(labels)
+    assert [label.get_text() for label in labels] == ["5", "10", "20", "101"] and disjoint(labels)
     assert len(figure.axes[0].get_xticks()) == 6
 
 
-def test_long_names_leave_room_for_the_figure(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_long_names_are_abbreviated(drawn: Callable[[Callable[[], str]], Figure]) -> None:
     long = [f"class {'of many words ' * 6}{number}" for number in (1, 2)]
     entries = dict.fromkeys(long, (0.1, 0.0, 0.2))
     figure = drawn(lambda: figures.ranges(entries, x_label="less scratch", reference=0.0))
@@ -86,7 +88,7 @@ def test_long_names_leave_room_for_the_figure(drawn: Callable[[Callable[[], str]
     assert "<svg" in figures.bars({}, x_label="pieces a word")
 
 
-def test_a_curve_keeps_its_colour_where_others_are_missing(drawn: Callable[[Callable[[], str]], Figure]) -> None:
+def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn: Callable[[Callable[[], str]], Figure]) -> None:
     curves = {name: Line(x=[0.0, 1.0], y=[0.0, 1.0]) for name in ("tfidf", "scratch", "adapted")}
     colours = {
         line.get_label(): line.get_color()

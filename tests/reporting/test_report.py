@@ -1,4 +1,4 @@
-"""The report: from the files that stages leave to one page that needs nothing else."""
+"""The report: a self-contained page made from the files of the other stages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def system(name: str, family: str, start: str, scores: list[float]) -> dict[str,
 
 @pytest.fixture
 def job(tmp_path: Path) -> ReportJob:
-    """A run in miniature: what the stages before the report leave."""
+    """The outputs of a small run that the report reads."""
     out = tmp_path / "out"
     evaluation = {
         "confidence": 0.95,
@@ -137,7 +137,7 @@ def job(tmp_path: Path) -> ReportJob:
     )
 
 
-def test_the_page_needs_nothing_else_and_says_who_wins(job: ReportJob) -> None:
+def test_the_page_is_self_contained_and_compares_the_systems(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
@@ -167,21 +167,21 @@ def test_many_comparisons_are_folded(job: ReportJob) -> None:
     folded = re.search(r"<details><summary>13 more comparisons</summary>(.*)</details>", page, re.DOTALL)
     assert folded is not None
     assert "Comparison 11." in folded[1] and "With 20, TF-IDF wins." in folded[1]
-    # What the fewest labels give stays in sight.
+    # The comparisons at the smallest budget are not folded.
     assert "With 5, adapted beats scratch." not in folded[1]
 
 
-def test_the_first_line_says_what_transfer_was_worth(job: ReportJob) -> None:
+def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     first = re.search(r"<h1>Headstart report</h1>\s*<p[^>]*>([^<]*)<", page)
     assert first is not None
     assert first[1] == "demo: With 5 labels a class, transfer was worth 4 times the labels."
     assert "(demo: macro F1)" in page
     assert "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows)" in page
-    assert "The other scores at 20 labels a class" in page and ">calibration error</th>" in page
+    assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
 
 
-def test_a_task_without_classes_has_no_tables_of_them(job: ReportJob) -> None:
+def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:
     path = job.out / "evaluation" / "demo" / "evaluation.json"
     evaluation = json.loads(path.read_text())
     evaluation |= {"labels": [], "main": "f1", "scores": ["f1"], "titles": {"f1": "F1"}, "unit": "labelled rows"}
@@ -193,11 +193,11 @@ def test_a_task_without_classes_has_no_tables_of_them(job: ReportJob) -> None:
     path.write_text(json.dumps(evaluation))
     page = (report(job) / "report.html").read_text()
     assert "F1 by labelled rows" in page and "Scores on the test split" in page
-    for absent in ("Confusion", "Calibration", "Classes, worst first", "slices", "other scores"):
+    for absent in ("Confusion", "Calibration", "Classes, in ascending", "slices", "Other metrics"):
         assert absent not in page
 
 
-def test_worst_classes_come_first_and_empty_rows_do_not_come(job: ReportJob) -> None:
+def test_classes_are_sorted_by_f1_and_empty_rows_are_omitted(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     assert page.index("<td>map &lt;b&gt;</td>") < page.index("<td>list</td>")
     assert "bad bytes" not in page
@@ -226,7 +226,7 @@ def test_the_data_version_is_that_of_the_data_that_was_read(job: ReportJob, tmp_
     assert "Data: data 0123456789abcdef.dir, datasets/domain corp, datasets/demo exam." in page
 
 
-def test_models_that_went_on_with_a_tasks_texts_stand_beside_the_others(job: ReportJob) -> None:
+def test_task_adapted_models_are_reported(job: ReportJob) -> None:
     metrics = json.loads((job.out / "metrics" / "adapt" / "ulmfit.json").read_text())
     path = job.out / "metrics" / "adapt-task" / "demo-ulmfit.json"
     path.parent.mkdir()
@@ -238,7 +238,7 @@ def test_models_that_went_on_with_a_tasks_texts_stand_beside_the_others(job: Rep
     assert models["ulmfit-task-adapted-demo"]["perplexity_per_word"] == 37.25
 
 
-def test_every_study_that_was_run_is_a_chapter(job: ReportJob) -> None:
+def test_every_study_of_the_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
     drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")
     found = Findings(
@@ -251,18 +251,18 @@ def test_every_study_that_was_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((job.output / "report.json").read_text())["studies"] == {"layers": {"a": 1}}
 
 
-def test_the_same_numbers_give_the_same_page(job: ReportJob) -> None:
+def test_equal_numbers_give_an_equal_page(job: ReportJob) -> None:
     first = (report(job) / "report.html").read_bytes()
     assert (report(job) / "report.html").read_bytes() == first
 
 
-def test_a_stage_that_has_not_run_is_named(job: ReportJob) -> None:
+def test_a_missing_output_is_named_with_its_stage(job: ReportJob) -> None:
     (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
     with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
         report(job)
 
 
-def test_figures_are_wellformed_and_hold_their_labels() -> None:
+def test_figures_are_well_formed_and_contain_their_labels() -> None:
     drawn = {
         "lines": figures.lines({"a & b": Line([5, 20], [0.1, 0.2])}, x_label="x", y_label="y", ticks=True),
         "bars": figures.bars({"pretrain": 16666.4}, x_label="tokens a second"),
@@ -280,7 +280,13 @@ def test_figures_are_wellformed_and_hold_their_labels() -> None:
     assert "12 MB" in texts["lineage"]
 
 
-def test_columns_of_numbers_stand_to_the_right() -> None:
+def test_columns_with_numbers_are_aligned_right() -> None:
     rows = [["5", "0.61", "most-frequent", "more than there are", ""], ["20", "-0.1", "tfidf 2", "6.61", ""]]
-    assert Table(["n", "score", "against", "needs", "none"], rows).sides == ["left", "right", "left", "right", "left"]
-    assert Table(["n", "score"], []).sides == ["left", "left"]
+    assert Table(["n", "score", "against", "needs", "none"], rows).alignments == [
+        "left",
+        "right",
+        "left",
+        "right",
+        "left",
+    ]
+    assert Table(["n", "score"], []).alignments == ["left", "left"]

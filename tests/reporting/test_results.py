@@ -1,4 +1,4 @@
-"""Measured numbers as data: what a file must contain, and documents that equal their files."""
+"""Measured numbers as data: the schema of the files, and documents that equal their files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def repository(root: Path, text: str, **changes: Any) -> Path:
     return root
 
 
-def test_a_table_shows_estimates_intervals_and_their_origin() -> None:
+def test_a_table_shows_estimates_intervals_and_provenance() -> None:
     assert Result.model_validate(VALID).table() == TABLE
 
 
@@ -73,14 +73,14 @@ def test_names_are_shown_literally_in_markdown() -> None:
     assert r"<sub>F1 \<sub>; test split" in table
 
 
-def test_what_is_not_recorded_is_named() -> None:
+def test_missing_provenance_is_named() -> None:
     changes = {"commit": None, "processor": None, "cores": None, "date": None, "transcribed": True, "selection": "none"}
     line = Result.model_validate(VALID | changes).provenance()
     assert "processor not recorded; commit not recorded; date not recorded; transcribed." in line
     assert "split" not in line
 
 
-def test_a_file_keeps_its_content_when_written_again() -> None:
+def test_a_file_is_unchanged_after_reading_and_writing() -> None:
     text = Result.model_validate(VALID).dump()
     again = Result.model_validate(json.loads(text))
     assert (again.dump(), again) == (text, Result.model_validate(VALID))
@@ -104,7 +104,7 @@ def test_a_file_keeps_its_content_when_written_again() -> None:
         ({"machine": "mine"}, "machine: Extra inputs"),
     ],
 )
-def test_a_file_that_does_not_fit_the_schema_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_file_that_violates_the_schema_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = tmp_path / "speed.json"
     path.write_text(json.dumps(VALID | changes))
     with pytest.raises(ArtifactError) as caught:
@@ -129,7 +129,7 @@ def test_documents_are_rendered_and_checked(tmp_path: Path, monkeypatch: pytest.
     assert run.invoke(cli.app, ["results", "--check"]).exit_code == 1
 
 
-def test_a_figure_is_a_file_that_equal_numbers_write_alike(tmp_path: Path) -> None:
+def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
     root = repository(
         tmp_path,
         "<!-- results:speed figure -->\n<!-- /results -->\n",
@@ -154,14 +154,14 @@ def test_a_figure_is_a_file_that_equal_numbers_write_alike(tmp_path: Path) -> No
         ("text <!-- results:speed -->\nx\n<!-- /results -->\n<!-- /results -->\n", "not closed"),
     ],
 )
-def test_a_wrong_block_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_block_is_named(tmp_path: Path, text: str, message: str) -> None:
     root = repository(tmp_path, text)
     with pytest.raises(ArtifactError) as caught:
         results.render(root)
     assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
 
 
-def test_outside_of_the_repository_nothing_is_checked_in_silence(tmp_path: Path) -> None:
+def test_outside_of_the_repository_the_check_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="run the command in the repository's root"):
         results.differences(tmp_path)
 
@@ -225,7 +225,7 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
     assert results.read_result(path).figure is not None
 
 
-def test_the_processor_is_named_with_what_computes_bf16(tmp_path: Path) -> None:
+def test_the_processor_is_named_with_its_bf16_instructions(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(
         "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu amx_bf16 avx512_bf16\n\nmodel name\t: Other\n"

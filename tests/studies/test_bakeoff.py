@@ -76,5 +76,5 @@ def test_what_has_not_run_is_named(out: Path) -> None:
     with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart bakeoff` first"):
         bakeoff.entries(out, families=["gpt"], tasks=["film"])
     write(out / "evaluation" / "film" / "evaluation.json", {"labels": ["a"], "budgets": [5], "systems": []})
-    with pytest.raises(ArtifactError, match="film: holds no scores of ulmfit-pretrained; run.starts must name"):
+    with pytest.raises(ArtifactError, match="film: no scores of ulmfit-pretrained; add .pretrained. to run.starts"):
         bakeoff.entries(out, families=["ulmfit"], tasks=["film"])
