@@ -1,13 +1,13 @@
 """Stage `finetune`: every label budget and seed of one (task, family, start).
 
-The runs are independent of each other: they go to as many single-threaded processes as there are cores. What they have
-reached lies under `cluster.storage`; whatever is killed, the next start does only what is missing, and ends with the
-same weights and predictions.
+The runs are independent and are distributed over single-threaded processes, one per core. Their state is under
+`cluster.storage`: after a kill, the next start does only what is missing, and ends with the same weights and
+predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
-from components.finetuning.runs import ALONE, execute, finished, unpack
+from components.finetuning.member import ON_FROZEN, unpack
+from components.finetuning.runs import GroupSpec, execute, finished, result
 from components.finetuning.specs import RunSpec, build, device
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
@@ -28,20 +29,21 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
-from components.tasks.budgets import budget_name
+from components.tasks.budgets import ALL, budget_name
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND, RunResult, best_score, write_results
-from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+from components.training.checkpoint import code_digest, fingerprint
 from components.training.precision import Precision, choose, product_size
 
 
 class FinetuneJob(Section):
-    """What the stage is told.
+    """Inputs of the stage.
 
     Attributes:
-        family: name of the block in `pretrain` that the encoder comes from.
+        family: block of `pretrain` that the encoder comes from.
+        start: initialisation of the encoder.
         examples: output directory of the stage `examples`.
-        encoder: encoder directory of this start.
+        encoder: encoder directory.
         settings: `finetune.<family>`.
     """
 
@@ -61,15 +63,15 @@ class FinetuneJob(Section):
 
 
 def finetune(job: FinetuneJob) -> Path:
-    """Train a model for every budget and seed; write their answers, records, and the best one.
+    """Train a model for every budget and seed; write predictions, records, and the best model.
 
-    The output directory holds what `components.tasks.results` describes, `classifier/` (largest budget, best seed
-    on dev; see `components.task_models.classifier`) and metrics.json.
+    The output directory holds the files of `components.tasks.results`, `classifier/` (largest budget, best seed on dev;
+    see `components.task_models.classifier`) and metrics.json.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
         ConfigError: the settings do not suit the encoder.
-        TrainingError: a loss that is not finite, no space for a checkpoint.
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
     """
     facts = read_facts(job.examples)
     encoder = read_manifest(job.encoder, kind=ENCODER)
@@ -77,40 +79,101 @@ def finetune(job: FinetuneJob) -> Path:
     settings = for_start(job.settings, trained=trained)
     inputs = inputs_of(settings, facts, encoder=encoder.digest)
     precision = precision_of(job)
-    specs = list(_specs(job, facts, settings, inputs, precision, trained=trained))
-    left = [spec for spec in specs if not finished(spec)]
-    compute_all(left, cluster=job.cluster)
-    with Progress(
-        f"finetune {job.task} {job.system}", total=len(specs), unit="run", done=len(specs) - len(left)
-    ) as bar:
-        for _, record in map_parallel(execute, left, settings=job.cluster):
-            score = {f"dev_{record['score']}": round(best_score(record), 4)}
-            bar.advance(1, labels=budget_name(record["budget"]), **score)
-    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    specs = [
+        GroupSpec((spec,), key=spec.key) for spec in _specs(job, facts, settings, inputs, precision, trained=trained)
+    ]
+    execute_all(specs, title=f"finetune {job.task} {job.system}", names=["dev"], cluster=job.cluster)
     with writing(job.output, kind=KIND) as draft:
-        records = write_results(draft.path, _results(job, specs), splits=splits, labels=facts.labels)
-        chosen = _best(specs, records)
-        stored = CheckpointStore(chosen.storage, key=chosen.key).latest()
-        assert stored is not None
-        write_classifier(draft.path / "classifier", chosen, stored.tensors, task=job.task, start=job.start)
-        draft.facts |= {
-            "task": job.task,
-            "system": job.system,
-            "family": job.family,
-            "start": job.start,
-            "precision": precision,
-            "encoder": encoder.digest,
-            "examples": facts.digests,
-            "runs": len(records),
-        }
-    for spec in specs:
-        CheckpointStore(spec.storage, key=spec.key).clear()
-    trim(Path(job.cluster.features), gigabytes=job.cluster.features_gigabytes)
+        draft.facts |= write_member(draft.path, specs, 0, job=job, start=job.start)
+        draft.facts["encoder"] = encoder.digest
+    clear(specs, cluster=job.cluster)
     return job.output
 
 
+def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str], cluster: ClusterSettings) -> None:
+    """Execute the runs that are not finished, in parallel.
+
+    Args:
+        specs: all runs, the longest first, so that no core waits for one at the end.
+        title: of the progress line.
+        names: one per member, for its score in the progress line.
+        cluster: where the runs are executed.
+    """
+    left = [spec for spec in specs if not finished(spec)]
+    compute_all((member for spec in left for member in spec.members), cluster=cluster)
+    with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
+        for _, records in map_parallel(execute, left, settings=cluster):
+            scores = {
+                f"{name}_{record['score']}": round(best_score(record), 4)
+                for name, record in zip(names, records, strict=True)
+            }
+            bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
+
+
+def write_member(
+    directory: Path, specs: Sequence[GroupSpec], member: int, *, job: FinetuneJob, start: str
+) -> dict[str, Any]:
+    """Write the results and the best classifier of one member of finished runs.
+
+    Args:
+        directory: where to write.
+        specs: the runs.
+        member: index of the member.
+        job: of the member's task.
+        start: name of the initialisation in results.
+
+    Returns:
+        Facts of the manifest.
+    """
+    facts, system = read_facts(job.examples), f"{job.family}-{start}"
+    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    results = _results(specs, member, system=system, family=job.family, start=start)
+    records = write_results(directory, results, splits=splits, labels=facts.labels)
+    chosen = _best(specs, member, [record for record in records if record["start"] == start])
+    tensors, _ = result(chosen, member)
+    write_classifier(directory / "classifier", chosen.members[member], tensors, task=job.task, start=start)
+    return {
+        "task": job.task,
+        "system": system,
+        "family": job.family,
+        "start": start,
+        "precision": chosen.members[member].precision,
+        "examples": facts.digests,
+        "runs": len(records),
+    }
+
+
+def _results(specs: Sequence[GroupSpec], member: int, *, system: str, family: str, start: str) -> Iterator[RunResult]:
+    def order(spec: GroupSpec) -> tuple[bool, int, int]:
+        budget = spec.members[member].budget
+        return budget == ALL, budget, spec.seed
+
+    for spec in sorted(specs, key=order):
+        tensors, record = result(spec, member)
+        yield RunResult(system, family, start, record, {name: unpack(name, tensors) for name in ("dev", "test")})
+        if f"{ON_FROZEN}test" in tensors:
+            answers = {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
+            first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
+            yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
+
+
+def _best(specs: Sequence[GroupSpec], member: int, records: Sequence[dict[str, Any]]) -> GroupSpec:
+    """The run whose classifier is served: of the largest budget, the seed with the highest score on dev."""
+    largest = specs[0].members[member].budget
+    scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
+    candidates = [spec for spec in specs if spec.members[member].budget == largest]
+    return max(candidates, key=lambda spec: scores[spec.seed])
+
+
+def clear(specs: Sequence[GroupSpec], *, cluster: ClusterSettings) -> None:
+    """Remove the checkpoints of finished runs, and trim the cache of features."""
+    for spec in specs:
+        spec.store.clear()
+    trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
+
+
 def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str) -> dict[str, Any]:
-    """All that decides what a run learns, besides its budget and seed: what its checkpoints are keyed by."""
+    """The inputs of a run except budget and seed; the key of its checkpoints is their fingerprint."""
     return {
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "encoder": encoder,
@@ -123,7 +186,7 @@ def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str) -> 
 def write_classifier(
     directory: Path, spec: RunSpec, tensors: dict[str, torch.Tensor], *, task: str, start: str
 ) -> None:
-    """Write the classifier that a finished run ended with; `tensors` holds its weights under `model.`."""
+    """Write the classifier of a finished run; `tensors` holds its weights under `model.`."""
     classifier, _ = build(spec)
     prefix = "model."
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -149,7 +212,7 @@ def write_classifier(
 
 
 def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
-    """The settings with `scratch` in place where the encoder's weights are random."""
+    """The settings of a run; those of `scratch` take precedence if the encoder's weights are random."""
     if trained:
         return settings
     scratch = settings.scratch
@@ -232,27 +295,3 @@ def _specs(
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
             yield spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
-
-
-def _results(job: FinetuneJob, specs: list[RunSpec]) -> Iterator[RunResult]:
-    for spec in sorted(specs, key=lambda spec: (spec.budget < 0, spec.budget, spec.seed)):
-        stored = CheckpointStore(spec.storage, key=spec.key).latest()
-        assert stored is not None
-        record = stored.numbers["record"]
-        tuned = {name: unpack(name, stored.tensors) for name in ("dev", "test")}
-        yield RunResult(job.system, job.family, job.start, record, tuned)
-        if f"{ALONE}test" in stored.tensors:
-            alone = {name: unpack(f"{ALONE}{name}", stored.tensors) for name in ("dev", "test")}
-            first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
-            yield RunResult(f"{job.system}{FROZEN}", job.family, f"{job.start}{FROZEN}", first, alone)
-
-
-def _best(specs: list[RunSpec], records: list[dict[str, Any]]) -> RunSpec:
-    """The run whose classifier is served: the largest budget, its best seed on dev."""
-    largest = specs[0].budget
-    scores = {
-        record["seed"]: best_score(record)
-        for record in records
-        if record["budget"] == largest and not record["start"].endswith(FROZEN)
-    }
-    return max((spec for spec in specs if spec.budget == largest), key=lambda spec: scores[spec.seed])

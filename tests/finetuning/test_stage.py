@@ -18,7 +18,7 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
-from components.finetuning import frozen, runs
+from components.finetuning import frozen, member, runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
 from components.models.encoder import architecture_of
@@ -274,13 +274,13 @@ def test_many_features_are_computed_by_processes_of_their_own(make_job, in_proce
 
 
 def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_process, monkeypatch) -> None:
-    real, answered = runs.answers, []
+    real, answered = member.answers, []
 
     def counted(model, encoded, *, precision):
         answered.append(len(encoded))
         return real(model, encoded, precision=precision)
 
-    monkeypatch.setattr(runs, "answers", counted)
+    monkeypatch.setattr(member, "answers", counted)
     job = make_job(epochs=6)
     records = json.loads((finetune(job) / "runs.json").read_text())
     learned = sum(record["best_step"] > 0 for record in records)

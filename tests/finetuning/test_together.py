@@ -13,8 +13,8 @@ import torch
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import joint
-from components.finetuning.joint import JointModel, TaskMixture, shares
+from components.finetuning import runs
+from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.together import ShareJob, TogetherJob, share, together
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
@@ -124,7 +124,7 @@ def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.together.map_parallel", one_by_one)
+    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 
@@ -178,7 +178,7 @@ def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path:
         return made.model_copy(update={"settings": settings})  # type: ignore[no-any-return]
 
     unbroken = together(job("unbroken"))
-    real, done = joint.train, 0
+    real, done = runs.train, 0
 
     def breaks_off(*arguments, **named):  # type: ignore[no-untyped-def]
         nonlocal done
@@ -188,7 +188,7 @@ def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path:
             if done % 7 == 0:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(joint, "train", breaks_off)
+    monkeypatch.setattr(runs, "train", breaks_off)
     broken, starts = job("broken"), 0
     while not broken.output.exists():
         starts += 1
@@ -220,5 +220,5 @@ def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSourc
 
 
 def test_frozen_encoders_share_nothing(make_job) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ConfigError, match="finetune.ulmfit: tasks that learn together"):
+    with pytest.raises(ConfigError, match="finetune.ulmfit.method: multi-task learning trains the encoder"):
         together(make_job(method="features"))

@@ -1,0 +1,311 @@
+"""One task in a fine-tuning run: its model, its data, its metrics on dev, and its best weights.
+
+The run (`components.finetuning.runs`) trains the weights; a member trains its head on frozen-encoder features before,
+and evaluates and predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.finetuning.features import FeatureTable, head_answers, read_by_head
+from components.finetuning.frozen import features
+from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
+from components.finetuning.specs import RunSpec, device, drawn, drawn_by_any, encode, with_head
+from components.models.base import LanguageModel
+from components.scoring import Scoring
+from components.task_models.base import Encoded
+from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.model import TaskModel, answers, cloned_state
+from components.task_models.sampler import ExampleSampler
+from components.tasks.data import Answer, Split
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.kinds import scoring_for
+from components.tasks.results import best_score
+from components.tokenization import Tokenizer
+from components.training.loop import TrainingState
+from components.training.rng import counter_rng, counter_seed
+
+#: Prefixes of a member's tensors in a checkpoint: its best weights so far, and the predictions of its head on the
+#: frozen encoder.
+BEST, ON_FROZEN = "best.", "frozen."
+
+
+def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
+    """Answers of different lengths as two tensors of a checkpoint: the values, and the lengths."""
+    flat = np.concatenate([*answers, np.zeros(0, dtype=np.float32)])
+    lengths = np.asarray([len(answer) for answer in answers], dtype=np.int64)
+    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
+
+
+def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
+    """The answers that `pack` stored under this name."""
+    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
+    return np.split(tensors[name].numpy(), ends[:-1])
+
+
+def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> Member:
+    """A member before any training.
+
+    Args:
+        spec: of the member.
+        encoder: the run's encoder.
+        tokenizer: the encoder's.
+    """
+    model = with_head(spec, encoder)
+    whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+    rows, short = drawn(spec, whole)
+    splits = {"train": whole.take(rows), **{name: read_split(spec.examples, name) for name in ("dev", "test")}}
+    counts = {str(stratum): count for stratum, count in short.items()}
+    return Member(spec, model, tokenizer, facts, splits, rows, counts)
+
+
+class Member:
+    """One task in a run.
+
+    Args:
+        spec: of the member.
+        model: encoder and head.
+        tokenizer: the encoder's.
+        facts: of the task.
+        splits: name -> rows; `train` holds the rows of the label budget only.
+        rows: indices of the training rows in the whole train split, ascending.
+        short: stratum -> number of its rows, where there are fewer than the budget.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        model: TaskModel,
+        tokenizer: Tokenizer,
+        facts: TaskFacts,
+        splits: dict[str, Split],
+        rows: NDArray[np.int64],
+        short: dict[str, int],
+    ) -> None:
+        self.spec = spec
+        self.model = model
+        self.tokenizer = tokenizer
+        self.facts = facts
+        self.splits = splits
+        self.rows = rows
+        self.short = short
+        self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
+        settings = spec.settings
+        #: Whether the head on frozen features is solved for instead of trained by gradient steps.
+        self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
+        #: Whether the encoder stays frozen.
+        self.head_only = settings.method == "features"
+        rate = settings.head_rate or settings.training.rate
+        #: Training of the head on frozen features.
+        self.head_training = settings.training.model_copy(update={"rate": rate})
+        #: The module that is trained and whose best weights are kept.
+        self.learning: nn.Module = model
+        if self.head_only:
+            self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
+        model.head.prepare(splits["train"].targets)
+        #: Steps per epoch of this member's rows.
+        self.epoch = -(-len(rows) // settings.training.batch_size)
+        self._best: dict[str, Tensor] = {}
+        #: Predictions of the best weights on dev, if they are those of the whole model and not of the head alone.
+        self._best_on_dev: list[Answer] | None = None
+        self._frozen: dict[str, Tensor] = {}
+        self._encodings: dict[str, list[Encoded]] = {}
+        self.record: dict[str, Any] = {
+            "budget": spec.budget,
+            "seed": spec.seed,
+            "precision": spec.precision,
+            "score": self.scoring.main,
+            "curve": [],
+            "best_step": 0,
+            "best_epoch": 0.0,
+            "steps": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+        }
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is left to train once the head is solved for."""
+        return self.head_only and self.is_solved and self.model.features.mix is None
+
+    def fit_head(self) -> list[Answer]:
+        """Train the head on the frozen encoder's features; returns its predictions on dev."""
+        settings, head = self.spec.settings, self.model.head
+        dev = self._head_inputs("dev")
+        # Features are few and stay on the CPU, whatever the encoder's device.
+        head.cpu()
+        if settings.head_steps and (self.is_solved or not self.head_only):
+            self._fit_head(dev)
+        elif self.head_only and not self.is_solved:
+            head.fit_norm(self._head_inputs("train").matrix())
+        self.model.eval()
+        found = self._calibrated(lambda: head_answers(head, dev))
+        if settings.frozen:
+            self._frozen = pack(f"{ON_FROZEN}dev", found)
+            self._frozen |= pack(f"{ON_FROZEN}test", head_answers(head, self._head_inputs("test")))
+        head.to(device())
+        return found
+
+    def _fit_head(self, dev: FeatureTable) -> None:
+        settings, head, split = self.spec.settings, self.model.head, self.splits["train"]
+        rows = np.arange(len(split))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table = self._head_inputs("train").take(rows)
+        chosen = split.take(rows)
+        if not self.is_solved:
+            train_head(
+                head,
+                table=table,
+                targets=chosen.targets,
+                settings=self.head_training,
+                steps=settings.head_steps,
+                seed=counter_seed(self.spec.seed, "head alone"),
+            )
+            return
+        if isinstance(head, ClassificationHead):
+            probe = fit_head(
+                head,
+                features=table.matrix(),
+                labels=chosen.labels,
+                dev=dev.matrix(),
+                score=lambda found: self._scores(list(found))[self.scoring.main],
+                penalties=settings.head_penalties,
+                steps=settings.head_steps,
+            )
+        else:
+            assert isinstance(head, TextHead)
+            probe = solve_head(
+                head,
+                table=table,
+                targets=chosen.targets,
+                dev=dev,
+                score=lambda found: self._scores(found)[self.scoring.main],
+                penalties=settings.head_penalties,
+                steps=settings.head_steps,
+            )
+        self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+
+    def sampler(self) -> ExampleSampler | FeatureSampler:
+        """The training batches."""
+        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
+        seed = counter_seed(self.spec.seed, "batches")
+        if self.head_only:
+            return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
+        return ExampleSampler(
+            self._encoded("train"),
+            targets,
+            batch_size=batch_size,
+            seed=seed,
+            masks=self.model.masks,
+            windows=self.model.windows_learned,
+        )
+
+    def evaluate(self, state: TrainingState, *, epoch: int, loss: float | None) -> None:
+        """Evaluate the current weights, or their average, on dev.
+
+        Args:
+            state: of the run.
+            epoch: steps per epoch of the run.
+            loss: training loss of the step.
+        """
+        _swap(state)
+        found = self._calibrated(lambda: self._answers("dev"))
+        _swap(state)
+        self.add_scores(found, state, epoch=epoch, loss=loss)
+
+    def add_scores(self, found: list[Answer], state: TrainingState, *, epoch: int, loss: float | None = None) -> None:
+        """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
+        so far (the earlier weights at a tie)."""
+        scores = self._scores(found)
+        step = state.step
+        curve = self.record["curve"]
+        if not curve or scores[self.scoring.main] > best_score(self.record):
+            self.record |= {"best_step": step, "best_epoch": round(step / epoch, 3)}
+            _swap(state)
+            self._best = cloned_state(self.learning)
+            _swap(state)
+            self._best_on_dev = found if step else None
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+
+    def out_of_patience(self) -> bool:
+        """Whether the last `patience` evaluations brought no improvement."""
+        patience, curve = self.spec.settings.patience, self.record["curve"]
+        best = max(range(len(curve)), key=lambda index: curve[index][self.scoring.main])
+        return patience is not None and len(curve) - 1 - best >= patience
+
+    def result(self) -> dict[str, Tensor]:
+        """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`)."""
+        self.learning.load_state_dict(self._best)
+        self.model.eval()
+        # The best weights may be those before training, whose features are cached.
+        answer = self._answers if self.record["best_step"] else self._head_answers
+        dev = answer("dev") if self._best_on_dev is None else self._best_on_dev
+        predictions = pack("dev", dev) | pack("test", answer("test"))
+        weights = {f"model.{name}": value.cpu() for name, value in cloned_state(self.model).items()}
+        return predictions | self._frozen | weights
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of the member in addition to the run's state."""
+        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._frozen
+
+    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
+        """Restore what `tensors` returned, the record, and the head's L2 penalty."""
+        self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
+        self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
+        self.record = dict(record)
+        self.model.head.penalty = float(penalty)
+
+    def _answers(self, split: str) -> list[Answer]:
+        """Predictions of the current weights."""
+        if self.head_only:
+            return self._head_answers(split)
+        return answers(self.model, self._encoded(split), precision=self.spec.precision)
+
+    def _head_answers(self, split: str) -> list[Answer]:
+        """Predictions of the current head on the encoder as it was before training."""
+        return head_answers(self.model.head, self._head_inputs(split))
+
+    def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
+        """The predictions on dev, after the head has calibrated what it calibrates on dev."""
+        dev, scoring = self.splits["dev"], self.scoring
+
+        def per_row(found: list[Answer]) -> NDArray[np.float64]:
+            return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
+
+        return self.model.head.calibrate(answer, per_row)
+
+    def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
+        dev = self.splits["dev"]
+        return self.scoring.score(dev.fields, dev.targets, found)
+
+    def _encoded(self, split: str) -> list[Encoded]:
+        """A split as piece ids; not computed where only a head is trained."""
+        if split not in self._encodings:
+            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
+        return self._encodings[split]
+
+    def _head_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows."""
+        return read_by_head(self.model, self._features(split))
+
+    def _features(self, split: str) -> FeatureTable:
+        """Features of a split's rows by the encoder as it was before training."""
+        table = features(self.spec, split)
+        if split != "train":
+            return table
+        held = drawn_by_any(self.spec, read_split(self.spec.examples, "train"), self.facts)
+        return table.take(np.searchsorted(held, self.rows))
+
+
+def _swap(state: TrainingState) -> None:
+    """Exchange the weights with their average, if there is one."""
+    if state.average is not None:
+        state.average.swap()
