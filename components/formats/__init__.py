@@ -1,4 +1,1 @@
-"""Files as streams of rows, sentences and questions: what their formats say, not what becomes of them.
-
-Ingestion reads corpora with them, fine-tuning labelled data. They know nothing of either.
-"""
+"""File formats as streams of rows, sentences or questions, for corpora, labelled data and prediction alike."""

@@ -1,7 +1,7 @@
-"""Words with tags, one a line, an empty line after each sentence: CoNLL and CoNLL-U.
+"""CoNLL and CoNLL-U: one word with its tags per line, an empty line after each sentence.
 
-CoNLL stands for any file of that shape, whatever its columns (CoNLL-2000, CoNLL-2003, WNUT17). CoNLL-U is the format
-of Universal Dependencies (https://universaldependencies.org/format.html).
+CoNLL is any file of that shape, whatever its columns (CoNLL-2000, CoNLL-2003, WNUT17). CoNLL-U is the format of
+Universal Dependencies (https://universaldependencies.org/format.html).
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _DOCSTART = "-DOCSTART-"
 
 @dataclass
 class Sentence:
-    """W words and their tags.
+    """A sentence of W words.
 
     Attributes:
-        line: where it begins, its comments included.
-        lines: W lines, those of the words.
-        comments: `key = value` of the comment lines before it.
+        line: number of its first line, from 1; comment lines are part of the sentence.
+        words: W words.
+        tags: W tags.
+        lines: W line numbers.
+        comments: key -> value of the preceding comment lines of the form `key = value`.
     """
 
     line: int
@@ -45,20 +47,20 @@ def read_conll(
     comments: str | None = None,
     encoding: str = UTF8,
 ) -> Iterator[Sentence]:
-    """The sentences of a CoNLL file; lines of -DOCSTART- are skipped.
+    """Iterate over the sentences of a CoNLL file; lines with -DOCSTART- are skipped.
 
     Args:
         path: the file.
-        reading: what was met on the way.
-        words: number of the words' column, from 0, or from the end with -1 as the last.
-        tags: of the tags' column.
-        delimiter: between columns; None: a tab if the first line has one, else any white space.
-        comments: what lines begin with that are comments, where they stand before a sentence's first word; None: "#",
-            in lines without the tab that others have, and nothing where no tabs are (`#` is a word too).
+        reading: counters that are updated.
+        words: index of the word column, from 0; negative indices count from the end.
+        tags: index of the tag column.
+        delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
+        comments: prefix of comment lines, which precede the first word of a sentence; None: "#" in files with tabs, on
+            lines without one; no comments in files without tabs, where `#` is a word.
         encoding: of the file.
 
     Raises:
-        DataError: a line with another number of columns than the first, a column that is not there, an empty word.
+        DataError: the number of columns differs from the first line's, a column does not exist, or a word is empty.
     """
     sentence, width = Sentence(1), 0
     delimiter = delimiter or _tab(path, encoding)
@@ -77,8 +79,8 @@ def read_conll(
         width = width or len(values)
         if len(values) != width:
             raise DataError(
-                f"{path}, line {number}: {len(values)} columns, the first line has {width}; set delimiter where words "
-                f"hold white space, comments where lines are no words"
+                f"{path}, line {number}: {len(values)} columns, the first line has {width}; set delimiter if words "
+                f"contain white space, or comments if the file has comment lines"
             )
         for column in (words, tags):
             if not -width <= column < width:
@@ -94,7 +96,7 @@ def read_conll(
 
 
 def _tab(path: Path, encoding: str) -> str | None:
-    """A tab if the first line that is surely no comment has one, else None: any white space."""
+    """A tab if the first line that cannot be a comment has one; otherwise None, any white space."""
     for _, line in lines(path, Reading(), encoding=encoding):
         if line.strip() and ("\t" in line or not line.startswith("#")):
             return "\t" if "\t" in line else None
@@ -108,12 +110,17 @@ def _is_comment(line: str, comments: str | None, delimiter: str | None) -> bool:
 
 
 def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator[Sentence]:
-    """The sentences of a CoNLL-U file: its syntactic words, each with the named column.
+    """Iterate over the sentences of a CoNLL-U file: its syntactic words, each with one column as its tag.
 
-    The line of a multi-word token (`1-2`) is passed over, its words follow; so are empty nodes (`5.1`).
+    Lines of multi-word tokens (`1-2`) and of empty nodes (`5.1`) are skipped.
+
+    Args:
+        path: the file.
+        reading: counters that are updated.
+        tags: name of the tag column.
 
     Raises:
-        DataError: a line without ten columns, an id that is none, a word without the tag, an unknown column.
+        DataError: a line does not have ten columns, an id is invalid, a word has no tag, or the column is unknown.
     """
     if tags not in CONLLU:
         raise DataError(f"{path}: CoNLL-U has no column {tags!r}{nearest(tags, CONLLU)}")
@@ -130,10 +137,14 @@ def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator
             continue
         values = line.split("\t")
         if len(values) != len(CONLLU):
-            raise DataError(f"{path}, line {number}: {len(values)} columns, CoNLL-U has {len(CONLLU)}, set off by tabs")
+            raise DataError(
+                f"{path}, line {number}: {len(values)} columns, CoNLL-U has {len(CONLLU)}, separated by tabs"
+            )
         identifier = values[0]
         if not identifier.replace("-", "", 1).replace(".", "", 1).isdigit():
-            raise DataError(f"{path}, line {number}: id {identifier!r} is no number, range (1-2) or empty node (5.1)")
+            raise DataError(
+                f"{path}, line {number}: id {identifier!r} is not a number, a range (1-2) or an empty node (5.1)"
+            )
         if not identifier.isdigit():
             continue
         if values[column] == "_":

@@ -1,9 +1,8 @@
-"""The corpus directory: Parquet shards of documents, in order, that later runs only add to.
+"""The corpus directory: append-only Parquet shards of documents, in order.
 
-`train-<digest>.parquet` and `heldout-<digest>.parquet` hold columns id, text, source (the raw file); `keys-<digest>`
-hold the keys by which later documents are compared with these. The manifest names the shards of each split in order.
-
-A corpus of pairs has a fourth column, target: what `text` is in the other language.
+`train-<digest>.parquet` and `heldout-<digest>.parquet` have the columns id, text and source (the raw file), and target
+(the translation) in a corpus of pairs. `keys-<digest>.parquet` have the deduplication keys and the origin of each
+document; `dropped.parquet` lists the dropped documents. The manifest names the shards of each split in order.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ _BATCH_ROWS = 4_096
 
 
 def shards(directory: Path, split: Split = "train") -> list[Path]:
-    """The shards of a split, in the order of their documents.
+    """The shards of a split, in document order.
 
     Raises:
-        ArtifactError: the directory is no complete corpus.
+        ArtifactError: the directory is not a complete corpus.
     """
     manifest = read_manifest(directory, kind=KIND)
     return [directory / name for name in manifest.facts["shards"][split]]
 
 
 def read_documents(directory: Path, split: Split = "train") -> Iterator[str]:
-    """The texts of a split, in order, a few at a time.
+    """Iterate over the texts of a split, in order; only one batch is in memory.
 
     Raises:
-        ArtifactError: the directory is no complete corpus, or a shard is damaged.
+        ArtifactError: the directory is not a complete corpus, or a shard is damaged.
     """
     for shard in shards(directory, split):
         yield from read_shard(shard)
 
 
 def read_shard(shard: Path) -> Iterator[str]:
-    """The texts of one shard.
+    """Iterate over the texts of one shard.
 
     Raises:
         ArtifactError: the shard is damaged.
@@ -57,7 +56,7 @@ def read_shard(shard: Path) -> Iterator[str]:
 
 
 def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
-    """The rows of one shard: (text,), or (text, target) where it holds pairs.
+    """Iterate over the rows of one shard: (text,), or (text, target) in a corpus of pairs.
 
     Raises:
         ArtifactError: the shard is damaged.
@@ -68,7 +67,7 @@ def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:
 
 
 def holds_pairs(shard: Path) -> bool:
-    """Whether the rows of a shard have a target.
+    """Whether a shard has the column target.
 
     Raises:
         ArtifactError: the shard is damaged.
@@ -80,7 +79,7 @@ def holds_pairs(shard: Path) -> bool:
 
 
 def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Columns of a Parquet file of the corpus, some rows at a time.
+    """Iterate over columns of a Parquet file in batches of at most 4,096 rows.
 
     Raises:
         ArtifactError: the file is damaged.
@@ -101,9 +100,9 @@ class ShardWriter:
 
     Args:
         directory: where the files go.
-        prefix: start of their names.
+        prefix: prefix of their names.
         schema: their columns.
-        limit: bytes of rows after which the next file begins.
+        limit: uncompressed bytes after which a new file is started.
     """
 
     def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
@@ -113,11 +112,11 @@ class ShardWriter:
         self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows, after those written before."""
+        """Append rows."""
         if not batch.num_rows:
             return
         if self._open is None:
-            # Texts differ from each other: dictionaries and statistics of them would cost and help nothing.
+            # Texts are distinct, so dictionaries and statistics would not help.
             self._open = pq.ParquetWriter(
                 self._path,
                 self._schema,
@@ -136,7 +135,7 @@ class ShardWriter:
         return self._directory / f".{self._prefix}"
 
     def close(self) -> list[str]:
-        """Finish the last file; returns the names of all, in order."""
+        """Finish the current file; returns the names of all files, in order."""
         if self._open is not None:
             self._open.close()
             name = f"{self._prefix}-{digest_file(self._path)[:16]}.parquet"
@@ -147,7 +146,7 @@ class ShardWriter:
 
 
 def previous(directory: Path) -> dict[str, Any] | None:
-    """The facts of an earlier complete corpus in `directory`, None if there is none (or a damaged one)."""
+    """The facts of the complete corpus in `directory`; None if there is none or it is damaged."""
     try:
         return read_manifest(directory, kind=KIND).facts
     except ArtifactError:

@@ -1,4 +1,4 @@
-"""Text files as lines: decompressed, decoded, counted; one line in memory at a time."""
+"""Text files as streams of lines: decompressed, decoded and counted; about a megabyte is in memory at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from components.errors import DataError
 
-#: A line beyond this is a mistake (a file without line breaks, a quote that never closes): documents are far shorter.
+#: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
 LINE_BYTES = 8_000_000
 UTF8 = "utf-8"
 _BLOCK_BYTES = 1 << 20
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
-# Beyond this share of undecodable bytes among those that are not ASCII, the text is in another encoding.
+# If more than this share of the non-ASCII bytes is invalid, the text is in another encoding.
 _BAD_SHARE = 0.3
 _BAD_LEAST = 20
 _BYTE_ORDER_MARKS = (
@@ -29,11 +29,11 @@ _BYTE_ORDER_MARKS = (
 
 @dataclass
 class Reading:
-    """What reading has met so far, over one or several files."""
+    """Counters of what has been read, over one or several files."""
 
     #: Bytes of text, decompressed.
     text_bytes: int = 0
-    #: Bytes of the files as they lie on disk.
+    #: Bytes on disk, compressed.
     consumed: int = 0
     #: Bytes that are not UTF-8, and lone surrogates in JSON ("\\ud83d"); replaced by U+FFFD.
     bad_bytes: int = 0
@@ -44,11 +44,12 @@ class Reading:
 def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, str]]:
     r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file.
 
-    UTF-8 with or without a byte order mark; a byte that is no UTF-8 becomes U+FFFD and is counted. In another encoding
-    (one in which a line break is the byte 10) every byte has to fit.
+    UTF-8 with or without a byte order mark; invalid bytes become U+FFFD and are counted. In other encodings (those that
+    encode a line break as byte 10) invalid bytes are errors.
 
     Raises:
-        DataError: missing, empty, unreadable or truncated; another encoding; a NUL byte; a line over 8 MB.
+        DataError: the file is missing, empty, unreadable, truncated or in another encoding, contains a NUL byte, or has
+            a line over 8 MB.
     """
     number = 0
     bad_before, beyond_ascii = reading.bad_bytes, 0
@@ -59,8 +60,8 @@ def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tup
         if b"\0" in block:
             line = number + 1 + block.count(b"\n", 0, block.index(b"\0"))
             raise DataError(
-                f"{path}, line {line}: holds a NUL byte; it is binary, UTF-16 without a mark, or damaged: "
-                "convert it to UTF-8 or remove the bytes (tr -d '\\000')"
+                f"{path}, line {line}: contains a NUL byte; the file is binary, UTF-16 without a byte order mark, or "
+                "damaged: convert it to UTF-8 or remove the bytes (tr -d '\\000')"
             )
         if encoding != UTF8:
             for raw in _split(block):
@@ -113,15 +114,15 @@ def _decode_strictly(path: Path, number: int, raw: bytes, encoding: str) -> str:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}: byte {raw[error.start]:#04x} is no {encoding}; correct `encoding` in params.yaml"
+            f"{path}, line {number}: byte {raw[error.start]:#04x} is not {encoding}; correct `encoding` in params.yaml"
         ) from error
 
 
 def whole(path: Path, reading: Reading) -> str:
-    """The text of a whole file in UTF-8, for formats that are one document; its lines may be of any length.
+    """The text of a whole UTF-8 file, for formats that are one document; lines may have any length.
 
     Raises:
-        DataError: missing, empty, unreadable or truncated; no UTF-8.
+        DataError: the file is missing, empty, unreadable, truncated, or not UTF-8.
     """
     raw = b"".join(_blocks(path, reading, limit=None))
     _refuse_encoding(path, raw)
@@ -129,13 +130,13 @@ def whole(path: Path, reading: Reading) -> str:
         return raw.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {raw.count(10, 0, error.start) + 1}: byte {raw[error.start]:#04x} is no UTF-8; convert it "
+            f"{path}, line {raw.count(10, 0, error.start) + 1}: byte {raw[error.start]:#04x} is not UTF-8; convert it "
             "(for example iconv -f LATIN1 -t UTF-8)"
         ) from error
 
 
 def _blocks(path: Path, reading: Reading, *, limit: int | None = LINE_BYTES) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time; `limit`: most bytes of one."""
+    """Blocks of whole lines, about a megabyte each; `limit` is the most bytes of a line."""
     codec = _CODECS.get(path.suffix.lower())
     rest: list[bytes] = []
     size, number, empty = 0, 1, True
@@ -181,9 +182,9 @@ def _refuse_long(path: Path, number: int, block: bytes, limit: int | None) -> No
 
 
 def too_long(path: Path, where: str) -> DataError:
-    """What to say about a line (or row) beyond `LINE_BYTES`."""
+    """The error for a line or row longer than `LINE_BYTES`."""
     return DataError(
-        f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; put one document (or paragraph) on a line"
+        f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; write one document or paragraph per line"
     )
 
 
@@ -196,6 +197,6 @@ def _refuse_encoding(path: Path, block: bytes) -> None:
 def _refuse_mostly_bad(path: Path, number: int, bad: int, beyond_ascii: int) -> None:
     if bad >= _BAD_LEAST and bad > _BAD_SHARE * beyond_ascii:
         raise DataError(
-            f"{path}, up to line {number}: {bad} of {beyond_ascii} bytes beyond ASCII are no UTF-8: it is in another "
-            "encoding; convert it (for example iconv -f LATIN1 -t UTF-8)"
+            f"{path}, up to line {number}: {bad} of {beyond_ascii} non-ASCII bytes are not UTF-8, so the file is in "
+            "another encoding; convert it (for example iconv -f LATIN1 -t UTF-8)"
         )

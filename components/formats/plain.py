@@ -1,4 +1,4 @@
-"""Lines without columns: a label before each text, and files that belong together line by line."""
+"""Formats without columns: lines that begin with a label, and parallel files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ LABEL_FIRST = ("text", "label")
 
 
 def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One example a line, the label up to the first white space, the text behind it (TREC); empty lines are skipped.
+    """One example per line: a label, white space, the text (TREC). Empty lines are skipped.
 
     The columns are `text` and `label`.
 
     Raises:
-        DataError: a column of another name; whatever is wrong with the file.
+        DataError: a column has another name, or the file cannot be read.
     """
     for name in columns:
         if name not in LABEL_FIRST:
-            raise DataError(f"{path}: no column {name!r}; a line holds a label and a text, nothing else")
+            raise DataError(f"{path}: no column {name!r}; a line has a label and a text only")
     for number, line in lines(path, reading, encoding=layout.encoding):
         if line.strip():
             label, *rest = line.split(maxsplit=1)
@@ -32,19 +32,19 @@ def read_label_first(path: Path, columns: Sequence[str], layout: Layout, reading
 
 
 def read_parallel(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """The lines of several files of the folder `path`, side by side (SNIPS: seq.in, seq.out, label).
+    """Rows of parallel files in the folder `path`: line n of each file is a value of row n (SNIPS: seq.in, seq.out).
 
-    The columns are the names of the files. Empty lines at the end of all of them are no rows.
+    The columns are the names of the files. Trailing lines that are empty in all files are not rows.
 
     Raises:
-        DataError: no such folder or file; files of different lengths.
+        DataError: the folder or a file does not exist, or the files have different numbers of lines.
     """
     if not path.is_dir():
-        raise DataError(f"{path}: is no folder; it should hold the files {', '.join(columns)}")
+        raise DataError(f"{path}: is not a folder; expected one with the files {', '.join(columns)}")
     names = sorted(file.name for file in path.iterdir())
     for name in columns:
         if name not in names:
-            raise DataError(f"{path}: holds no file {name!r}{nearest(name, names)}; its columns are files")
+            raise DataError(f"{path}: has no file {name!r}{nearest(name, names)}; the columns are names of files")
     waiting: list[Row] = []
     streams = [lines(path / name, reading, encoding=layout.encoding) for name in columns]
     for row in zip_longest(*streams):
@@ -53,7 +53,8 @@ def read_parallel(path: Path, columns: Sequence[str], layout: Layout, reading: R
             short = next(name for name, entry in zip(columns, row, strict=True) if entry is None)
             long = next(name for name, entry in zip(columns, row, strict=True) if entry is not None)
             raise DataError(
-                f"{path / short}: ends after line {number - 1}, {long} goes on; the lines of both belong together"
+                f"{path / short}: ends after line {number - 1}, but {long} continues; parallel files need the same "
+                "number of lines"
             )
         waiting.append((number, tuple(text for _, text in row)))
         if any(text.strip() for _, text in row):

@@ -1,4 +1,4 @@
-"""SQuAD JSON, versions 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions about paragraphs, answers as spans."""
+"""SQuAD JSON, versions 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions about paragraphs, answered by spans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from components.formats.tables import parse_json
 
 @dataclass(frozen=True)
 class Question:
-    """One question and its context; `answers` are (first character, text), none where it cannot be answered."""
+    """A question about a context.
+
+    Attributes:
+        id: of the question.
+        title: of the article; None if it has none.
+        question: its text.
+        context: the paragraph.
+        answers: (first character, text) of each distinct reference answer; empty if the question is unanswerable.
+    """
 
     id: str
     title: str | None
@@ -24,33 +32,35 @@ class Question:
 
 
 def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
-    """The questions of a file in order.
-
-    A question that is marked `is_impossible` has no answers, whatever `plausible_answers` says.
+    """Iterate over the questions of a file in order; a question marked `is_impossible` has no answers.
 
     Raises:
-        DataError: no JSON, or not laid out as SQuAD: the message names what is missing and where.
+        DataError: the file is not JSON or does not have SQuAD's structure.
     """
     document = parse_json(path, reading)
-    for number, article in enumerate(_member(document, "data", list, str(path))):
+    for article_index, article in enumerate(_member(document, "data", list, str(path))):
         title = article.get("title") if isinstance(article, dict) else None
-        for place, paragraph in enumerate(_member(article, "paragraphs", list, f"{path}, data[{number}]")):
-            where = f"{path}, data[{number}].paragraphs[{place}]"
-            context = _member(paragraph, "context", str, where)
-            for index, entry in enumerate(_member(paragraph, "qas", list, where)):
-                spot = f"{where}.qas[{index}]"
-                identifier = str(_member(entry, "id", str | int, spot))
-                named = f"{path}, question {identifier}"
-                text = _member(entry, "question", str, named)
-                given = [] if entry.get("is_impossible") else _member(entry, "answers", list, named)
-                yield Question(identifier, title, text, context, answers_of(given, named))
+        in_article = f"{path}, data[{article_index}]"
+        for paragraph_index, paragraph in enumerate(_member(article, "paragraphs", list, in_article)):
+            in_paragraph = f"{in_article}.paragraphs[{paragraph_index}]"
+            context = _member(paragraph, "context", str, in_paragraph)
+            for index, entry in enumerate(_member(paragraph, "qas", list, in_paragraph)):
+                identifier = str(_member(entry, "id", str | int, f"{in_paragraph}.qas[{index}]"))
+                where = f"{path}, question {identifier}"
+                text = _member(entry, "question", str, where)
+                answers = [] if entry.get("is_impossible") else _member(entry, "answers", list, where)
+                yield Question(identifier, title, text, context, answers_of(answers, where))
 
 
 def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
-    """(first character, text) of each distinct answer, in order; `entries` as in SQuAD JSON.
+    """(first character, text) of each distinct answer, in order.
+
+    Args:
+        entries: answers as in SQuAD JSON.
+        where: position for messages.
 
     Raises:
-        DataError: an answer without text or answer_start, or with an empty text.
+        DataError: an answer has no text or answer_start, or its text is empty.
     """
     found = dict.fromkeys(
         (_member(entry, "answer_start", int, f"{where}, an answer"), _member(entry, "text", str, f"{where}, an answer"))
@@ -63,9 +73,11 @@ def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
 
 def _member(value: Any, key: str, kind: Any, where: str) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get(key), kind):
-        raise DataError(f"{where}: no {key!r} ({_named(kind)}); SQuAD holds data, paragraphs, context, qas, answers")
+        raise DataError(
+            f"{where}: no {key!r} ({_type_name(kind)}); SQuAD files have data, paragraphs, context, qas, answers"
+        )
     return value[key]
 
 
-def _named(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")

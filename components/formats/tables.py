@@ -1,7 +1,7 @@
-"""Tables as streams of rows: jsonl, csv, tsv, parquet and json; all but Parquet also with .gz or .zst behind.
+"""Tables as streams of rows: jsonl, csv, tsv, parquet and json; all but Parquet may be compressed (.gz, .zst).
 
-A reader is a generator over one file; all but `read_json` hold one line (or one batch of a Parquet file) at a time.
-`TABLES` maps formats to readers: a new one is one function and one line in the table.
+A reader is a generator over one file. All but `read_json` stream: one block of lines or one Parquet batch is in memory.
+`TABLES` maps formats to readers; a new format is one function and one entry of the table.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _PARQUET_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table stands in its file; None: as its format has it.
+    """Layout of a table; None means the default of the format.
 
     Attributes:
-        header: the first line names the columns; without it they are "0", "1", ...
-        delimiter: between the fields of a line.
-        quotes: a field in double quotes may hold delimiters and line breaks; else quotes are characters like any other.
-        encoding: of the file, as Python names it.
-        member: of a json document: the keys, joined by dots, that lead to its rows.
-        nested: lists and objects are let through as they are; else a value is text, numbers and booleans as JSON
-            writes them (labels are often 0 and 1).
+        header: whether the first line names the columns; without a header they are "0", "1", ...
+        delimiter: separator of the fields of a line.
+        quotes: whether a field in double quotes may contain delimiters and line breaks; otherwise quotes are ordinary
+            characters.
+        encoding: of the file, a name that Python knows.
+        member: path of keys, joined by dots, to the rows of a json document.
+        nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
+            formatted as JSON, since labels are often 0 and 1.
     """
 
     header: bool = True
@@ -54,10 +55,10 @@ PLAIN = Layout()
 
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """One JSON object a line; empty lines are skipped.
+    """One JSON object per line; empty lines are skipped.
 
     Raises:
-        DataError: a line that is no JSON object, lacks a column, or holds something else than text there.
+        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
     """
     for number, line in lines(path, reading, encoding=layout.encoding):
         if not line or line.isspace():
@@ -66,25 +67,24 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
             row, replaced = loads(line)
         except ValueError as error:
             raise DataError(
-                f"{path}, line {number}: not valid JSON ({error}); every line must hold one object"
+                f"{path}, line {number}: not valid JSON ({error}); every line must be one object"
             ) from error
         if replaced:
             reading.bad_bytes += replaced
             reading.bad_lines += 1
         if not isinstance(row, dict):
-            raise DataError(
-                f"{path}, line {number}: holds a JSON {type(row).__name__}, not an object with named values"
-            )
+            raise DataError(f"{path}, line {number}: is a JSON {type(row).__name__}, not an object with named values")
         yield number, _picked(row, columns, layout, f"{path}, line {number}")
 
 
 def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
 
-    `layout.member` leads to the list where it is not the whole document: `train` in `{"train": [["text", "label"]]}`.
+    `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
 
     Raises:
-        DataError: no JSON, a member that is not there, a row that is neither object nor list or lacks a column.
+        DataError: the file is not JSON, the member does not exist, a row is neither object nor list, or a row lacks a
+            column.
     """
     rows: Any = parse_json(path, reading)
     for key in layout.member.split(".") if layout.member else []:
@@ -92,24 +92,24 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
             known = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
             raise DataError(f"{path}: no member {key!r}{known}; name it in params.yaml as FILE#MEMBER")
         rows = rows[key]
-    where = f"{path}{'#' * bool(layout.member)}{layout.member}"
+    document = f"{path}{'#' * bool(layout.member)}{layout.member}"
     if not isinstance(rows, list):
         hint = f"one of its members ({', '.join(sorted(rows)[:9])})" if isinstance(rows, dict) else "a list"
-        raise DataError(f"{where}: is a {type(rows).__name__}, not a list of rows; name {hint} as FILE#MEMBER")
+        raise DataError(f"{document}: is a {type(rows).__name__}, not a list of rows; name {hint} as FILE#MEMBER")
     for number, row in enumerate(rows, 1):
-        place = f"{where}, row {number}"
+        where = f"{document}, row {number}"
         if isinstance(row, list):
             row = {str(index): value for index, value in enumerate(row)}
         if not isinstance(row, dict):
-            raise DataError(f"{place}: is a {type(row).__name__}, neither an object nor a list of values")
-        yield number, _picked(row, columns, layout, place)
+            raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
+        yield number, _picked(row, columns, layout, where)
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
-    """The one JSON document of a file.
+    """The JSON document of a file.
 
     Raises:
-        DataError: the file is not readable or no JSON; the message names the line.
+        DataError: the file cannot be read or is not JSON.
     """
     try:
         value, replaced = loads(whole(path, reading))
@@ -119,41 +119,42 @@ def parse_json(path: Path, reading: Reading) -> Any:
     return value
 
 
-def _picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, place: str) -> tuple[Any, ...]:
+def _picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
     try:
         values = tuple([row[name] for name in columns])
     except KeyError as error:
-        raise _no_column(place, str(error.args[0]), row) from error
+        raise _no_column(where, str(error.args[0]), row) from error
     if layout.nested:
         return values
-    return tuple([value if value.__class__ is str else _text(place, value) for value in values])
+    return tuple([value if value.__class__ is str else _text(where, value) for value in values])
 
 
-def _text(place: str, value: Any) -> str | None:
+def _text(where: str, value: Any) -> str | None:
+    """A scalar as text; null stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    raise DataError(f"{place}: holds a {type(value).__name__} where text is expected")
+    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
 
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Comma-separated values; fields in double quotes may hold commas, line breaks and doubled quotes (RFC 4180)."""
+    """Comma-separated values; quoted fields may contain commas, line breaks and doubled quotes (RFC 4180)."""
     return _separated(path, columns, layout, reading, delimiter=",", quotes=True)
 
 
 def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Tab-separated values, one row a line; quotes are characters like any other."""
+    """Tab-separated values, one row per line; quotes are ordinary characters."""
     return _separated(path, columns, layout, reading, delimiter="\t", quotes=False)
 
 
 def _separated(
     path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, delimiter: str, quotes: bool
 ) -> Iterator[Row]:
-    """Rows of a file with separators; without a header, columns are named "0", "1", ...
+    """Rows of a delimited file; without a header, columns are named "0", "1", ...
 
     Raises:
-        DataError: a column that the header lacks, a row with another number of fields, a quote that never closes.
+        DataError: a column does not exist, a row has another number of fields, or a quote is not closed.
     """
     delimiter = layout.delimiter or delimiter
     quotes = quotes if layout.quotes is None else layout.quotes
@@ -172,7 +173,7 @@ def _separated(
         except csv.Error as error:
             raise DataError(
                 f"{path}, row that begins on line {start}: {error}; look for a quote that is not closed or not doubled"
-                + (", or set quotes: false where quotes mean nothing" if quotes else "")
+                + (", or set quotes: false if quotes are ordinary characters" if quotes else "")
             ) from error
         number, start = start, rows.line_num + 1
         if not row:
@@ -184,7 +185,7 @@ def _separated(
                 continue
         if len(row) != len(first):
             remedy = (
-                "quote fields that hold" if quotes else "set quotes: true if fields are quoted, else take out of them"
+                "quote fields that contain" if quotes else "set quotes: true if fields are quoted, or remove from them"
             )
             raise DataError(
                 f"{path}, line {number}: {len(row)} fields, the first line has {len(first)}; "
@@ -202,10 +203,10 @@ def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
 
 
 def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Rows of a Parquet file, some megabytes of them at a time; numbers are row numbers.
+    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1.
 
     Raises:
-        DataError: a damaged file, a column that is missing or holds no text, a text over 8 MB.
+        DataError: the file is damaged, a column is missing or not text, or a text is longer than 8 MB.
     """
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
@@ -229,7 +230,7 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
 
 
 def _rows_at_a_time(file: pq.ParquetFile) -> int:
-    """Rows that take about 4 MB, by the average of the row group with the longest ones."""
+    """Number of rows with about 4 MB of data, by the average row size of the largest row group."""
     groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
     longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return min(max(_PARQUET_BYTES // max(longest, 1), 1), _PARQUET_ROWS)
@@ -241,14 +242,14 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
     kind = column.type
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if binary or (pa.types.is_nested(kind) and not nested):
-        raise DataError(f"{path}: column {name!r} holds {kind}, not text; write it as a string column")
+        raise DataError(f"{path}: column {name!r} is {kind}, not text; write it as a string column")
     if not nested:
         column = column.cast(pa.string())
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
         if nested:
-            raise DataError(f"{path}: column {name!r} holds text that is not valid UTF-8; convert it") from error
+            raise DataError(f"{path}: column {name!r} has text that is not valid UTF-8; convert it") from error
         values = []
         for raw in column.cast(pa.binary()).to_pylist():
             text, bad = (None, 0) if raw is None else decode(raw)
@@ -283,5 +284,5 @@ TABLES: dict[str, Table] = {
 
 
 def suffix(name: str) -> str:
-    """The end of a file's name that says its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
+    """The suffix of a file name that determines its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
     return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix

@@ -1,7 +1,8 @@
-"""Spans as tags of words, in the three usual ways, and from one to another.
+"""Span encoding by word tags in three schemes: decoding, encoding, conversion.
 
-BIO (IOB2, Ratnaparkhi 1998): B- begins a span, I- goes on. IOB1 (Ramshaw and Marcus 1995): I- throughout, B- only where
-a span follows another of its type. IOBES: as BIO, with E- on the last word and S- on a span of one word. O: no span.
+BIO (IOB2, Ratnaparkhi 1998): B- on the first word of a span, I- on the others. IOB1 (Ramshaw and Marcus 1995): I-
+throughout; B- only if a span directly follows another of the same type. IOBES: BIO with E- on the last word, and S- on
+a span of one word. O is a word outside all spans.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 OUTSIDE = "O"
-#: What may stand before the type, by scheme.
+#: Prefixes of the span type, by scheme.
 PREFIXES = {"bio": "BI", "iob1": "BI", "iobes": "BIES"}
 #: (first word, word after the last, type)
 Span = tuple[int, int, str]
 
 
 class TagError(ValueError):
-    """A tag that breaks its scheme; `index` is the word's, the message says why."""
+    """A tag that violates its scheme; `index` is the index of its word."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -24,30 +25,30 @@ class TagError(ValueError):
 
 
 def decode(tags: Sequence[str], scheme: str) -> list[Span]:
-    """The spans that `tags` mark, in order, read strictly.
+    """The spans of a tag sequence, in order.
 
     Raises:
-        TagError: a tag that the scheme does not know or that must not stand where it does.
+        TagError: a tag is unknown to the scheme or not allowed at its position.
     """
     spans: list[Span] = []
-    # Of the span that the word before belongs to: where it began, its type; it may go on (not after E or S).
+    # The span of the previous word: its start, its type, and whether it can continue (not after E or S).
     start, kind, is_open = 0, "", False
     for index, tag in enumerate(tags):
         prefix, new = _parts(index, tag, scheme)
-        goes_on = prefix in ("I", "E") and is_open and new == kind
-        if scheme == "iobes" and is_open and not goes_on:
+        continues = prefix in ("I", "E") and is_open and new == kind
+        if scheme == "iobes" and is_open and not continues:
             raise TagError(
                 index, f"tag {tag!r} after {tags[index - 1]!r}, which does not end its span; {_other(scheme)}"
             )
         if scheme == "iob1":
             if prefix == "B" and not (is_open and new == kind):
                 raise TagError(index, f"tag {tag!r} follows no span of its type; {_other(scheme)}")
-        elif prefix in ("I", "E") and not goes_on:
+        elif prefix in ("I", "E") and not continues:
             after = f"after {tags[index - 1]!r}" if index else "at the start"
-            raise TagError(index, f"tag {tag!r} {after} goes on with no span of its type; {_other(scheme)}")
-        if is_open and not goes_on:
+            raise TagError(index, f"tag {tag!r} {after} continues no span of its type; {_other(scheme)}")
+        if is_open and not continues:
             spans.append((start, index, kind))
-        if prefix and not goes_on:
+        if prefix and not continues:
             start = index
         if prefix in ("E", "S"):
             spans.append((start, index + 1, new))
@@ -60,7 +61,7 @@ def decode(tags: Sequence[str], scheme: str) -> list[Span]:
 
 
 def _parts(index: int, tag: str, scheme: str) -> tuple[str, str]:
-    """Prefix and type; two empty texts outside of spans."""
+    """Prefix and type of a tag; two empty strings for O."""
     if tag == OUTSIDE:
         return "", ""
     prefix, separator, kind = tag.partition("-")
@@ -68,17 +69,17 @@ def _parts(index: int, tag: str, scheme: str) -> tuple[str, str]:
         known = ", ".join(f"{letter}-TYPE" for letter in PREFIXES[scheme])
         raise TagError(
             index,
-            f"tag {tag!r} is no tag of scheme {scheme} ({known}, {OUTSIDE}); set scheme: none where tags mark no spans",
+            f"tag {tag!r} is not a tag of scheme {scheme} ({known}, {OUTSIDE}); set scheme: none if tags are not spans",
         )
     return prefix, kind
 
 
 def _other(scheme: str) -> str:
-    return f"correct it, or name the file's scheme ({', '.join(name for name in PREFIXES if name != scheme)})"
+    return f"correct it, or set the file's scheme ({', '.join(name for name in PREFIXES if name != scheme)})"
 
 
 def encode(spans: Iterable[Span], words: int, scheme: str) -> list[str]:
-    """The tags of `words` words with these spans, which are in order and do not overlap."""
+    """The tags of a sentence of `words` words; spans are in order and do not overlap."""
     tags = [OUTSIDE] * words
     before: Span = (0, 0, "")
     for span in spans:
@@ -93,14 +94,14 @@ def encode(spans: Iterable[Span], words: int, scheme: str) -> list[str]:
 
 
 def convert(tags: Sequence[str], scheme: str, to: str) -> list[str]:
-    """The same spans in another scheme.
+    """The tags of the same spans in another scheme.
 
     Raises:
-        TagError: as `decode`.
+        TagError: see `decode`.
     """
     return encode(decode(tags, scheme), len(tags), to)
 
 
 def inventory(kinds: Iterable[str], scheme: str) -> list[str]:
-    """Every tag that spans of these types can have, sorted as text, O among them."""
+    """All tags of spans of the given types, sorted, including O."""
     return sorted([OUTSIDE, *(f"{letter}-{kind}" for kind in kinds for letter in PREFIXES[scheme])])

@@ -1,4 +1,4 @@
-"""When two short texts count as the same."""
+"""Normalised keys by which short texts are compared."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import unicodedata
 
 
 class _Words(dict[int, int]):
-    """Code points to themselves if words consist of them (letters, marks, numbers), else to a space; filled as asked.
+    """Translation table: letters, marks and numbers to themselves, other characters to a space; filled on demand.
 
-    Marks count: the vowels of Thai and Hindi are marks, so that two words may differ in nothing else.
+    Marks are kept: vowels of Thai and Hindi are marks, and two words may differ in nothing else.
     """
 
     def __missing__(self, code: int) -> int:
@@ -20,8 +20,8 @@ _WORDS = _Words()
 
 
 def text_key(text: str) -> str:
-    """The text without case, punctuation and white space; equal keys mean the same text for splits and exclusions.
+    """The text without case and punctuation and with single spaces; texts with equal keys count as duplicates.
 
-    A text without words (`:-)`, an emoji) is its own key.
+    The key of a text without words (`:-)`, an emoji) is the text itself.
     """
     return " ".join(text.casefold().translate(_WORDS).split()) or text.strip()

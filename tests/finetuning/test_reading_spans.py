@@ -33,8 +33,8 @@ def test_spans_of_one_scheme_learned_in_another(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read("tagging", tmp_path, **names)
     assert str(caught.value) == (
-        f"{tmp_path}/train.conll, line 1: word 'New', scheme bio: tag 'I-LOC' at the start goes on with no span of its "
-        "type; correct it, or name the file's scheme (iob1, iobes)"
+        f"{tmp_path}/train.conll, line 1: word 'New', scheme bio: tag 'I-LOC' at the start continues no span of its "
+        "type; correct it, or set the file's scheme (iob1, iobes)"
     )
 
 

@@ -16,14 +16,14 @@ def conll(tmp_path: Path, text: str, **settings: Any) -> list[tuple[list[str], l
     return [(sentence.words, sentence.tags) for sentence in read_conll(path, Reading(), **settings)]
 
 
-def test_any_columns_between_white_space(tmp_path: Path) -> None:
+def test_columns_separated_by_white_space(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- -X- O\n\nEU NNP  I-NP B-ORG\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n"
     assert conll(tmp_path, text) == [(["EU", "rejects"], ["B-ORG", "O"]), (["#"], ["O"])]
     assert conll(tmp_path, text, tags=1)[0] == (["EU", "rejects"], ["NNP", "VBZ"])
     assert conll(tmp_path, text, words=-3, tags=-2)[0] == (["NNP", "VBZ"], ["I-NP", "I-VP"])
 
 
-def test_tabs_comments_and_the_word_hash(tmp_path: Path) -> None:
+def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path: Path) -> None:
     """A `#` with a tab is a word (WNUT17), one without is a comment; a word may hold a space."""
     text = "# id = 7\n#\tO\nNew York\tB-x\n\t\n#tag\tO\n# not = this\tO\n"
     path = tmp_path / "a.conll"
@@ -34,7 +34,7 @@ def test_tabs_comments_and_the_word_hash(tmp_path: Path) -> None:
     assert (second.words, second.comments) == (["#tag", "# not = this"], {})
 
 
-def test_comments_where_they_are_named(tmp_path: Path) -> None:
+def test_a_comment_prefix_can_be_set(tmp_path: Path) -> None:
     assert conll(tmp_path, "%% a b\nx O\n%% y\n", comments="%%") == [(["x", "%%"], ["O", "y"])]
     assert conll(tmp_path, "# O\nx O\n") == [(["#", "x"], ["O", "O"])]
 
@@ -42,12 +42,12 @@ def test_comments_where_they_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("a O\n\nb c O\n", {}, "line 3: 3 columns, the first line has 2; set delimiter where words hold white space"),
+        ("a O\n\nb c O\n", {}, "line 3: 3 columns, the first line has 2; set delimiter if words contain white space"),
         ("a O\n", {"words": 2}, "line 1: no column 2; there are 2, numbered from 0"),
         ("a\tO\n \tO\n", {}, "line 2: the word is empty; remove the line or fill it in"),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=rf"a\.conll, {message}"):
         conll(tmp_path, text, **settings)
 
@@ -67,7 +67,7 @@ CONLLU = """\
 """
 
 
-def test_conllu_words_without_tokens_of_several_and_empty_nodes(tmp_path: Path) -> None:
+def test_conllu_skips_multi_word_tokens_and_empty_nodes(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU)
     first, second = read_conllu(path, Reading())
@@ -80,13 +80,17 @@ def test_conllu_words_without_tokens_of_several_and_empty_nodes(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "column", "message"),
     [
-        ("1\ta\ta\tX", "upos", "line 1: 4 columns, CoNLL-U has 10, set off by tabs"),
-        ("one\ta\ta\tX\t_\t_\t0\troot\t_\t_", "upos", r"line 1: id 'one' is no number, range \(1-2\) or empty node"),
+        ("1\ta\ta\tX", "upos", "line 1: 4 columns, CoNLL-U has 10, separated by tabs"),
+        (
+            "one\ta\ta\tX\t_\t_\t0\troot\t_\t_",
+            "upos",
+            r"line 1: id 'one' is not a number, a range \(1-2\) or an empty node",
+        ),
         ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "xpos", "line 1: word 'a' has no xpos; fill it in, or set tags"),
         ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "deprl", "CoNLL-U has no column 'deprl'; did you mean 'deprel'"),
     ],
 )
-def test_bad_conllu_is_named(tmp_path: Path, line: str, column: str, message: str) -> None:
+def test_errors_name_the_line_of_conllu(tmp_path: Path, line: str, column: str, message: str) -> None:
     path = tmp_path / "a.conllu"
     path.write_text(line + "\n")
     with pytest.raises(DataError, match=rf"a\.conllu(, |: ){message}"):

@@ -21,7 +21,7 @@ def compress(data: bytes, suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_lines_are_numbered_and_stripped_of_their_break(tmp_path: Path, suffix: str) -> None:
+def test_lines_are_numbered_and_have_no_line_break(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(compress("\ufeffone\r\ntwo é\n\nlast".encode(), suffix))
     reading = Reading()
@@ -76,34 +76,34 @@ def test_truncated_files_name_the_last_good_line(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
-def test_files_with_the_mark_of_another_encoding_are_refused(tmp_path: Path, encoding: str) -> None:
+def test_a_byte_order_mark_of_another_encoding_is_an_error(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(("\ufeff" if encoding.endswith("be") else "").encode(encoding) + "some text\n".encode(encoding))
     with pytest.raises(DataError, match=rf"a\.txt: is {encoding[:6].upper()}, expected UTF-8; convert it"):
         read(path)
 
 
-def test_nul_bytes_are_refused_with_their_line(tmp_path: Path) -> None:
+def test_a_nul_byte_is_an_error_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntwo\nth\0ree\n")
-    with pytest.raises(DataError, match=r"a\.txt, line 3: holds a NUL byte"):
+    with pytest.raises(DataError, match=r"a\.txt, line 3: contains a NUL byte"):
         read(path)
 
 
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_another_encoding_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("déjà vu, très élevé à côté\n".encode("latin-1") * 10)
     with pytest.raises(
-        DataError, match=r"line 3: \d+ of \d+ bytes beyond ASCII are no UTF-8: it is in another encoding"
+        DataError, match=r"line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding"
     ):
         read(path)
 
 
 @pytest.mark.parametrize("end", ["\nlast\n", ""])
-def test_a_line_of_ten_megabytes_is_refused(tmp_path: Path, end: str) -> None:
+def test_a_line_of_ten_megabytes_is_an_error(tmp_path: Path, end: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text("first\n" + "x" * 10_000_000 + end)
-    with pytest.raises(DataError, match=r"a\.txt, line 2: longer than 8 MB; put one document"):
+    with pytest.raises(DataError, match=r"a\.txt, line 2: longer than 8 MB; write one document"):
         read(path)
     path.write_text("first\n" + "x" * LINE_BYTES + end)
     assert len(read(path)[1][1]) == LINE_BYTES

@@ -46,7 +46,7 @@ def test_both_versions(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
+def test_a_missing_member_is_named(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         squad(tmp_path, entry)
 
@@ -54,7 +54,9 @@ def test_what_is_missing_is_named(tmp_path: Path, entry: dict[str, Any], message
 def test_a_file_that_is_not_squad(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[]")
-    with pytest.raises(DataError, match=r"a\.json: no 'data' \(a list\); SQuAD holds data, paragraphs, context, qas"):
+    with pytest.raises(
+        DataError, match=r"a\.json: no 'data' \(a list\); SQuAD files have data, paragraphs, context, qas"
+    ):
         list(read_squad(path, Reading()))
     with pytest.raises(DataError, match=r"paragraphs\[0\]: no 'context' \(text\)"):
         squad(tmp_path, context=None)

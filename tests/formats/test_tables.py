@@ -1,4 +1,4 @@
-"""Layouts of tables beyond what corpora use (those are in tests/ingestion/test_readers.py)."""
+"""Layouts of tables; those that corpora use are tested in tests/ingestion/test_readers.py."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def rows(form: str, path: Path, columns: list[str], **layout: Any) -> list[tuple
     return list(TABLES[form](path, columns, Layout(**layout), Reading()))
 
 
-def test_a_delimiter_of_its_own_and_quotes_off(tmp_path: Path) -> None:
+def test_another_delimiter_without_quotes(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('x;"y\nz;"w"\n')
     assert rows("csv", path, ["1"], header=False, delimiter=";", quotes=False) == [(1, ('"y',)), (2, ('"w"',))]
-    with pytest.raises(DataError, match="row that begins on line 1: .* or set quotes: false where quotes mean nothing"):
+    with pytest.raises(
+        DataError, match="row that begins on line 1: .* or set quotes: false if quotes are ordinary characters"
+    ):
         rows("csv", path, ["1"], header=False, delimiter=";")
 
 
@@ -38,14 +40,14 @@ def test_quotes_on_in_tsv(tmp_path: Path) -> None:
         rows("tsv", path, ["a"])
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_bytes(b"\xef\xbb\xbfQuality\t#1 String\r\n1\tx\r\n")
     assert rows("tsv", path, ["Quality", "#1 String"]) == [(2, ("1", "x"))]
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "parquet"])
-def test_a_column_whose_name_occurs_twice_is_refused(tmp_path: Path, form: str) -> None:
+def test_a_column_name_that_occurs_twice_is_an_error(tmp_path: Path, form: str) -> None:
     path, names = tmp_path / f"a.{form}", ["text", "label", "text"]
     if form == "parquet":
         pq.write_table(pa.table([["a"], ["b"], ["c"]], names=names), path)
@@ -56,14 +58,14 @@ def test_a_column_whose_name_occurs_twice_is_refused(tmp_path: Path, form: str) 
     assert [values for _, values in rows(form, path, ["label"])] == [("b",)]
 
 
-def test_encodings_of_one_byte(tmp_path: Path) -> None:
+def test_single_byte_encodings(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("text\ncafé\n".encode("latin-1"))
     assert rows("csv", path, ["text"], encoding="iso8859-1") == [(2, ("café",))]
     path.write_bytes("text\nสวัสดี\n".encode("cp874"))
     assert rows("csv", path, ["text"], encoding="cp874") == [(2, ("สวัสดี",))]
     path.write_bytes(b"text\n\xdb\n")
-    with pytest.raises(DataError, match=r"a\.csv, line 2: byte 0xdb is no cp874; correct `encoding` in params\.yaml"):
+    with pytest.raises(DataError, match=r"a\.csv, line 2: byte 0xdb is not cp874; correct `encoding` in params\.yaml"):
         rows("csv", path, ["text"], encoding="cp874")
 
 
@@ -92,7 +94,7 @@ def test_json_documents_of_lists_and_of_objects(tmp_path: Path) -> None:
         ('[["x"],\n ["y"]', "", r"a\.json: not valid JSON \(.*line 2 column 7.*\)"),
     ],
 )
-def test_bad_json_documents_are_named(tmp_path: Path, text: str, member: str, message: str) -> None:
+def test_errors_in_json_documents(tmp_path: Path, text: str, member: str, message: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
@@ -102,7 +104,7 @@ def test_bad_json_documents_are_named(tmp_path: Path, text: str, member: str, me
 def test_a_json_document_in_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'[["x"],\n["caf\xe9"]]')
-    with pytest.raises(DataError, match=r"a\.json, line 2: byte 0xe9 is no UTF-8; convert it"):
+    with pytest.raises(DataError, match=r"a\.json, line 2: byte 0xe9 is not UTF-8; convert it"):
         rows("json", path, ["0"])
 
 
@@ -112,15 +114,15 @@ def test_one_line_of_json_may_be_longer_than_a_line_of_text(tmp_path: Path) -> N
     assert len(rows("json", path, ["0"])[0][1][0]) == 9_000_000
 
 
-def test_lists_pass_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_nested_values_are_returned_as_lists(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"words": [["a", "b"], []], "n": [1, 2]}), path)
     assert rows("parquet", path, ["words", "n"], nested=True) == [(1, (["a", "b"], 1)), (2, ([], 2))]
-    with pytest.raises(DataError, match=r"column 'words' holds list<.*>, not text"):
+    with pytest.raises(DataError, match=r"column 'words' is list<.*>, not text"):
         rows("parquet", path, ["words"])
 
 
-def test_suffixes_look_through_compression() -> None:
+def test_the_suffix_ignores_compression() -> None:
     assert [suffix(name) for name in ("a.JSONL.gz", "b.tsv.zst", "c", "TREC.train.all")] == [
         ".jsonl",
         ".tsv",
@@ -149,5 +151,5 @@ def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path: Path) -> None
     found = [row for _, row in TABLES["parquet"](path, ["text"], Layout(), reading)]
     assert found == [("fine",), ("caf\ufffd",), (None,)]
     assert (reading.bad_bytes, reading.bad_lines) == (1, 1)
-    with pytest.raises(DataError, match=r"a\.parquet: column 'text' holds text that is not valid UTF-8"):
+    with pytest.raises(DataError, match=r"a\.parquet: column 'text' has text that is not valid UTF-8"):
         list(TABLES["parquet"](path, ["text"], Layout(nested=True), Reading()))

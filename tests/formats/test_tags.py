@@ -1,4 +1,4 @@
-"""Tag schemes: every sequence by hand, against the rules of conlleval, and there and back again."""
+"""Tag schemes: hand-made sequences, agreement with conlleval, and round trips."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_spans_of_a_sentence(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_random_spans_there_and_back_and_as_conlleval_reads_them(scheme: str) -> None:
+def test_random_spans_round_trip_and_agree_with_conlleval(scheme: str) -> None:
     draw = random.Random(5)
     for _ in range(300):
         spans, place = [], 0
@@ -61,32 +61,32 @@ def test_random_spans_there_and_back_and_as_conlleval_reads_them(scheme: str) ->
 @pytest.mark.parametrize(
     ("scheme", "text", "index", "message"),
     [
-        ("bio", "O I-x", 1, "tag 'I-x' after 'O' goes on with no span of its type; correct it, or name the file's"),
-        ("bio", "I-x", 0, "tag 'I-x' at the start goes on with no span of its type"),
-        ("bio", "B-y I-x", 1, "tag 'I-x' after 'B-y' goes on with no span of its type"),
-        ("bio", "B-x E-x", 1, r"tag 'E-x' is no tag of scheme bio \(B-TYPE, I-TYPE, O\); set scheme: none where tags"),
-        ("bio", "NOUN", 0, "tag 'NOUN' is no tag of scheme bio"),
-        ("bio", "B-", 0, "tag 'B-' is no tag of scheme bio"),
+        ("bio", "O I-x", 1, "tag 'I-x' after 'O' continues no span of its type; correct it, or set the file's"),
+        ("bio", "I-x", 0, "tag 'I-x' at the start continues no span of its type"),
+        ("bio", "B-y I-x", 1, "tag 'I-x' after 'B-y' continues no span of its type"),
+        ("bio", "B-x E-x", 1, r"tag 'E-x' is not a tag of scheme bio \(B-TYPE, I-TYPE, O\); set scheme: none if tags"),
+        ("bio", "NOUN", 0, "tag 'NOUN' is not a tag of scheme bio"),
+        ("bio", "B-", 0, "tag 'B-' is not a tag of scheme bio"),
         ("iob1", "O B-x", 1, r"tag 'B-x' follows no span of its type; .* the file's scheme \(bio, iobes\)"),
         ("iob1", "I-y B-x", 1, "tag 'B-x' follows no span of its type"),
         (
             "iobes",
             "B-x O",
             1,
-            "tag 'O' after 'B-x', which does not end its span; correct it, or name the file's scheme",
+            "tag 'O' after 'B-x', which does not end its span; correct it, or set the file's scheme",
         ),
         ("iobes", "B-x S-x", 1, "tag 'S-x' after 'B-x', which does not end its span"),
-        ("iobes", "S-x E-x", 1, "tag 'E-x' after 'S-x' goes on with no span of its type"),
+        ("iobes", "S-x E-x", 1, "tag 'E-x' after 'S-x' continues no span of its type"),
         ("iobes", "S-y B-x I-x", 2, "tag 'I-x' at the end does not end its span"),
     ],
 )
-def test_what_breaks_a_scheme(scheme: str, text: str, index: int, message: str) -> None:
+def test_tags_that_violate_the_scheme(scheme: str, text: str, index: int, message: str) -> None:
     with pytest.raises(TagError, match=message) as caught:
         decode(text.split(), scheme)
     assert caught.value.index == index
 
 
-def test_every_tag_that_types_can_have() -> None:
+def test_inventory_of_tags() -> None:
     assert inventory(["y", "x-1"], "bio") == ["B-x-1", "B-y", "I-x-1", "I-y", "O"]
     assert len(inventory(["a", "b"], "iobes")) == 9
     assert decode(["B-x-1", "I-x-1"], "bio") == [(0, 2, "x-1")]

@@ -54,8 +54,8 @@ def test_jsonl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"text": "x"', r"line 2: not valid JSON \(.*\); every line must hold one object"),
-        ('["x"]', "line 2: holds a JSON list, not an object"),
+        ('{"text": "x"', r"line 2: not valid JSON \(.*\); every line must be one object"),
+        ('["x"]', "line 2: is a JSON list, not an object"),
         ('{"Text": "x"}', "line 2: no column 'text'; did you mean 'Text'\\?; name the column in params.yaml"),
         ('{"a": 1, "zz": 2}', "line 2: no column 'text'; known: a, zz; name the column"),
         ('{"text": ["x"]}', "line 2: holds a list where text is expected"),
@@ -84,7 +84,7 @@ def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
             "id,txt\n1,x\n",
             r"line 1: no column 'text'; did you mean 'txt'\?; .*; if it has no header line, set header: false",
         ),
-        ("text,n\nx,1\ny\n", "line 3: 1 fields, the first line has 2; quote fields that hold the separator ','"),
+        ("text,n\nx,1\ny\n", "line 3: 1 fields, the first line has 2; quote fields that contain the separator ','"),
         ('text,n\nx,1\n"y,2\nz,3\n', "row that begins on line 3: unexpected end of data; look for a quote"),
         ('text,n\nx,1\n"y"z,2\n', "row that begins on line 3: ',' expected after '\"'; look for a quote"),
     ],
@@ -115,11 +115,11 @@ def test_parquet(tmp_path: Path) -> None:
 def test_damaged_parquet_and_odd_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["some text"] * 1000, "list": [[1]] * 1000}), path)
-    with pytest.raises(DataError, match=r"a\.parquet: column 'list' holds list<.*>, not text"):
+    with pytest.raises(DataError, match=r"a\.parquet: column 'list' is list<.*>, not text"):
         texts(path, text="list")
     whole = path.read_bytes()
     pq.write_table(pa.table({"text": ["x", "y" * 10_000_000, "z"]}), path)
-    with pytest.raises(DataError, match=r"a\.parquet, row 2: longer than 8 MB; put one document"):
+    with pytest.raises(DataError, match=r"a\.parquet, row 2: longer than 8 MB; write one document"):
         texts(path)
     path.write_bytes(whole[:-100])
     with pytest.raises(DataError, match=r"a\.parquet: damaged or truncated Parquet file \(.*\); copy it again"):
