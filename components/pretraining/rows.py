@@ -65,7 +65,7 @@ class RowSampler(WindowSampler):
         # Drawn for the global batch, so that a row is the same whoever computes it.
         rng = counter_rng(self.seed, "rows", step)
         choices = rng.random((self.batch_size, self.choices))[own]
-        noise = rng.random((self.batch_size, self.masking.draws))[own]
+        noise = rng.random((self.batch_size, self.masking.samples))[own]
         texts, more = self._texts([step * self.batch_size + row for row in rows], choices)
         tokens, positions, targets = self.masking(texts, noise)
         masked = {"tokens": tokens, "positions": positions, "targets": targets}

@@ -1,1 +1,1 @@
-"""The one training loop and its parts: samplers, schedules, parameter groups, checkpoints."""
+"""The training loop and its parts: samplers, schedules, parameter groups, optimizers, checkpoints, precision."""

@@ -1,4 +1,4 @@
-"""The one training loop. It yields steps; evaluation, checkpoints and logging stand outside."""
+"""The training loop. It yields after every step; the caller evaluates, saves checkpoints and logs."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from components.training.rng import counter_seed
 from components.training.schedules import SCHEDULES
 from components.training.windows import Sampler
 
-#: Steps between two looks at the loss on a GPU, where every look waits for all work in flight.
+#: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
 
 
 class Trainable(Protocol):
-    """What the loop needs of a model, besides being a module: its loss on a batch."""
+    """A module with a loss on a batch."""
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses: ...
 
 
 @dataclass
 class StepReport:
-    """What a step did.
+    """Result of a step.
 
     Attributes:
-        step: steps done, this one included.
-        loss: mean over all workers' targets; None where it was not read.
-        rate: learning rate of groups with scale 1.
-        gradient_norm: before clipping; None where it was not read.
+        step: number of steps so far, this one included.
+        loss: mean over all workers' targets; None in steps in which it is not read.
+        rate: learning rate of parameter groups with scale 1.
+        gradient_norm: norm of the whole gradient before clipping; None in steps in which it is not read.
         tokens: input tokens of the global batch.
     """
 
@@ -53,7 +53,7 @@ class StepReport:
 
 @dataclass
 class TrainingState:
-    """All that a step depends on besides the counters, and all that a checkpoint must hold."""
+    """Everything that a step depends on besides the counters, and that a checkpoint contains."""
 
     model: nn.Module
     groups: Sequence[ParameterGroup]
@@ -72,7 +72,7 @@ class TrainingState:
         settings: Training,
         precision: Precision = "float32",
     ) -> TrainingState:
-        """The state before the first step. Parameters that stand in no group are frozen."""
+        """The state before the first step. Parameters outside of all groups are frozen."""
         learning = [parameter for group in groups for parameter in group.parameters]
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
@@ -81,7 +81,7 @@ class TrainingState:
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
-        """Everything as named tensors; every worker must call it, because the carry of all of them is gathered."""
+        """The state as named tensors on the CPU. Every worker must call it, because the carry of all is gathered."""
         held = {f"model.{name}": tensor for name, tensor in _named(self.model).items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{index}.{key}": value for key, value in values.items() if value is not None}
@@ -91,7 +91,7 @@ class TrainingState:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
 
     def numbers(self) -> dict[str, int | str | None]:
-        """What belongs to the state and is no tensor."""
+        """The part of the state that is no tensor."""
         average = self.average
         return {
             "step": self.step,
@@ -102,22 +102,22 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, int | str | None], *, world: World) -> None:
-        """Become the state that `tensors` and `numbers` describe, bit by bit.
+        """Set the state to stored `tensors` and `numbers`, bit-identically.
 
         Raises:
-            TrainingError: the tensors are those of another model or optimizer.
+            TrainingError: the tensors do not fit the model.
         """
         named = _named(self.model)
         stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
-            raise TrainingError("the checkpoint belongs to another model; remove it to begin anew")
+            raise TrainingError("the checkpoint belongs to another model; remove it to restart training")
         for name, tensor in named.items():
             tensor.copy_(stored[name])
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
-                _, place, key = name.split(".")
-                optimizer.setdefault(int(place), {})[key] = tensor
+                _, position, key = name.split(".")
+                optimizer.setdefault(int(position), {})[key] = tensor
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": optimizer, "param_groups": groups})
         if self.average is not None:
@@ -141,17 +141,17 @@ def train(
     seed: int,
     world: World | None = None,
 ) -> Iterator[StepReport]:
-    """Take steps from `state.step` to `total_steps`, one for each item that is asked for.
+    """Take the steps from `state.step` to `total_steps`; each item of the iterator is one step.
 
-    A step is a function of the state and of counters: the batch comes from (seed, step), dropout from (seed, step,
-    rank). So a state that was stored and restored goes on exactly as if nothing had happened.
+    A step is a function of the state and of counters: the batch depends on (seed, step), dropout on (seed, step, rank).
+    So training that resumes from a stored state is bit-identical to uninterrupted training.
 
     Args:
-        state: is changed in place; whoever iterates may store it, evaluate the model or stop between two steps.
-        sampler: the batches.
+        state: changed in place. Between two steps the caller may store it, evaluate the model or stop.
+        sampler: makes the batches.
         total_steps: also the length of the learning-rate schedule.
-        seed: decides dropout.
-        world: this worker's place; alone by default.
+        seed: of dropout.
+        world: rank and number of workers; a single worker by default.
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
@@ -183,21 +183,21 @@ def train(
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
         state.optimizer.zero_grad(set_to_none=True)
-        # While one layer group learns alone, the loss may read only layers below it: the step changes nothing then.
+        # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
             losses.loss.backward()
         loss = losses.loss.detach()
-        gradients = [
-            parameter.grad for group in state.groups for parameter in group.parameters if parameter.grad is not None
-        ]
-        # The loss travels with the gradients: one exchange a step.
+        trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
+        gradients = [cast(Tensor, parameter.grad) for parameter in trained]
+        # The loss is averaged together with the gradients: one exchange per step.
         world.average_([*gradients, loss])
         norm = torch.nn.utils.get_total_norm(gradients)
         read = (step + 1) % read_every == 0 or step + 1 == total_steps
         if read:
             _check_finite(loss, norm, step=step, rate=rate)
+        # A norm that is known to be small needs no pass over the gradients.
         if gradients and settings.clip > 0 and not (read and norm <= settings.clip):
-            torch._foreach_mul_(gradients, (settings.clip / (norm + 1e-6)).clamp(max=1.0))
+            torch.nn.utils.clip_grads_with_norm_(trained, settings.clip, norm)
         state.optimizer.step()
         if state.average is not None:
             state.average.update(step + 1)
@@ -213,9 +213,9 @@ def train(
 
 
 def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Iterator[tuple[int, Batch]]:
-    """The batches of all steps to come, on the device; beside a GPU the next one is made while one is computed."""
+    """The batches of the remaining steps, on the device. On a GPU the next batch is made while one is computed."""
     if world.device.type == "cpu":
-        # A second thread would take time from those that compute.
+        # A second thread would compete with the computing threads.
         for now in range(step, total_steps):
             yield now, sampler.batch(now, world.rank, world.size)
         return
@@ -234,7 +234,7 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
 
 
 def _reseed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for one device; that one keeps a call with its stack for each kind of device there is not."""
+    """`torch.manual_seed` of one device. torch's own stores a call and its stack for every absent kind of device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -250,12 +250,12 @@ def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None
 
 
 def _named(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, each once (tied ones under their first name)."""
+    """Parameters and buffers, each once (tied ones by their first name)."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _be_deterministic() -> None:
-    """Sum in a fixed order wherever torch knows one, so that a repetition gives the same bits."""
+    """Use deterministic algorithms wherever torch has them, so that repetitions are bit-identical."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Meant to expose reads of uninitialised memory; it costs a pass over every new tensor.
+    # Exposes reads of uninitialised memory, at the cost of a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -10,14 +10,15 @@ from torch import nn
 from components.settings.training import Training
 from components.training.groups import ParameterGroup
 
-#: Memory of the exponential average, in steps: 1 / (1 - 0.999).
+#: Largest decay of the exponential moving average: a memory of 1,000 steps.
 EMA_DECAY = 0.999
 
 
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
-    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, one fused kernel over all parameters each.
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
 
-    `asgd` is SGD whose weights are averaged beside it. The decay is decoupled in AdamW, an L2 penalty in the others.
+    `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is decoupled in AdamW, an L2 penalty
+    in the others.
     """
     options = [
         {
@@ -34,12 +35,16 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
 
 
 class WeightAverage:
-    """A running average of the weights, kept beside them.
+    """A running average of the weights.
 
-    `ema`: average += (1 - d) * (weights - average), with d = min(0.999, (1 + t) / (10 + t)) so that the first steps do
-    not weigh for ever. `asgd`: the plain mean of the weights after the steps beyond `begins` (Polyak and Juditsky
-    1992); while `begins` is None nothing is averaged and the weights themselves stand for the average (the
-    non-monotone trigger of NT-ASGD, Merity et al. 2018, sets it).
+    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)), so that the weights of the
+    first steps lose their influence (torch's AveragedModel has no such warm-up). `asgd`: the mean of the weights after
+    the steps beyond `begins` (Polyak and Juditsky 1992). While `begins` is None there is no average and the weights are
+    used; the non-monotone trigger of NT-ASGD (Merity et al. 2018) sets it.
+
+    Attributes:
+        tensors: the averages, in the order of the parameters.
+        count: number of weights in the average.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
@@ -50,13 +55,13 @@ class WeightAverage:
         self.tensors = [parameter.detach().clone() for parameter in self.parameters]
 
     def begin(self, step: int) -> None:
-        """Average from the weights as they are after `step` steps, those included (algorithm 1: T = k)."""
+        """Start the average with the weights after `step` steps (NT-ASGD, algorithm 1: T = k)."""
         self.begins = step - 1
         self.update(step)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights as they are after `step` steps."""
+        """Add the weights after `step` steps to the average."""
         if self.begins is None or step <= self.begins:
             return
         self.count += 1
@@ -67,9 +72,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and average: call once to evaluate or save the average, once more to go on training.
+        """Exchange weights and average: once before the average is evaluated or saved, again before training continues.
 
-        Before the average has begun, nothing is exchanged.
+        Nothing is exchanged before the average has begun.
         """
         if self.count:
             for parameter, average in zip(self.parameters, self.tensors, strict=True):
@@ -88,7 +93,7 @@ def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
-    """The average that the settings ask for."""
+    """The average that the settings name; None without one."""
     if settings.average == "asgd" or settings.optimizer == "asgd":
         return WeightAverage(parameters, kind="asgd", begins=None if settings.optimizer == "asgd" else 0)
     return WeightAverage(parameters, kind="ema") if settings.average == "ema" else None

@@ -1,7 +1,7 @@
-"""What every sampler is: batches as pure functions of (seed, step), contract 6.
+"""Interface of samplers: batches as pure functions of (seed, step), contract 6.
 
-A sampler is asked for the batch of any step, in any order, by any number of workers: the global batch is the same, and
-each worker is given its share of the rows. Nothing is kept between calls but read-ahead buffers.
+A sampler makes the batch of any step, in any order, for any number of workers: the global batch is the same, and each
+worker receives its part of the rows. Between calls it keeps read-ahead buffers only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 
 
 class Tokens(Protocol):
-    """What samplers need of a token store: one endless stream of documents' pieces, each document ending with END."""
+    """A token store as samplers use it: an endless stream of the documents' pieces, each document followed by END."""
 
     @property
     def documents(self) -> int: ...
@@ -28,15 +28,15 @@ class Tokens(Protocol):
     def tokens(self) -> int: ...
     @property
     def offsets(self) -> Ids:
-        """(documents + 1,) position of each document's first piece in the stream."""
+        """(documents + 1,) position in the stream of each document's first piece, and the end."""
         ...
 
     def span(self, start: int, length: int) -> Ids:
-        """`length` pieces from position `start`, across documents, going on at 0 after the end."""
+        """`length` pieces from position `start`, across documents; position 0 follows the end."""
         ...
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
-        """Position of each sentence's first piece in its document; the first is 0."""
+        """Position in the document of each sentence's first piece; the first is 0."""
         ...
 
 
@@ -52,22 +52,22 @@ class Sampler(ABC):
         """Input tokens of all global batches before `step`."""
 
     def rate_scale(self, step: int) -> float:
-        """What the learning rate of this step is multiplied by."""
+        """Factor of the learning rate in this step."""
         return 1.0
 
 
 class WindowSampler(Sampler):
-    """Common part of the samplers over a token store.
+    """Base of the samplers over a token store.
 
     Args:
         store: the tokens.
         batch_size: rows of the global batch.
-        window: tokens of a row (on average, where `jitter` varies it).
-        seed: decides order, windows and masks.
+        window: tokens per row (on average, with `jitter`).
+        seed: of the order of documents, windows and masks.
         vocabulary: number of pieces, for random replacements.
-        jitter: standard deviation of the window's length.
-        config: the model's, for samplers of families that set what is drawn (negatives, masks) there.
-        pieces: id -> piece, for samplers that look into pieces (whole words).
+        jitter: standard deviation of the window length.
+        config: of the model, for samplers with settings there (negatives, masks).
+        pieces: id -> piece, for whole-word masking.
 
     Raises:
         DataError: the store holds fewer tokens than one batch needs rows.
@@ -97,7 +97,7 @@ class WindowSampler(Sampler):
     def _rows(self, rank: int, world: int) -> range:
         if self.batch_size % world:
             raise TrainingError(
-                f"training.batch_size {self.batch_size} cannot be shared out among {world} workers; "
+                f"training.batch_size {self.batch_size} cannot be divided among {world} workers; "
                 "choose a multiple of the number of workers"
             )
         share = self.batch_size // world

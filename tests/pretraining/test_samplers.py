@@ -52,7 +52,7 @@ def test_the_seed_decides(name: str) -> None:
 
 
 def test_rows_that_cannot_be_shared_out() -> None:
-    with pytest.raises(TrainingError, match=r"batch_size 4 cannot be shared out among 3 workers; choose a multiple"):
+    with pytest.raises(TrainingError, match=r"batch_size 4 cannot be divided among 3 workers; choose a multiple"):
         sampler("stream").batch(0, 0, 3)
 
 

@@ -69,6 +69,6 @@ def test_the_last_file_written_is_what_makes_it_one(storage: str, monkeypatch: p
         copy_files(source, target, *rest)
 
     monkeypatch.setattr(pyarrow.fs, "copy_files", cut)
-    with pytest.raises(TrainingError, match=r"cannot be written \(connection lost\).*training begins anew"):
+    with pytest.raises(TrainingError, match=r"cannot be written \(connection lost\).*training restarts"):
         store.save(1, STATE, {})
     assert store.steps() == []

@@ -180,7 +180,7 @@ def test_a_state_of_another_model_is_refused() -> None:
     settings = lm_settings()
     stored = state_of(tiny_model(), settings)
     other = state_of(TinyModel(width=8), settings)
-    with pytest.raises(TrainingError, match="belongs to another model; remove it to begin anew"):
+    with pytest.raises(TrainingError, match="belongs to another model; remove it to restart training"):
         other.restore(stored.tensors(World()), stored.numbers(), world=World())
 
 

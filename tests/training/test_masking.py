@@ -71,7 +71,7 @@ def test_a_word_is_split_only_where_words_cannot_add_up() -> None:
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     row = np.array([[START, *[PLAY, ING] * 9, END]])
     for seed in range(20):
-        noise = np.random.default_rng(seed).random((1, masking.draws))
+        noise = np.random.default_rng(seed).random((1, masking.samples))
         first, *rest = masking(row, noise)[1][0].tolist()
         # Three pieces of words of two: one whole word, and the beginning of another.
         assert sum(place % 2 for place in (first, *rest)) == 2
@@ -86,7 +86,7 @@ def test_whole_words_in_random_rows() -> None:
     for _ in range(300):
         text = [piece for word in rng.integers(5, size=60) for piece in words[word]][:38]
         row = np.array([[START, *text, END]])
-        positions = masking(row, rng.random((1, masking.draws)))[1][0]
+        positions = masking(row, rng.random((1, masking.samples)))[1][0]
         predicted = np.zeros(40, dtype=bool)
         predicted[positions] = True
         chosen += predicted
@@ -103,7 +103,7 @@ def test_special_pieces_only_where_there_is_nothing_else() -> None:
         masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)
         row = np.array([[START, END, END, A, END, END, END, END]])
         for seed in range(10):
-            noise = np.random.default_rng(seed).random((1, masking.draws))
+            noise = np.random.default_rng(seed).random((1, masking.samples))
             assert masking(row, noise)[1].tolist() == [[3]]
 
 
