@@ -62,6 +62,11 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_text(text: str) -> str:
+    """SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def digest_files(files: Iterable[Path]) -> str:
     """SHA-256 over the names and contents of those of the files that exist."""
     listing = "".join(f"{path.name}\0{digest_file(path)}\n" for path in sorted(files) if path.is_file())

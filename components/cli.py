@@ -57,7 +57,7 @@ def data(*, directory: Path = Path("data")) -> None:
 
 @app.command()
 def why(
-    stage: Annotated[str, typer.Argument(help="Stage, with an item as STAGE@ITEM.")] = "",
+    stage: Annotated[str, typer.Argument(help="Stage or STAGE@ITEM; all that would run by default.")] = "",
     *,
     document: Annotated[
         str, typer.Option(help="Document of a corpus: its id, FILE:LINE, or FILE#ROW for Parquet.")
@@ -65,9 +65,12 @@ def why(
     corpus: Annotated[str, typer.Option(help="Corpus to search: general, domain ...; all by default.")] = "",
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Explain what became of a document in the stage `ingest`: kept or dropped, and why."""
-    if not document or stage:
-        raise typer.BadParameter("give --document ID")
+    """Explain why a stage would run or not, or what became of a document in the stage `ingest`."""
+    if document and stage:
+        raise typer.BadParameter("give either a stage or --document ID")
+    if not document:
+        arguments = [*([stage] if stage else []), "--params", str(params)]
+        os.execv(sys.executable, [sys.executable, "-m", "flows.why", *arguments])
     from components.pipeline.documents import find_document
 
     for name, fate in find_document(load_params(params), document, corpus=corpus):

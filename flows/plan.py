@@ -15,10 +15,12 @@ from typing import Any
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
+from flows.changes import Changes
 
 #: Time limit of a stage in seconds, unless its `meta` has one.
 LIMIT_S = 3600.0
 DATA = "data"
+PARAMS = "params.yaml"
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,13 @@ class Plan:
         return found
 
 
-def compute_plan(pipeline: Path) -> Plan:
-    """The plan of a dvc.yaml. The working directory must be the root of the repository."""
+def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
+    """The plan of a dvc.yaml. The working directory must be the root of the repository.
+
+    Args:
+        pipeline: the dvc.yaml.
+        files: whether the reasons name the files of raw data that have changed.
+    """
     import networkx
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
@@ -112,42 +119,28 @@ def compute_plan(pipeline: Path) -> Plan:
             # Edges go from a stage to its dependencies. The order in the file breaks ties, for reproducible runs.
             position = {stage: number for number, stage in enumerate(index.stages)}
             order = networkx.lexicographical_topological_sort(index.graph.reverse(), key=position.__getitem__)
-            stages = tuple(_stage(stage, index.graph, repo) for stage in order)
+            changes = Changes(index, repo, params=pipeline.with_name(PARAMS))
+            stages = tuple(_stage(stage, index.graph, repo, changes, files=files) for stage in order)
             return Plan(stages=stages, data=_data(repo))
     except DvcException as error:
         return Plan(stages=(), problem=f"{pipeline}: {error}")
+    except ConfigError as error:
+        return Plan(stages=(), problem=str(error))
 
 
-def _stage(stage: Any, graph: Any, repo: Any) -> Stage:
-    entries = stage.status().get(stage.addressing, [])
-    reasons = [
-        f"{what} {_changed(state)}"
-        for entry in entries
-        if isinstance(entry, dict)
-        for files in entry.values()
-        for what, state in files.items()
-    ]
-    reasons += [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
-    if reasons and not any(dependency.hash_info for dependency in stage.deps):
-        # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
-        reasons = ["has not run yet"]
+def _stage(stage: Any, graph: Any, repo: Any, changes: Changes, *, files: bool) -> Stage:
     meta = stage.meta or {}
     return Stage(
         name=stage.name,
         address=f"{repo.fs.relpath(stage.path, repo.root_dir)}:{stage.name}",
         needs=tuple(sorted(needed.name for needed in graph.successors(stage) if needed.name)),
-        reasons=tuple(reasons),
+        reasons=tuple(changes.reasons(stage, files=files)),
         always=bool(stage.always_changed),
         metrics=tuple(repo.fs.relpath(out.fs_path, repo.root_dir) for out in stage.outs if out.metric),
         limit_s=60.0 * meta.get("minutes", LIMIT_S / 60),
         retries=meta.get("retries", 0),
-        present=all(dependency.exists for dependency in stage.deps),
+        present=all(one.exists for one in stage.deps if one is not changes.identity(stage)),
     )
-
-
-def _changed(state: Any) -> str:
-    """DVC's state of a dependency (a string) or of the keys of a params file (a mapping)."""
-    return state if isinstance(state, str) else "(" + ", ".join(f"{key} {how}" for key, how in state.items()) + ")"
 
 
 def _data(repo: Any) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from components.pipeline.identity import STAGE as IDENTITY
 from flows import registry, summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
@@ -99,7 +100,8 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
             started = time.monotonic()
             outcome = str(stage_task(stage)(stage, root, return_state=True).result())
             if outcome != "Skipped":
-                changed.add(stage.name)
+                # The reasons of the stages below `identity` contain the new identities already.
+                changed |= {stage.name} - {IDENTITY}
                 terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
         else:
             outcome = str(skip_stage.with_options(name=stage.group)(stage, return_state=True).result())
@@ -119,7 +121,7 @@ def wanted(plan: Plan) -> list[Stage]:
     return [
         stage
         for stage in plan.stages
-        if stage.name in needed or stage.group in AFTERWARDS or (not stage.needs and stage.present)
+        if stage.name in needed or stage.group in AFTERWARDS or (not {*stage.needs} - {IDENTITY} and stage.present)
     ]
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 
-import components
 from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
 from components.finetuning.features import trim
@@ -32,7 +31,7 @@ from components.task_models.classifier import save_classifier
 from components.tasks.budgets import ALL, budget_name
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND, RunResult, best_score, write_results
-from components.training.checkpoint import code_digest, fingerprint
+from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
 
 
@@ -45,6 +44,7 @@ class FinetuneJob(Section):
         examples: output directory of the stage `examples`.
         encoder: encoder directory.
         settings: `finetune.<family>`.
+        code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
 
     task: str
@@ -54,6 +54,7 @@ class FinetuneJob(Section):
     encoder: Path
     output: Path
     settings: FinetuneSettings
+    code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
     @property
@@ -77,7 +78,7 @@ def finetune(job: FinetuneJob) -> Path:
     encoder = read_manifest(job.encoder, kind=ENCODER)
     trained = bool(encoder.facts.get("trained", True))
     settings = for_start(job.settings, trained=trained)
-    inputs = inputs_of(settings, facts, encoder=encoder.digest)
+    inputs = inputs_of(settings, facts, encoder=encoder.digest, code=job.code)
     precision = precision_of(job)
     specs = [
         GroupSpec((spec,), key=spec.key) for spec in _specs(job, facts, settings, inputs, precision, trained=trained)
@@ -172,14 +173,14 @@ def clear(specs: Sequence[GroupSpec], *, cluster: ClusterSettings) -> None:
     trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
 
 
-def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str) -> dict[str, Any]:
+def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, code: str) -> dict[str, Any]:
     """The inputs of a run except budget and seed; the key of its checkpoints is their fingerprint."""
     return {
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "encoder": encoder,
         "examples": facts.digests,
         "kind": facts.kind,
-        "code": _code(),
+        "code": code,
     }
 
 
@@ -230,11 +231,6 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
             "frozen": False,
         }
     )
-
-
-def _code() -> str:
-    root = Path(str(components.__file__)).parent
-    return code_digest(*(root / package for package in ("finetuning", "models", "task_models", "tasks", "training")))
 
 
 def precision_of(job: FinetuneJob) -> Precision:

@@ -55,6 +55,7 @@ class TogetherJob(Section):
         encoder: encoder directory.
         settings: `finetune.<family>`.
         temperature: a step's task is sampled with probability proportional to rows^(1 / temperature).
+        code: as in `FinetuneJob`.
     """
 
     group: str
@@ -65,6 +66,7 @@ class TogetherJob(Section):
     output: Path
     settings: FinetuneSettings
     temperature: float = 1.0
+    code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
     @property
@@ -162,7 +164,7 @@ def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: st
         cluster=job.cluster,
     )
     facts = read_facts(job.examples[task])
-    return _Member(single, facts, inputs_of(settings, facts, encoder=encoder))
+    return _Member(single, facts, inputs_of(settings, facts, encoder=encoder, code=job.code))
 
 
 def _common(job: TogetherJob, members: list[_Member]) -> tuple[list[tuple[int, ...]], list[int]]:

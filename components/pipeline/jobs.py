@@ -12,6 +12,7 @@ from typing import Any
 from components.settings.names import TASK_ADAPTED, WITH
 from components.settings.params import Params
 from components.settings.section import Section
+from components.settings.tokenizer import TokenizerSettings
 
 CORPORA = ("general", "domain")
 #: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
@@ -19,6 +20,10 @@ PARALLEL = "parallel"
 #: The item of a stage that has only one.
 WHOLE = ""
 Arguments = Mapping[str, Any]
+
+
+def identity(params: Params) -> dict[str, Arguments]:
+    return {WHOLE: {"params": params, "output": out(params, "identity")}}
 
 
 def ingest(params: Params) -> dict[str, Arguments]:
@@ -51,11 +56,18 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", corpus),
             "output": out(params, "tokenizer", f"{corpus}-{kind}"),
             "kind": kind,
-            "settings": params.tokenizer,
+            "settings": _tokenizer_settings(params, kind),
         }
         for corpus in CORPORA
         for kind in params.tokenizer.kinds
     }
+
+
+def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
+    """The settings that the vocabulary of one kind depends on: those of the other kinds have their defaults."""
+    block = "word" if kind == "open_word" else kind
+    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", block})
+    return TokenizerSettings.model_validate(kept)
 
 
 def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
@@ -65,7 +77,7 @@ def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
             "pairs": out(params, "corpus", f"{corpus}-{PARALLEL}"),
             "output": out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
             "kind": params.tokenizer.parallel,
-            "settings": params.tokenizer,
+            "settings": _tokenizer_settings(params, params.tokenizer.parallel),
         }
         for corpus in params.data.parallel
     }

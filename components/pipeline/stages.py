@@ -15,6 +15,8 @@ from pathlib import Path
 from components.artifacts import write_atomic
 from components.errors import ConfigError, nearest
 from components.pipeline import jobs
+from components.pipeline.identity import STAGE as IDENTITY
+from components.pipeline.identity import check_identity
 from components.pipeline.jobs import WHOLE, Arguments, out
 from components.settings.params import Params
 
@@ -35,14 +37,22 @@ class Stage:
     function: str
     items: Callable[[Params], Mapping[str, Arguments]]
 
-    def run(self, arguments: Arguments) -> Path:
-        """Make the job and run it."""
+    def run(self, arguments: Arguments, *, code: str = "") -> Path:
+        """Make the job and run it.
+
+        Args:
+            arguments: of the job.
+            code: digest of the code that the stage can reach, for jobs that have checkpoints.
+        """
         module = importlib.import_module(self.module)
-        written: Path = getattr(module, self.function)(getattr(module, self.job)(**arguments))
+        job = getattr(module, self.job)
+        own = {"code": code} if "code" in job.model_fields else {}
+        written: Path = getattr(module, self.function)(job(**arguments, **own))
         return written
 
 
 STAGES: dict[str, Stage] = {
+    "identity": Stage("components.pipeline.identity", "IdentityJob", "identity", jobs.identity),
     "examples": Stage("components.tasks.examples", "ExamplesJob", "examples", jobs.examples),
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
@@ -79,7 +89,7 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     folder.
 
     Raises:
-        ConfigError: there is no such stage or item.
+        ConfigError: there is no such stage or item, or its code or settings are not those that DVC knows.
     """
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
@@ -88,7 +98,8 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
         if WHOLE in known:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
         raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, known)}")
-    written = STAGES[name].run(known[item])
+    code = "" if name == IDENTITY else check_identity(name, item, params).code_digest
+    written = STAGES[name].run(known[item], code=code)
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = out(params, folder, name, (item or name) + source.suffix)

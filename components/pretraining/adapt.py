@@ -37,6 +37,7 @@ class AdaptJob(Section):
         general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; its held-out documents show what is forgotten.
         output: encoder directory.
+        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         epochs: how often the tokens are read, in place of the training's budget; None: its own.
         cluster: where it runs; changes nothing in what is learned.
     """
@@ -52,6 +53,7 @@ class AdaptJob(Section):
     training: LanguageModelTraining
     epochs: float | None = None
     seed: int = 0
+    code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
 
@@ -77,6 +79,7 @@ def adapt(job: AdaptJob) -> Path:
         tokenizer=job.tokenizer.absolute(),
         training=training,
         seed=job.seed,
+        code=job.code,
     )
     trained = train_encoder(run, settings=job.cluster)
     pretrained = load_encoder(job.pretrained)

@@ -54,6 +54,7 @@ class LanguageModelRun(Section):
         family, preset, model: the model that is built, unless there is a `parent`.
         parent: encoder directory whose weights are the start, its rows re-mapped to `tokenizer`'s pieces.
         tokens, tokenizer: directories of the text and of the tokenizer that it was encoded with.
+        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         storage, key: where the checkpoints are; filled in by `train_encoder`.
     """
 
@@ -66,6 +67,7 @@ class LanguageModelRun(Section):
     tokenizer: Path
     training: LanguageModelTraining
     seed: int = 0
+    code: str = ""
     storage: str = ""
     key: str = ""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from components import cluster, models, pretraining, training
+from components import cluster
 from components.artifacts import Draft, read_manifest, write_json
 from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models.base import LanguageModel
@@ -20,7 +19,7 @@ from components.progress import Progress, Rate
 from components.settings.cluster import ClusterSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
-from components.training.checkpoint import CheckpointStore, code_digest, fingerprint
+from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.distributed import World
 from components.training.groups import decayed
 from components.training.loop import TrainingState
@@ -156,7 +155,6 @@ def _check(run: LanguageModelRun) -> None:
 
 
 def _key(run: LanguageModelRun) -> str:
-    packages = [Path(package.__path__[0]) for package in (models, pretraining, training)]
     settings = run.model_dump(mode="json", exclude=NOT_LEARNED)
     settings["training"].pop("checkpoint_seconds")
     return fingerprint(
@@ -164,6 +162,5 @@ def _key(run: LanguageModelRun) -> str:
         tokens=read_manifest(run.tokens).digest,
         tokenizer=load_tokenizer(run.tokenizer).fingerprint(),
         parent=read_manifest(run.parent).digest if run.parent else None,
-        code=code_digest(*packages),
         torch=torch.__version__,
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import Field
 
 from components.artifacts import write_json, writing
 from components.errors import ConfigError
-from components.interchange.importing import read_published, write_imported
-from components.interchange.published import Imported
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder
 from components.pretraining.language_model import LanguageModelRun
 from components.pretraining.launch import train_encoder, write_encoder
@@ -20,6 +18,9 @@ from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
 from components.training.rng import counter_seed
+
+if TYPE_CHECKING:
+    from components.interchange.published import Imported
 
 
 class PretrainJob(Section):
@@ -32,6 +33,7 @@ class PretrainJob(Section):
         tokenizer: the tokenizer that made them.
         source, digest: a published model that is taken over instead, and the SHA-256 that it must have.
         output: encoder directory.
+        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         cluster: where it runs; changes nothing in what is learned.
     """
 
@@ -46,6 +48,7 @@ class PretrainJob(Section):
     output: Path
     training: LanguageModelTraining
     seed: int = 0
+    code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
 
@@ -79,6 +82,8 @@ def pretrain(job: PretrainJob) -> Path:
         TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
     """
     if job.source is not None:
+        from components.interchange.importing import write_imported
+
         imported = _published(job, job.source)
         corpus = load_tokenizer(job.tokenizer)
         if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
@@ -95,6 +100,7 @@ def pretrain(job: PretrainJob) -> Path:
         tokenizer=job.tokenizer.absolute(),
         training=job.training,
         seed=job.seed,
+        code=job.code,
     )
     trained = train_encoder(run, settings=job.cluster)
     with writing(job.output, kind=KIND) as draft:
@@ -142,6 +148,8 @@ def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     Raises:
         ConfigError: it is of another family, or its tokenizer of another kind than the domain's text will have.
     """
+    from components.interchange.importing import read_published
+
     imported = read_published(source, family=job.family, digest=job.digest)
     kind = load_tokenizer(job.tokenizer).kind
     if imported.tokenizer.kind != kind:

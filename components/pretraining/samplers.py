@@ -6,27 +6,23 @@ from collections.abc import Sequence
 
 from components.models import family
 from components.models.base import ModelConfig
-from components.pretraining.cooccurrence import CooccurrenceSampler
-from components.pretraining.negatives import NegativeSampler
-from components.pretraining.permutations import PermutationSampler
-from components.pretraining.rows import FullSentencesSampler
-from components.pretraining.sentence_pairs import SentenceOrderSampler, SentencePairSampler
-from components.pretraining.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
-from components.pretraining.translation import TranslationSampler
+from components.tables import LazyTable
 from components.training.windows import Sampler, Tokens, WindowSampler
 
-SAMPLERS: dict[str, type[WindowSampler]] = {
-    "stream": StreamSampler,
-    "bidirectional_stream": BidirectionalStreamSampler,
-    "sentence_pairs": SentencePairSampler,
-    "sentence_order": SentenceOrderSampler,
-    "full_sentences": FullSentencesSampler,
-    "packed": PackedSampler,
-    "negative_sampling": NegativeSampler,
-    "cooccurrences": CooccurrenceSampler,
-    "translation": TranslationSampler,
-    "permutation": PermutationSampler,
-}
+SAMPLERS: LazyTable[type[WindowSampler]] = LazyTable(
+    {
+        "stream": "components.pretraining.streams:StreamSampler",
+        "bidirectional_stream": "components.pretraining.streams:BidirectionalStreamSampler",
+        "sentence_pairs": "components.pretraining.sentence_pairs:SentencePairSampler",
+        "sentence_order": "components.pretraining.sentence_pairs:SentenceOrderSampler",
+        "full_sentences": "components.pretraining.rows:FullSentencesSampler",
+        "packed": "components.pretraining.streams:PackedSampler",
+        "negative_sampling": "components.pretraining.negatives:NegativeSampler",
+        "cooccurrences": "components.pretraining.cooccurrence:CooccurrenceSampler",
+        "translation": "components.pretraining.translation:TranslationSampler",
+        "permutation": "components.pretraining.permutations:PermutationSampler",
+    }
+)
 
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from components.settings.section import Positive, Section
+from components.settings.section import NO_EFFECT, Positive, Section
 
 
 class ClusterSettings(Section):
     """Where training runs. No key changes a result, so no stage depends on this section."""
+
+    model_config = ConfigDict(json_schema_extra=NO_EFFECT)
 
     #: `ray` trains in Ray workers; `local` runs the same code in the stage's process.
     launcher: Literal["ray", "local"] = "ray"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import NO_EFFECT, Fraction, Positive, Section
 
 
 class Training(Section):
@@ -36,7 +36,7 @@ class Training(Section):
     #: size.
     precision: Literal["auto", "float32", "bf16"] = "auto"
     #: Wall-clock seconds between two checkpoints; does not change the result.
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+    checkpoint_seconds: Annotated[float, Field(gt=0, json_schema_extra=NO_EFFECT)] = 60
     #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean from a
     #: trigger on (`asgd`; NT-ASGD, Merity et al. 2018).
     average: Literal["none", "ema", "asgd"] = "none"

@@ -39,15 +39,6 @@ def fingerprint(**parts: Any) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()[:24]
 
 
-def code_digest(*packages: Path) -> str:
-    """SHA-256 over the Python files of packages, by name and content."""
-    digest = hashlib.sha256()
-    for package in packages:
-        for file in sorted(package.rglob("*.py")):
-            digest.update(f"{file.relative_to(package.parent)}\0{digest_file(file)}\n".encode())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A stored state: tensors by name, and the numbers that were saved with them."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.pipeline.identity import file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import retrain
@@ -123,15 +124,21 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
                 assert any(path == one or one in path.parents for one in known), (group, item, path)
 
 
-def test_no_stage_depends_on_shared_code(resolved: tuple[Path, dict[str, Any]]) -> None:
-    _, stages = resolved
+def test_every_stage_depends_on_its_identity_and_on_no_code(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+    file, stages = resolved
+    params = load_params(clone / file)
+    assert stages["identity"]["deps"] == ["components", "requirements.lock"]
+    assert stages["identity"]["params"] == [{str(file): None}]
+    known = {
+        f"{group}@{item}" if item else group: f"{params.run.out}/identity/{file_name(group, item)}"
+        for group, stage in STAGES.items()
+        for item in stage.items(params)
+    }
     for name, stage in stages.items():
-        code = [Path(path) for path in stage["deps"] if path.startswith("components/")]
-        assert code, name
-        for path in code:
-            assert len(path.parts) >= 2
-            assert path.suffix == "" or len(path.parts) > 2, f"{name} depends on {path}"
-            assert (ROOT / path).exists(), f"{name} depends on {path}, which does not exist"
+        if name in known and name != "identity":
+            assert known[name] in stage["deps"]
+            assert not [path for path in stage["deps"] if path.startswith("components")]
+            assert "params" not in stage
 
 
 def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:
@@ -171,6 +178,7 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
     subprocess.run(command, cwd=clone, check=True)
     plan = Plan.from_json((tmp_path / "plan.json").read_text())
     assert [stage.name for stage in retrain.wanted(plan)] == [
+        "identity",
         # Errors in the labels are reported before training.
         "examples@aws-type",
         "ingest@general",

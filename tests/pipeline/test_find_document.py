@@ -69,7 +69,7 @@ def test_the_command_prints_the_fate(params_file: Path) -> None:
     assert (call.exit_code, call.stdout) == (0, "general: general.csv:3: dropped: no text is left after cleaning\n")
 
 
-def test_the_command_needs_something_to_explain(params_file: Path) -> None:
-    call = CliRunner().invoke(cli.app, ["why", "--params", str(params_file)])
+def test_the_command_explains_either_a_stage_or_a_document(params_file: Path) -> None:
+    call = CliRunner().invoke(cli.app, ["why", "ingest", "--document", "1", "--params", str(params_file)])
     assert call.exit_code == 2
-    assert "give --document ID" in call.output
+    assert "give either a stage or --document ID" in call.output

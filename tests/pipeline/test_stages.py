@@ -200,15 +200,20 @@ def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
 def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
 
-    def work(job: SimpleNamespace) -> Path:
+    class Job(SimpleNamespace):
+        model_fields: dict[str, Any] = {}
+
+    def work(job: Job) -> Path:
         output = tmp_path / "written"
         output.mkdir()
         (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
         (output / "curve.csv").write_text("step,loss\n1,2\n")
         return output
 
-    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=SimpleNamespace, work=work))
-    monkeypatch.setitem(STAGES, "sample", Stage("sample", "Job", "work", lambda params: {"one": {"loss": 3}}))
+    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=Job, work=work))
+    monkeypatch.setitem(
+        STAGES, "sample", Stage("components.errors", "Job", "work", lambda params: {"one": {"loss": 3}})
+    )
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"

@@ -1,0 +1,241 @@
+"""The stage `identity`: what the result of every stage depends on besides its input data.
+
+One JSON file per stage and item: the resolved settings (defaults included), the code that the stage can reach
+(`components.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage depends on
+its own file, so DVC runs a stage again if and only if one of these or its data has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from components.artifacts import digest_text, write_json, writing
+from components.code_identity import IMPORTING, Entries, Sources, closure, entries_of
+from components.errors import ConfigError
+from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
+from components.settings.finetune import FinetuneSettings
+from components.settings.params import Params
+from components.settings.section import Section, result_settings
+from components.settings.tokenizer import TokenizerSettings
+
+KIND: Final = "identity"
+STAGE: Final = "identity"
+#: Arguments of a job that say where the result goes, not what it is.
+PLACES: Final = ("output", "out")
+#: Argument of a job -> key in params.yaml, where the names differ.
+KEYS: Final = {"seed": "run.seed", "families": "run.families", "tasks": "run.tasks", "starts": "run.starts"}
+#: Arguments that are keys of a block in `pretrain`.
+MODEL_KEYS: Final = ("preset", "model", "source", "digest")
+SCRATCH: Final = "scratch"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the result of one item of a stage depends on besides its input data.
+
+    Attributes:
+        settings: dotted key in params.yaml -> value.
+        code: path of a module -> name of a definition -> digest.
+        libraries: distribution -> locked version.
+    """
+
+    settings: Mapping[str, Any]
+    code: Mapping[str, Mapping[str, str]]
+    libraries: Mapping[str, str]
+
+    @property
+    def code_digest(self) -> str:
+        """SHA-256 of the code and libraries, for the keys of checkpoints and caches."""
+        return digest_text(json.dumps([self.code, self.libraries], sort_keys=True))
+
+    @classmethod
+    def read(cls, path: Path) -> Identity:
+        """An identity from its file.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it holds no identity.
+        """
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            return cls(**raw)
+        except TypeError as error:
+            raise ValueError(f"{path}: not the identity of a stage ({error})") from error
+
+    def changes(self, before: Identity) -> list[str]:
+        """What differs from an earlier identity, one line per setting, file of code and library."""
+        return [*self._settings(before.settings), *self._code(before.code), *self._libraries(before.libraries)]
+
+    def _settings(self, before: Mapping[str, Any]) -> Iterator[str]:
+        for key in sorted({*before, *self.settings}):
+            if key not in before:
+                yield f"setting {key}: new, {_shown(self.settings[key])}"
+            elif key not in self.settings:
+                yield f"setting {key}: removed, was {_shown(before[key])}"
+            elif before[key] != self.settings[key]:
+                yield f"setting {key}: {_shown(before[key])} -> {_shown(self.settings[key])}"
+
+    def _code(self, before: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+        for file in sorted({*before, *self.code}):
+            if file not in before:
+                yield f"code {file}: now used"
+            elif file not in self.code:
+                yield f"code {file}: no longer used"
+            elif before[file] != self.code[file]:
+                old, new = before[file], self.code[file]
+                names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+                how = {name: " (new)" if name not in old else " (removed)" if name not in new else "" for name in names}
+                yield f"code {file}: " + ", ".join(f"{name}{how[name]}" for name in names)
+
+    def _libraries(self, before: Mapping[str, str]) -> Iterator[str]:
+        for name in sorted({*before, *self.libraries}):
+            if before.get(name) != self.libraries.get(name):
+                yield f"library {name}: {before.get(name, 'not used')} -> {self.libraries.get(name, 'not used')}"
+
+
+class IdentityJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        params: all settings.
+        output: directory of the identities, `<stage>/<item>.json`.
+    """
+
+    params: Params
+    output: Path
+
+
+def identity(job: IdentityJob) -> Path:
+    """Write the identity of every stage and item; returns the directory."""
+    with writing(job.output, kind=KIND) as draft:
+        for stage, items in identities(job.params).items():
+            for item, found in items.items():
+                path = draft.path / file_name(stage, item)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, asdict(found))
+    return job.output
+
+
+def identities(params: Params, *, sources: Sources | None = None) -> dict[str, dict[str, Identity]]:
+    """The identity of every item: stage -> item -> identity."""
+    from components.pipeline.stages import STAGES
+
+    return {
+        stage: {item: identity_of(stage, item, params, sources=sources) for item in STAGES[stage].items(params)}
+        for stage in STAGES
+        if stage != STAGE
+    }
+
+
+def identity_of(stage: str, item: str, params: Params, *, sources: Sources | None = None) -> Identity:
+    """The identity of one item of a stage."""
+    from components.pipeline.stages import STAGES
+
+    arguments = STAGES[stage].items(params)[item]
+    block = params.pretrain.get(_block(stage, item, arguments))
+    published = block is not None and block.source is not None
+    reached = closure(
+        STAGES[stage].module,
+        entries=_entries(stage, item, arguments, params, sources=sources),
+        without=() if published or block is None else (IMPORTING,),
+        sources=sources,
+    )
+    return Identity(
+        settings=_settings(stage, item, arguments, params), code=reached.modules, libraries=reached.libraries
+    )
+
+
+def check_identity(stage: str, item: str, params: Params) -> Identity:
+    """The identity of an item, which must be the one that DVC knows; nothing is compared where it knows none.
+
+    Raises:
+        ConfigError: code or settings have changed since the stage `identity` ran.
+    """
+    now = identity_of(stage, item, params)
+    path = out(params, STAGE, file_name(stage, item))
+    if path.is_file() and (changes := now.changes(Identity.read(path))):
+        raise ConfigError(
+            f"{path}: code or settings have changed since it was written ({'; '.join(changes[:3])}); "
+            "run `headstart retrain`, or `dvc repro` without --single-item"
+        )
+    return now
+
+
+def file_name(stage: str, item: str) -> str:
+    """Where the identity of an item is, relative to the directory of all."""
+    return f"{stage}.json" if item == WHOLE else f"{stage}/{item}.json"
+
+
+def _block(stage: str, item: str, arguments: Arguments) -> str:
+    """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
+    if stage in ("pretrain", "adapt", "scratch"):
+        return item
+    if stage == "adapt-task":
+        return str(arguments["name"]).partition(" ")[0]
+    return str(arguments.get("family", ""))
+
+
+def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sources: Sources | None) -> Entries:
+    """The entries of tables that a job uses."""
+    name = _block(stage, item, arguments)
+    block = params.pretrain.get(name)
+    family = (block.family or name) if block else None
+    tokenizer = block.tokenizer if block else arguments.get("kind")
+    if tokenizer == PARALLEL:
+        tokenizer = params.tokenizer.parallel
+    return entries_of(
+        families=None if family is None else [family],
+        tokenizers=None if tokenizer is None else [tokenizer],
+        task_kinds=_task_kinds(arguments, item, params),
+        sources=sources,
+    )
+
+
+def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[str] | None:
+    tasks = [arguments["task"]] if "task" in arguments else [item] if item in params.data.tasks else None
+    if isinstance(examples := arguments.get("examples"), Mapping):
+        tasks = list(examples)
+    return None if tasks is None else {params.data.tasks[task].kind for task in tasks}
+
+
+def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
+    """The arguments of a job as dotted keys of params.yaml and values; what cannot change a result is left out."""
+    sections = {id(section): key for key, section in _sections(params, "")}
+    block = _block(stage, item, arguments)
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in PLACES:
+            continue
+        if not isinstance(value, Section):
+            key = KEYS.get(name, f"pretrain.{block}.{name}" if name in MODEL_KEYS else name)
+            found[key] = json.loads(json.dumps(value, default=str))
+            continue
+        values = result_settings(value)
+        if isinstance(value, TokenizerSettings):
+            # A vocabulary depends on the keys of its own kind: those that the job sets.
+            values = {key: inner for key, inner in values.items() if key.partition(".")[0] in value.model_fields_set}
+        if isinstance(value, FinetuneSettings) and arguments["start"] != SCRATCH:
+            values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
+        prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
+        found |= {f"{prefix}.{key}": inner for key, inner in values.items()}
+    return found
+
+
+def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:
+    """All sections of the settings, with their dotted keys."""
+    if isinstance(value, Section):
+        if key:
+            yield key, value
+        for name in type(value).model_fields:
+            yield from _sections(getattr(value, name), f"{key}.{name}" if key else name)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _sections(inner, f"{key}.{name}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,140 @@
+"""What has changed since a stage ran, in words: the setting, the file and function, the library, the file of data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from components.pipeline.identity import STAGE as IDENTITY
+from components.pipeline.identity import Identity, file_name, identities
+from components.settings.loading import load_params
+
+#: Changed files of raw data that a reason names.
+NAMED = 5
+
+
+class Changes:
+    """Compares the stages of a pipeline with their last runs.
+
+    Where code or settings have changed since the stage `identity` ran, the identities of all stages are computed here.
+    So the reasons are those that DVC finds once that stage has run.
+
+    Args:
+        index: DVC's index of the pipeline.
+        repo: DVC's repository.
+        params: the settings file.
+
+    Raises:
+        ConfigError: the identities have to be computed and the settings are invalid.
+    """
+
+    def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
+        self.graph, self.repo = index.graph, repo
+        own = next((stage for stage in index.stages if stage.name == IDENTITY), None)
+        self.folder = Path(own.outs[0].fs_path) if own is not None else None
+        self.computed: dict[str, Identity] | None = None
+        if own is not None and own.status():
+            self.computed = {
+                file_name(stage, item): found
+                for stage, items in identities(load_params(params)).items()
+                for item, found in items.items()
+            }
+
+    def identity(self, stage: Any) -> Any:
+        """The dependency of a DVC stage on its identity; None if it has none."""
+        return next((one for one in stage.deps if self.folder and self.folder in Path(one.fs_path).parents), None)
+
+    def reasons(self, stage: Any, *, files: bool = False) -> list[str]:
+        """Why DVC would run a stage; empty if it is up to date.
+
+        Args:
+            stage: DVC's stage.
+            files: whether to name the files of raw data that have changed.
+        """
+        identity = self.identity(stage)
+        compared = identity is not None and bool(identity.hash_info)
+        entries = stage.status().get(stage.addressing, [])
+        states = [
+            (path, state)
+            for entry in entries
+            if isinstance(entry, dict)
+            for found in entry.values()
+            for path, state in found.items()
+            if not compared or path != str(identity)
+        ]
+        reasons = [f"{path} {_state(state)}" for path, state in states]
+        reasons += [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
+        if reasons and not any(dependency.hash_info for dependency in stage.deps):
+            # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
+            return ["has not run yet"]
+        if files:
+            raw = {str(one): one for one in stage.deps if not self._made(one, stage)}
+            named = [
+                f"{path} {_state(state)}{self._files(raw[path])}" if path in raw else f"{path} {_state(state)}"
+                for path, state in states
+            ]
+            reasons = named + reasons[len(states) :]
+        return (self._identity_changes(identity) if compared else []) + reasons
+
+    def _identity_changes(self, dependency: Any) -> list[str]:
+        path = Path(dependency.fs_path)
+        try:
+            name = path.relative_to(str(self.folder)).as_posix()
+            now = Identity.read(path) if self.computed is None else self.computed[name]
+        except (OSError, ValueError, KeyError):
+            return [f"{dependency} is missing; the stage {IDENTITY} writes it"]
+        try:
+            before = Identity.read(Path(self.repo.cache.local.oid_to_path(dependency.hash_info.value)))
+        except (OSError, ValueError):
+            same = self.computed is None and not dependency.status()
+            return [] if same else ["code or settings (the earlier identity is not in DVC's cache)"]
+        return now.changes(before)
+
+    def _made(self, dependency: Any, stage: Any) -> bool:
+        """Whether a stage of the pipeline writes what a dependency reads."""
+        path = Path(dependency.fs_path)
+        outs = [Path(out.fs_path) for needed in self.graph.successors(stage) for out in needed.outs if needed.name]
+        return any(path == out or out in path.parents or path in out.parents for out in outs)
+
+    def _files(self, dependency: Any) -> str:
+        """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty where its earlier files are not known.
+
+        DVC keeps a listing of `data/` for each version, not of the folders in it; the folder is looked up in these.
+        """
+        from dvc_data.hashfile.build import build
+        from dvc_data.hashfile.hash_info import HashInfo
+        from dvc_data.hashfile.tree import Tree
+
+        path, before, odb = Path(dependency.fs_path), dependency.hash_info, self.repo.cache.local
+        if not path.is_dir() or not before:
+            return ""
+        _, _, now = build(odb, str(path), dependency.fs, "md5", ignore=self.repo.dvcignore, dry_run=True)
+        new = _listing(now)
+        below = path.relative_to(self.repo.root_dir).parts[1:]
+        for listing in Path(odb.path).glob("*/*.dir"):
+            part = Tree()
+            version = Tree.load(odb, HashInfo("md5", listing.parent.name + listing.name))
+            for key, (meta, oid) in version.as_dict().items():
+                if key[: len(below)] == below:
+                    part.add(key[len(below) :], meta, oid)
+            part.digest()
+            if part.hash_info == before:
+                old = _listing(part)
+                found = [
+                    f"{name} ({'new' if name not in old else 'removed' if name not in new else 'changed'})"
+                    for name in sorted({*old, *new})
+                    if old.get(name) != new.get(name)
+                ]
+                more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+                return f": {', '.join(found[:NAMED])}{more}"
+        return ""
+
+
+def _listing(tree: Any) -> dict[str, str]:
+    """Relative path -> MD5 of the files of a DVC tree."""
+    return {"/".join(key): oid.value for key, (_, oid) in tree.as_dict().items()}
+
+
+def _state(state: Any) -> str:
+    """DVC's state of a dependency (a string) or of the keys of a params file (a mapping)."""
+    return state if isinstance(state, str) else "(" + ", ".join(f"{key} {how}" for key, how in state.items()) + ")"

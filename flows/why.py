@@ -1,0 +1,78 @@
+"""Why a stage would run: `headstart why [STAGE]`. Nothing is run or changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from components.errors import ConfigError, nearest
+from components.pipeline.identity import STAGE as IDENTITY
+from flows.command import PARAMS, ParamsFile, main
+from flows.plan import Plan, Stage, compute_plan
+from flows.repository import find_root, pipeline_of
+
+
+def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
+    """What would make stages run, or why they would not.
+
+    Args:
+        plan: what DVC says of every stage.
+        names: stages (`pretrain`, all of its items) or items (`pretrain@ulmfit`); by default all that would run.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    stages = list(_named(plan, list(names)))
+    if not names:
+        stages = [stage for stage in plan.stages if stage.reasons]
+        if not stages:
+            yield "every stage is up to date"
+    # What a new identity changes is among the reasons already.
+    out_of_date = {stage.name for stage in plan.stages if stage.reasons and stage.name != IDENTITY}
+    for stage in stages:
+        above = sorted((plan.ancestors({stage.name}) - {stage.name}) & out_of_date)
+        if stage.reasons:
+            yield f"{stage.name}: out of date"
+        elif stage.always:
+            yield f"{stage.name}: runs every time; it acts on the registry and changes nothing that is there already"
+        elif above:
+            yield f"{stage.name}: up to date, unless an output of these stages changes: {', '.join(above)}"
+        else:
+            yield f"{stage.name}: up to date"
+        yield from (f"  {reason}" for reason in stage.reasons)
+
+
+def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
+    for name in names:
+        found = [stage for stage in plan.stages if name in (stage.name, stage.group)]
+        if not found:
+            known = [*dict.fromkeys(stage.group for stage in plan.stages), *(stage.name for stage in plan.stages)]
+            raise ConfigError(f"unknown stage {name!r}{nearest(name, known)}")
+        yield from found
+
+
+def command(
+    stage: Annotated[
+        str, typer.Argument(help="Stage, with an item as STAGE@ITEM; all that would run by default.")
+    ] = "",
+    *,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Explain why stages would run: function and file, setting, data file, library."""
+    file = params.resolve()
+    root = find_root(file.parent)
+    pipeline = pipeline_of(file, root=root)
+    os.chdir(root)
+    plan = compute_plan(pipeline.relative_to(root), files=True)
+    plan.refuse_problem()
+    if plan.data == "changed":
+        print("data: new version; `headstart retrain` adds it to DVC first")
+    for line in explain(plan, [stage] if stage else []):
+        print(line)
+
+
+if __name__ == "__main__":
+    main(command)

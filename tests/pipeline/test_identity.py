@@ -1,0 +1,269 @@
+"""A stage is out of date if and only if code, settings or libraries that its result depends on have changed."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.code_identity import DISPLAY, IMPORTING, ROOT, SETTINGS, Sources, installed
+from components.errors import ConfigError
+from components.pipeline.identity import Identity, check_identity, identities, identity_of
+from components.pipeline.stages import STAGES, run_stage
+from components.settings.params import Params
+
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "components").rglob("*.py")
+)
+Flat = dict[str, Identity]
+
+
+def flat(params: Params, **more: Any) -> Flat:
+    """Identities by name as in dvc.yaml: stage@item."""
+    return {
+        f"{stage}@{item}" if item else stage: one
+        for stage, items in identities(params, **more).items()
+        for item, one in items.items()
+    }
+
+
+def changed(before: Flat, after: Flat) -> set[str]:
+    return {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+@pytest.fixture(scope="module")
+def raw() -> dict[str, Any]:
+    """Settings with two families, two kinds of task and all ways to transfer."""
+    settings = yaml.safe_load((ROOT / "params.yaml").read_text())
+    settings["run"] |= {"families": ["ulmfit", "bert"], "tasks": ["aws-type", "aws-code"]}
+    for section in ("pretrain", "adapt", "finetune"):
+        settings[section]["bert"] = json.loads(json.dumps(settings[section]["ulmfit"]))
+    settings["pretrain"]["bert"] |= {"model": {}}
+    settings["adapt_task"] = {"aws-type": {"epochs": 2}}
+    settings["together"] = {"both": {"tasks": ["aws-type", "aws-code"]}}
+    return settings
+
+
+@pytest.fixture(scope="module")
+def before(raw: dict[str, Any]) -> Flat:
+    return flat(Params.model_validate(raw))
+
+
+def with_another_constant(module: str, text: str) -> str:
+    """The text with one constant changed that is neither a docstring, nor a default of a setting, nor in a table."""
+    tree = ast.parse(text)
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        default = isinstance(node, (ast.Assign, ast.AnnAssign)) and module.startswith(SETTINGS)
+        table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyTable"
+        typing = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if default or table or typing or isinstance(node, (ast.Expr, ast.JoinedStr)):
+            skipped |= {id(inner) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in skipped and type(node.value) in (int, float, str):
+            node.value = f"{node.value} " if isinstance(node.value, str) else 2 * node.value + 1
+            return ast.unparse(tree)
+    return f"{text}\nADDED = 1\n"
+
+
+def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date(
+    raw: dict[str, Any], before: Flat
+) -> None:
+    # Enough items to tell modules apart; all of them take four times as long.
+    params = Params.model_validate(raw | {"adapt_task": {}, "together": {}})
+    before = flat(params)
+    for module in MODULES:
+        text = with_another_constant(module, installed().text(module))
+        after = flat(params, sources=Sources(changed={module: text}, like=installed()))
+        file = installed().relative_path(module)
+        assert changed(before, after) == {name for name, one in before.items() if file in one.code}, module
+
+
+def test_a_comment_and_a_docstring_make_nothing_out_of_date() -> None:
+    for module in MODULES:
+        text = installed().text(module)
+        commented = "\n".join(
+            f"{line}  # {number}" if line.endswith(":") else line for number, line in enumerate(text.split("\n"))
+        )
+        try:
+            ast.parse(commented)
+        except SyntaxError:  # the line is part of a text over several lines
+            commented = f"# {text[:0]}comment\n{text}"
+        edited = Sources(changed={module: f"{commented}\n\n'''A text.'''\n"}, like=installed())
+        assert edited.module(module) == installed().module(module), module
+
+
+def test_every_module_that_an_independent_search_finds_is_in_the_closure(raw: dict[str, Any], before: Flat) -> None:
+    """The import instructions of the compiled code: what they name must be there."""
+    for stage, entry in STAGES.items():
+        # No model is published in these settings.
+        found = found_by_bytecode(entry.module, without=IMPORTING)
+        for name, one in before.items():
+            if name.partition("@")[0] == stage:
+                reached = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in one.code}
+                assert found - DISPLAY <= reached, name
+
+
+def found_by_bytecode(module: str, *, without: str) -> set[str]:
+    """Modules reached by the import statements of compiled code, those under TYPE_CHECKING removed first."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found or f"{name}.".startswith(f"{without}.") or not installed().exists(name):
+            continue
+        found.add(name)
+        tree = ast.parse(installed().text(name))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = [ast.Pass()]
+        waiting += list(imported_names(compile(ast.fix_missing_locations(tree), name, "exec")))
+        waiting += [name.rpartition(".")[0]] if "." in name else []
+    return found
+
+
+def imported_names(code: Any) -> Iterator[str]:
+    """Operands of the import instructions of a code object and of all that are nested in it."""
+    module = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            module = str(instruction.argval)
+            yield module
+        elif instruction.opname == "IMPORT_FROM":
+            yield f"{module}.{instruction.argval}"
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            yield from imported_names(constant)
+
+
+BERT = {"finetune@*-bert-*", "finetune-task-adapted@*-bert", "together@both-bert-*"}
+SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "stages"),
+    [
+        (("finetune", "bert", "epochs"), 7, BERT | {"register"}),
+        (("finetune", "ulmfit", "scratch", "rate"), 0.1, SCRATCH | {"register"}),
+        (("pretrain", "ulmfit", "training", "tokens"), 100, {"pretrain@ulmfit", "register"}),
+        (("pretrain", "ulmfit", "training", "checkpoint_seconds"), 5, {"register"}),
+        (("tokenizer", "bpe", "vocabulary"), 9000, set()),
+        (("tokenizer", "wordpiece", "vocabulary"), 9000, {"tokenizer@*-wordpiece"}),
+        (("cluster", "workers"), 2, set()),
+        (("cluster", "storage"), "elsewhere", set()),
+        (("evaluate", "confidence"), 0.9, {"evaluate@*"}),
+        (("ingest", "heldout"), 0.02, {"ingest@*"}),
+        (("promote", "latency_ms"), 70, {"promote"}),
+        (("data", "tasks", "aws-type", "seeds"), [0, 1], {"examples@aws-type"}),
+        # A default that is written down.
+        (("finetune", "ulmfit", "stride"), None, set()),
+        (("finetune", "ulmfit", "training", "clip"), 0.5, set()),
+    ],
+)
+def test_a_setting_makes_the_stages_that_use_it_out_of_date(
+    raw: dict[str, Any], before: Flat, keys: tuple[str, ...], value: Any, stages: set[str]
+) -> None:
+    settings = json.loads(json.dumps(raw))
+    section = settings
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+    section[keys[-1]] = value
+    found = changed(before, flat(Params.model_validate(settings)))
+    expected = {name for name in before for pattern in stages if Path(name).match(pattern)}
+    assert found == expected
+    assert len(expected) >= len(stages)
+
+
+def test_a_default_and_a_library(tmp_path: Path) -> None:
+    """In a copy of the package: the default of a setting that the file does not name, then another torch."""
+    shutil.copytree(ROOT / "components", tmp_path / "components", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("params.yaml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def now() -> dict[str, list[str]]:
+        script = (
+            "import json; from dataclasses import asdict; from components.pipeline.identity import identities\n"
+            "from components.settings.loading import load_params\n"
+            "print(json.dumps({f'{s}@{i}': asdict(one) for s, items in identities(load_params()).items()"
+            " for i, one in items.items()}))"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return {name: Identity(**one) for name, one in json.loads(done.stdout).items()}  # type: ignore[misc]
+
+    first = now()
+    path = tmp_path / "components/settings/evaluate.py"
+    text = path.read_text()
+    assert text.count("part_rows: Positive = 20") == 1
+    path.write_text(text.replace("part_rows: Positive = 20", "part_rows: Positive = 30"))
+    second = now()
+    assert changed(first, second) == {"evaluate@aws-type"}  # type: ignore[arg-type]
+    assert second["evaluate@aws-type"].changes(first["evaluate@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
+        "setting evaluate.part_rows: 20 -> 30"
+    ]
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
+    third = now()
+    groups = {name.partition("@")[0] for name in changed(second, third)}  # type: ignore[arg-type]
+    assert {"pretrain", "adapt", "finetune"} <= groups
+    assert not groups & {"ingest", "tokenizer", "tokenize", "evaluate"}
+
+
+def test_changes_are_named() -> None:
+    old = Identity({"a.b": 1, "gone": "x"}, {"m.py": {"f": "1", "g": "2"}, "old.py": {}}, {"torch": "2.12.0"})
+    new = Identity(
+        {"a.b": 2, "added": [1]}, {"m.py": {"f": "3", "h": "2"}, "new.py": {}}, {"numpy": "2.0", "torch": "2.13.0"}
+    )
+    assert new.changes(old) == [
+        "setting a.b: 1 -> 2",
+        "setting added: new, [1]",
+        'setting gone: removed, was "x"',
+        "code m.py: f, g (removed), h (new)",
+        "code new.py: now used",
+        "code old.py: no longer used",
+        "library numpy: not used -> 2.0",
+        "library torch: 2.12.0 -> 2.13.0",
+    ]
+    assert new.changes(new) == []
+
+
+def test_a_stage_refuses_to_run_with_another_identity_than_the_one_on_disk(
+    raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    params = Params.model_validate(raw)
+    run_stage("identity", params)
+    now = identity_of("evaluate", "aws-type", params)
+    assert check_identity("evaluate", "aws-type", params) == now
+    assert Identity.read(tmp_path / "artifacts/identity/evaluate/aws-type.json") == now
+    edited = json.loads(json.dumps(raw))
+    edited["evaluate"]["confidence"] = 0.9
+    with pytest.raises(ConfigError, match=r"evaluate/aws-type.json: code or settings .*confidence: 0.95 -> 0.9"):
+        run_stage("evaluate", Params.model_validate(edited), item="aws-type")
+
+
+def test_families_and_kinds_that_are_not_used_are_not_reached(before: Flat) -> None:
+    def files(name: str, folder: str) -> set[str]:
+        return {Path(path).stem for path in before[name].code if Path(path).parent.as_posix() == f"components/{folder}"}
+
+    families = {"ulmfit", "bert", "gpt", "flair", "elmo", "xlnet", "cove", "word2vec"}
+    assert files("pretrain@ulmfit", "models") & families == {"ulmfit"}
+    assert files("adapt@bert", "models") & families == {"bert"}
+    assert files("finetune@aws-type-bert-adapted", "models") & families == {"bert"}
+    assert not files("pretrain@ulmfit", "interchange")
+    assert "translation" not in files("pretrain@ulmfit", "pretraining")
+    assert not any("finetuning" in path for path in before["pretrain@ulmfit"].code)
+    assert not any(path.startswith("components/models") for path in before["evaluate@aws-type"].code)
