@@ -1,7 +1,7 @@
 """Errors that a user can act on.
 
-Everything a user can cause is a `HeadstartError`: the command line prints its message alone, without a
-traceback, and ends with exit code 2. Anything else that escapes is a defect of Headstart and keeps its traceback.
+Every error that a user can cause is a `HeadstartError`: the command line prints its message without a traceback and
+exits with code 2. Any other exception is a defect of Headstart and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ ERROR_FILE = "HEADSTART_ERROR_FILE"
 
 
 class HeadstartError(Exception):
-    """A problem with one clear message: where it is (file and line, or key), what is wrong, what to do."""
+    """A problem whose message names the location (file and line, or key), the problem, and the remedy."""
 
 
 class ConfigError(HeadstartError):
-    """params.yaml (or a flag) is wrong; lists every problem found, by key."""
+    """params.yaml or an option is invalid; the message lists all problems by key."""
 
 
 class DataError(HeadstartError):
-    """An input file is missing, damaged or does not hold what it should."""
+    """An input file is missing or damaged, or has unexpected content."""
 
 
 class ArtifactError(HeadstartError):
-    """A stage's output is incomplete, altered, or does not fit the one it is combined with."""
+    """The output of a stage is incomplete, altered, or incompatible with another one."""
 
 
 class TrainingError(HeadstartError):
-    """Training cannot go on: a loss that is not finite, no space for a checkpoint, too few workers."""
+    """Training cannot continue: a loss that is not finite, no space for a checkpoint, too few workers."""
 
 
 class RegistryError(HeadstartError):
-    """The model registry cannot be reached or does not hold what was asked for."""
+    """The model registry cannot be reached, or lacks the requested model."""
 
 
 class StorageError(HeadstartError):
-    """The object store cannot be reached, or refuses."""
+    """The object store cannot be reached, or rejects a request."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the closest known one, or all of them."""
+    """Suffix of a message about an unknown name: the closest known name, or all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"

@@ -138,7 +138,7 @@ def _probe(uri: str) -> None:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise RegistryError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
-        except Exception as error:  # http.client's own errors: bytes that are no HTTP
+        except Exception as error:  # http.client raises errors of its own for responses that are not HTTP
             raise RegistryError(f"{where}: the server at this address does not speak HTTP ({error!r})") from None
     elif parts.scheme == "sqlite":
         path = Path(uri.removeprefix("sqlite:///"))
@@ -150,16 +150,18 @@ def _probe(uri: str) -> None:
         except OSError as error:
             raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
         if head not in (b"", b"SQLite format 3\0"):
-            raise RegistryError(f"{where}: {path} is no SQLite database; move it away or name another file")
+            raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
     elif parts.hostname is not None and parts.scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
         port = parts.port or {"postgresql": 5432, "mysql": 3306, "mssql": 1433}[parts.scheme.split("+")[0]]
         try:
             socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
         except OSError as error:
-            raise RegistryError(f"{where}: no database answers there ({error})") from None
+            raise RegistryError(
+                f"{where}: no database server at this address ({error}); start it, or correct the address"
+            ) from None
     elif parts.scheme in ("", "file"):
         raise RegistryError(
-            f"{where}: MLflow no longer keeps models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
+            f"{where}: MLflow no longer stores models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
         )
 
 
@@ -170,20 +172,20 @@ def _without_password(uri: str) -> str:
 
 @contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """MLflow's errors, and the transport's under it, as one sentence."""
+    """Raise errors of MLflow and of its HTTP client as `RegistryError` with a message of one line."""
     try:
         yield
     except MlflowException as error:
         text = " ".join(str(error.message).split())
         raise RegistryError(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
-    except OSError as error:  # requests' errors are OSErrors too
+    except OSError as error:  # includes the errors of requests
         raise RegistryError(f"MLflow, {what}: {error}") from error
 
 
 @contextmanager
 def _as_default(uri: str) -> Iterator[None]:
-    """Let MLflow's module-level functions use this address, for as long as the block runs: MLflow writes the default
-    into the environment, where it would win over the settings of whoever connects next."""
+    """Set the address for MLflow's module-level functions, and restore it on exit. MLflow stores it in the environment,
+    where it would take precedence over the settings of later connections."""
     import mlflow
 
     name = "MLFLOW_TRACKING_URI"
@@ -308,14 +310,14 @@ class Registry:
         process that is killed earlier leaves a run without a version, and the next registration creates one.
 
         Args:
-            name: of the registered model; created if it does not exist.
+            name: name of the registered model; created if it does not exist.
             files: the parts of the model.
             run_name: name of the run.
             metrics: name -> final value.
             parameters: flattened settings.
             curves: name -> (step, value) pairs.
             datasets: inputs of the run.
-            tags: of the version, without prefix; `digest` is what `find` looks for.
+            tags: tags of the version, without prefix; `find` searches by `digest`.
 
         Raises:
             RegistryError: the server rejects a request or cannot be reached.
@@ -384,8 +386,8 @@ class Registry:
         points = [Metric(_key(key), value, now, 0) for key, value in metrics.items()]
         points += [Metric(_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
         settings = [Param(_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
-        marks = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
-        self.client.log_batch(run_id, tags=marks)
+        run_tags = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
+        self.client.log_batch(run_id, tags=run_tags)
         for start in range(0, len(settings), BATCH_PARAMETERS):
             self.client.log_batch(run_id, params=settings[start : start + BATCH_PARAMETERS])
         for start in range(0, len(points), BATCH_METRICS):

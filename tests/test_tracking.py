@@ -1,4 +1,4 @@
-"""Addresses that do not answer, each with its message, within seconds and not after MLflow's retries."""
+"""Addresses without a usable registry: each gives its own message within seconds, without MLflow's retries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def other_server() -> Iterator[int]:
-    """A web server that knows nothing of /health."""
+    """A web server without /health."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -48,7 +48,7 @@ def other_server() -> Iterator[int]:
 
 @pytest.fixture
 def no_http() -> Iterator[int]:
-    """Something that answers, but not HTTP."""
+    """A server that responds with something other than HTTP."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -74,7 +74,9 @@ def test_no_server_at_the_address(free_port: int) -> None:
         connect(settings)
 
 
-def test_the_environment_wins_and_is_named(free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_variable_takes_precedence_and_is_named(
+    free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     settings = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
     assert settings.address == settings.tracking
 
@@ -98,7 +100,7 @@ def test_no_database_at_the_address(free_port: int) -> None:
     uri = f"postgresql://headstart:secret@127.0.0.1:{free_port}/mlflow"
     with pytest.raises(RegistryError, match=r"^registry.tracking is postgresql://headstart:\*\*\*@127") as caught:
         connect(RegistrySettings(tracking=uri))
-    assert "no database answers there" in str(caught.value)
+    assert "no database server at this address" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -111,32 +113,32 @@ def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_
         connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{free_port}/mlflow"))
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("something else entirely")
 
-    with pytest.raises(RegistryError, match=r"mlflow.db is no SQLite database; move it away or name another file$"):
+    with pytest.raises(RegistryError, match=r"mlflow.db is not a SQLite database; move it, or set another file$"):
         connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
     assert (tmp_path / "mlflow.db").read_text() == "something else entirely"
 
 
-def test_a_database_where_none_can_be(tmp_path: Path) -> None:
+def test_a_database_in_an_invalid_location(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(RegistryError, match=r"file/mlflow.db cannot be used \(File exists\)$"):
         connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/file/mlflow.db"))
 
 
-def test_a_folder_is_no_registry() -> None:
+def test_a_folder_is_not_a_registry() -> None:
     with pytest.raises(
-        RegistryError, match=r"MLflow no longer keeps models in a folder; use sqlite:///mlruns/mlflow.db$"
+        RegistryError, match=r"MLflow no longer stores models in a folder; use sqlite:///mlruns/mlflow.db$"
     ):
         connect(RegistrySettings(tracking="mlruns"))
 
 
-def test_nothing_is_ever_unpickled() -> None:
+def test_unpickling_is_disabled() -> None:
     assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
 
 
-def test_names_are_made_to_fit_mlflow() -> None:
+def test_keys_are_converted_to_names_that_mlflow_accepts() -> None:
     assert _key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
     assert len(_key("x" * 300)) == 250

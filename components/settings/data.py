@@ -15,22 +15,22 @@ class CorpusSource(Section):
 
     #: Folder of txt, jsonl, csv, tsv or parquet files, plain, .gz or .zst.
     path: str
-    #: Column that holds the text.
+    #: Column of the text.
     text: str = "text"
-    #: Column that holds a document's id; null: documents are known by file and line.
+    #: Column of the document id; null: documents are identified by file and line.
     id: str | None = None
 
 
 class ParallelSource(Section):
-    """Pairs of texts, one the translation of the other."""
+    """Translation pairs."""
 
     #: Folder of jsonl, csv, tsv or parquet files.
     path: str
-    #: Column of the text that is translated.
+    #: Column of the source text.
     source: str = "source"
-    #: Column of its translation.
+    #: Column of the translation.
     target: str = "target"
-    #: Column that holds a pair's id; null: pairs are known by file and line.
+    #: Column of the pair id; null: pairs are identified by file and line.
     id: str | None = None
 
 

@@ -12,8 +12,8 @@ from components.settings.training import Training
 
 
 class ScratchSettings(Section):
-    """Overrides for an encoder with random weights: there are no pretrained weights to protect with small learning
-    rates, and frozen random features are no fair comparison."""
+    """Overrides for an encoder with random weights: small learning rates, which protect pretrained weights, are not
+    needed, and frozen random features are not a fair comparison."""
 
     #: As `finetune.<name>.method`.
     method: Literal["features", "finetune"] = "finetune"
@@ -77,7 +77,7 @@ class FinetuneSettings(Section):
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
     #: Epochs of fine-tuning.
     epochs: Annotated[float, Field(gt=0)] = 8
-    #: Minimum number of steps, where the epochs have fewer.
+    #: Minimum number of steps; applies if the epochs have fewer.
     min_steps: Annotated[int, Field(ge=0)] = 0
     #: Evaluations on dev, evenly spaced over the steps. The best weights are kept; the head on the frozen encoder is a
     #: candidate.
@@ -101,7 +101,7 @@ class FinetuneSettings(Section):
     tagger_hidden: Positive = 256
     #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
     stride: Positive | None = None
-    #: Windows of one context that a step learns from in question answering: one with the answer, the rest sampled.
+    #: Windows of one context per step in question answering: one with the answer, the others sampled.
     windows_learned: Positive = 8
     #: Maximum length of an answer in characters, in question answering.
     longest_answer: Positive = 160

@@ -20,15 +20,15 @@ from components.settings.section import Section
 
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Environment variables that take precedence over a key of the section `cluster`.
-PLACES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
+VARIABLES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
     Raises:
-        ConfigError: the file is missing or is no YAML; or it has problems, of which the message lists all: unknown and
-            missing keys, invalid values, undefined names.
+        ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
+            the message lists all problems.
     """
     try:
         raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -38,10 +38,10 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
-    # Hosts that share one params.yaml may differ in the address of the cluster and of the checkpoint storage.
-    here = {key: value for name, key in PLACES.items() if (value := os.environ.get(name))}
-    if here and isinstance(cluster := raw.get("cluster") or {}, dict):
-        raw["cluster"] = {**cluster, **here}
+    # Hosts that share one params.yaml may have different addresses of the cluster and of the checkpoint storage.
+    variables = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
+    if variables and isinstance(cluster := raw.get("cluster") or {}, dict):
+        raw["cluster"] = {**cluster, **variables}
     problems = _unknown_names(raw)
     try:
         params = Params.model_validate(raw)
@@ -108,7 +108,7 @@ def _describe(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
-    # The value of a whole section would only make the message long.
+    # The value of a whole section is too long for a message.
     found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
     return f"{key}: {message}{found}"
 

@@ -12,7 +12,7 @@ class RegistrySettings(Section):
 
     #: Tracking URI. The variable MLFLOW_TRACKING_URI takes precedence.
     tracking: str = "sqlite:///mlflow.db"
-    #: Artifact location; null: beside a local database, or the server's own.
+    #: Artifact location; null: next to a local database, or the default of the server.
     artifacts: str | None = None
     #: Name of the MLflow experiment.
     experiment: str = "headstart"

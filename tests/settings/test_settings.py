@@ -1,4 +1,4 @@
-"""params.yaml: everything that is wrong is reported at once, by key."""
+"""params.yaml: all problems are reported at once, by key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_shipped_file_is_valid(path: Path) -> None:
     assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
 
 
-def test_further_ways_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_adapt_task_and_together_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["adapt_task"] = {"aws-tpye": {"epochs": 1}}
     raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
     raw["run"]["starts"] = ["scratch", "pretrained"]
@@ -56,7 +56,7 @@ def test_further_ways_name_tasks_of_the_run(raw: dict[str, Any], tmp_path: Path)
     }
 
 
-def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["familys"] = ["bert"]
     raw["run"]["tasks"] = ["aws-typ"]
     raw["ingest"]["heldout"] = "much"
@@ -76,7 +76,7 @@ def test_everything_wrong_is_reported_at_once(raw: dict[str, Any], tmp_path: Pat
     assert len(found) == 6
 
 
-def test_pairs_of_general_text_alone_and_pairs_that_are_not_there(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_translation_pairs_need_both_corpora(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["data"]["parallel"] = {"general": {"path": "data/parallel/aws"}}
     assert problems(raw, tmp_path) == [
         "data.parallel: must name both general and domain (the same folder, if there is only one)"
@@ -86,14 +86,14 @@ def test_pairs_of_general_text_alone_and_pairs_that_are_not_there(raw: dict[str,
     assert problems(raw, tmp_path) == ["pretrain.ulmfit.tokenizer: unknown name 'parallel'; known: wordpiece"]
 
 
-def test_a_family_without_its_sections_is_named(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_a_family_without_its_sections_is_an_error(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["families"] = ["ulmfit", "bert"]
     assert problems(raw, tmp_path) == [
         f"run.families ({section}): unknown name 'bert'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
     ]
 
 
-def test_names_of_blocks_are_names_of_folders(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_names_of_blocks_are_valid_folder_names(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["pretrain"]["ulmfit/large"] = raw["pretrain"]["ulmfit"]
     (problem,) = problems(raw, tmp_path)
     assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
@@ -121,7 +121,7 @@ def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_file_and_no_yaml(tmp_path: Path) -> None:
+def test_a_missing_file_and_invalid_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; run from the project's folder"):
         load_params(tmp_path / "absent.yaml")
     (tmp_path / "list.yaml").write_text("- a\n- b\n")

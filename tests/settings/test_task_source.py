@@ -1,4 +1,4 @@
-"""`data.tasks.<name>`: which keys fit which kind and format, all that is wrong at once."""
+"""`data.tasks.<name>`: the keys of each kind and format; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def problem(**source: Any) -> str:
     return str(found["msg"]).removeprefix("Value error, ")
 
 
-def test_the_formats_that_names_say() -> None:
+def test_formats_are_inferred_from_file_names() -> None:
     files = {
         "a.jsonl.zst": "jsonl",
         "A.CSV.gz": "csv",
@@ -38,17 +38,17 @@ def test_the_formats_that_names_say() -> None:
     assert TaskSource(path="x", format="tsv").format_of("SICK_train.txt") == "tsv"
 
 
-def test_one_file_or_several() -> None:
+def test_a_split_is_one_file_or_several() -> None:
     source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
     assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]
 
 
-def test_numbers_are_columns() -> None:
+def test_columns_may_be_numbers() -> None:
     source = TaskSource(path="x", text=0, label=1, header=False, train="a.tsv", dev="b.tsv", test="c.tsv")
     assert (source.text, source.label) == ("0", "1")
 
 
-def test_a_name_that_does_not_say_its_format() -> None:
+def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
         "the name 'TREC.train.all' does not say its format; set format to one of csv, tsv, jsonl, json, parquet, "
         "label-first, parallel, conll, conllu, squad"
@@ -90,11 +90,11 @@ def test_a_name_that_does_not_say_its_format() -> None:
         ({"encoding": "utf-16"}, "has line breaks of several bytes; convert the files to utf-8"),
     ],
 )
-def test_keys_that_do_not_fit(source: dict[str, Any], message: str) -> None:
+def test_keys_of_other_kinds_and_formats_are_errors(source: dict[str, Any], message: str) -> None:
     assert problem(**source) == message
 
 
-def test_what_is_said_of_a_task_names_its_key_and_no_more(tmp_path: Path) -> None:
+def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> None:
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["data"]["tasks"]["aws-type"] |= {"scheme": "bio", "test": "test.conll"}
     raw["data"]["tasks"]["aws-service"]["txt"] = "text"
@@ -109,16 +109,16 @@ def test_what_is_said_of_a_task_names_its_key_and_no_more(tmp_path: Path) -> Non
     ]
 
 
-def test_a_default_that_is_written_out_fits_everywhere() -> None:
+def test_explicit_default_values_are_allowed_everywhere() -> None:
     TaskSource(path="x", kind="tagging", format="conll", header=True, slice=None, quotes=None)
 
 
-def test_encodings_have_one_name() -> None:
+def test_encodings_are_normalised() -> None:
     assert TaskSource(path="x", encoding="UTF8").encoding == "utf-8"
     assert TaskSource(path="x", encoding="latin-1").encoding == "iso8859-1"
 
 
-def test_every_key_of_the_tables_is_a_key_of_the_section() -> None:
+def test_every_key_of_the_tables_is_a_field_of_the_section() -> None:
     keys = {key for kind in KINDS.values() for key in kind.keys} | set().union(*FORMATS.values())
     assert keys <= set(TaskSource.model_fields)
     assert {name for kind in KINDS.values() for name in kind.formats} == set(FORMATS)
