@@ -27,7 +27,7 @@ from pydantic import Field, ValidationError, model_validator
 from components.artifacts import read_json, write_atomic
 from components.errors import ArtifactError, DataError, nearest
 from components.processors import cores
-from components.settings.names import BlockName
+from components.settings.names import FileName
 from components.settings.section import Section
 
 SCHEMA = 1
@@ -105,7 +105,7 @@ class Result(Section):
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    name: BlockName
+    name: FileName
     title: str
     command: str
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}(-dirty)?$")] | None

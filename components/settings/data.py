@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from components.settings.names import BlockName
 from components.settings.section import Section
 from components.settings.tasks import TaskSource
 
@@ -45,7 +46,7 @@ class DataSettings(Section):
     #: same folder. Empty: no stage for pairs exists.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
     #: Task name -> labelled data.
-    tasks: dict[str, TaskSource] = Field(min_length=1)
+    tasks: dict[BlockName, TaskSource] = Field(min_length=1)
 
     @field_validator("parallel")
     @classmethod

@@ -102,6 +102,9 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
 
 def _describe(problem: Any) -> str:
     where = list(problem["loc"])
+    if where[-1] == "[key]":
+        # The name of a block; pydantic's location is (section, ..., name, "[key]").
+        return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"

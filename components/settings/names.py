@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 #: Initialisation of the encoder before fine-tuning.
 Start = Literal["scratch", "pretrained", "adapted"]
@@ -20,5 +21,37 @@ BASELINE = "baseline"
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 #: Kind of a tokenizer.
 TokenizerKind = Literal["wordpiece", "word", "open_word", "char", "bpe", "unigram"]
-#: Name of a block in params.yaml; it becomes part of file and stage names.
-BlockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+def _block_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ValueError(
+            "is not a valid name; use letters (A-Z, a-z), digits, '-' and '_', and start with a letter or a digit"
+        )
+    return name
+
+
+def _file_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise ValueError(
+            "is not a valid name; use letters (A-Z, a-z), digits, '-', '_' and '.', and start with a letter or a digit"
+        )
+    return name
+
+
+def _folder(path: str) -> str:
+    if not all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", part) for part in path.split("/")):
+        raise ValueError(
+            "is not a valid folder; name one below the repository, with letters (A-Z, a-z), digits, '-', '_' and '.', "
+            "for example artifacts/imdb"
+        )
+    return path
+
+
+#: Name of a block. It is part of paths, of commands and parameters in dvc.yaml (where a dot separates keys), of URLs of
+#: the model registry, and of MLflow's metric keys, which are ASCII.
+BlockName = Annotated[str, AfterValidator(_block_name)]
+#: Stem of a file, or part of the name of a registered model.
+FileName = Annotated[str, AfterValidator(_file_name)]
+#: Folder relative to the repository. It is part of paths in dvc.yaml.
+Folder = Annotated[str, AfterValidator(_folder)]

@@ -34,11 +34,11 @@ class Params(Section):
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings]
     #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
-    adapt: dict[str, AdaptSettings] = {}
+    adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.
-    adapt_task: dict[str, AdaptTaskSettings] = {}
+    adapt_task: dict[BlockName, AdaptTaskSettings] = {}
     #: Block name -> fine-tuning.
-    finetune: dict[str, FinetuneSettings]
+    finetune: dict[BlockName, FinetuneSettings]
     #: Group name -> tasks that are also learned together.
     together: dict[BlockName, TogetherSettings] = {}
     #: How systems are scored.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from components.settings.names import FileName
 from components.settings.section import Section
 
 
@@ -17,7 +18,7 @@ class RegistrySettings(Section):
     #: Name of the MLflow experiment.
     experiment: str = "headstart"
     #: Prefix of the registered models' names.
-    prefix: str = "headstart"
+    prefix: FileName = "headstart"
 
     @property
     def address(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from components.settings.names import Start
+from components.settings.names import Folder, Start
 from components.settings.section import Section
 
 
@@ -12,7 +12,7 @@ class RunSettings(Section):
     """What one run of the pipeline covers."""
 
     #: Output folder of all stages, relative to the repository.
-    out: str
+    out: Folder
     #: Blocks of `pretrain` that are compared.
     families: list[str] = Field(min_length=1)
     #: Blocks of `data.tasks` that are learned.

@@ -21,9 +21,10 @@ TEXTS = {"general": ["one text here", "", "another text here"], "domain": ["a th
 
 
 @pytest.fixture
-def params_file(tmp_path: Path) -> Path:
+def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
-    raw["run"]["out"] = str(tmp_path / "run")
+    raw["run"]["out"] = "run"
     for corpus, texts in TEXTS.items():
         folder = tmp_path / corpus
         folder.mkdir()

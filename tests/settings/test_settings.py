@@ -93,10 +93,50 @@ def test_a_family_without_its_sections_is_an_error(raw: dict[str, Any], tmp_path
     ]
 
 
-def test_names_of_blocks_are_valid_folder_names(raw: dict[str, Any], tmp_path: Path) -> None:
-    raw["pretrain"]["ulmfit/large"] = raw["pretrain"]["ulmfit"]
+NAME = "is not a valid name; use letters (A-Z, a-z), digits, '-' and '_', and start with a letter or a digit"
+
+
+@pytest.mark.parametrize("name", ["../../x; touch y", "a b", "$(id)", "-rf", "_a", "", "a.b", "ชื่อ", "a/b", "a\n"])
+@pytest.mark.parametrize("section", ["data.tasks", "pretrain", "adapt", "finetune", "together", "adapt_task"])
+def test_names_that_become_paths_and_commands_are_refused(
+    raw: dict[str, Any], tmp_path: Path, section: str, name: str
+) -> None:
+    blocks = {
+        "data.tasks": raw["data"]["tasks"],
+        "together": raw.setdefault("together", {}),
+        "adapt_task": raw.setdefault("adapt_task", {}),
+    }.get(section, raw.get(section))
+    blocks[name] = next(iter(blocks.values()), {"tasks": ["aws-type"] * 2} if section == "together" else {})
+    found = [line for line in problems(raw, tmp_path) if "unknown name" not in line]
+    assert found == [f"{section}: {name!r} {NAME}"]
+
+
+@pytest.mark.parametrize("out", ["../x", "/tmp/x", "a/../b", "a;b", "a b", "$HOME", "", ".", "a//b", "-x", "a/", "~/x"])
+def test_the_output_folder_is_below_the_repository(raw: dict[str, Any], tmp_path: Path, out: str) -> None:
+    raw["run"]["out"] = out
     (problem,) = problems(raw, tmp_path)
-    assert problem.startswith("pretrain.ulmfit/large.[key]: String should match pattern '^[A-Za-z0-9]")
+    assert problem.startswith("run.out: is not a valid folder; ") and problem.endswith(f"(found {out!r})")
+
+
+def test_all_invalid_names_are_reported_at_once(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["data"]["tasks"]["x; y"] = raw["data"]["tasks"]["aws-type"]
+    raw["run"]["out"] = ".."
+    raw["registry"] = {"prefix": "a/b"}
+    raw["evaluate"]["ensembles"] = {"$x": ["ulmfit", "ulmfit"]}
+    assert [line.partition(": ")[0] for line in problems(raw, tmp_path)] == [
+        "run.out",
+        "data.tasks",
+        "evaluate.ensembles",
+        "registry.prefix",
+    ]
+
+
+def test_usual_names_are_accepted(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["data"]["tasks"]["SST-2_dev"] = raw["data"]["tasks"]["aws-type"]
+    raw["run"]["out"] = "artifacts/imdb-v1.2/run_3"
+    raw["registry"] = {"prefix": "team.headstart"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw))
+    assert load_params(tmp_path / "params.yaml").run.out == "artifacts/imdb-v1.2/run_3"
 
 
 def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:

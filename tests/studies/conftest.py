@@ -48,10 +48,11 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def params_file(tmp_path: Path) -> Path:
+def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The shipped settings with a block for each of `SIZES`, outputs below `tmp_path/out`."""
+    monkeypatch.chdir(tmp_path)
     settings = yaml.safe_load((ROOT / "params.yaml").read_text())
-    settings["run"]["out"] = str(tmp_path / "out")
+    settings["run"]["out"] = "out"
     settings["tokenizer"]["kinds"] = ["word"]
     for section in ("pretrain", "adapt", "finetune"):
         shipped = settings[section]["ulmfit"]
