@@ -1,8 +1,8 @@
-"""What a language model says: text that goes on, pieces for a gap, translations, and sums of word vectors.
+"""Generation with language models: continuations, pieces for gaps, translations, and analogies of word vectors.
 
-Sampling: temperature; the k most probable pieces (Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation);
-the smallest set of pieces that holds the probability p (Holtzman et al. 2020, The Curious Case of Neural Text
-Degeneration, "nucleus"). All are pure functions of the logits and a seed.
+Sampling: temperature; top-k (Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation); top-p, the smallest
+set of pieces with total probability p (Holtzman et al. 2020, The Curious Case of Neural Text Degeneration). All are
+pure functions of the logits and a seed.
 
 Shape suffixes: T positions, V vocabulary, M gaps, D width.
 """
@@ -24,18 +24,24 @@ from components.models.static import StaticVectors
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, UNK
 
-#: How a gap is written in a text.
+#: Marks a gap in a text.
 GAP: Final = "[MASK]"
+
+#: Pieces or words with their probabilities or cosines, best first.
+Scored = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next piece is drawn.
+    """How the next piece is sampled.
 
     Attributes:
-        temperature: logits are divided by it; 0 takes the most probable piece (greedy).
-        top_k: only the k most probable pieces; 0: all.
-        top_p: of these, only the fewest that together have at least this probability.
+        temperature: divisor of the logits; 0: greedy decoding.
+        top_k: sample from the k most probable pieces; 0: all.
+        top_p: of these, sample from the smallest set with at least this total probability.
+
+    Raises:
+        ConfigError: a value is out of range.
     """
 
     temperature: float = 1.0
@@ -44,26 +50,26 @@ class Sampling:
 
     def __post_init__(self) -> None:
         problems = [
-            *(["temperature: 0 (greedy) or more"] if not self.temperature >= 0 else []),
-            *(["top-k: 0 (all) or more"] if self.top_k < 0 else []),
-            *(["top-p: above 0, at most 1"] if not 0 < self.top_p <= 1 else []),
+            *(["temperature must be at least 0 (greedy)"] if not self.temperature >= 0 else []),
+            *(["top-k must be at least 0 (all)"] if self.top_k < 0 else []),
+            *(["top-p must be above 0 and at most 1"] if not 0 < self.top_p <= 1 else []),
         ]
         if problems:
             raise ConfigError(f"sampling: {'; '.join(problems)}")
 
 
 def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
-    """(V,) float64: what the next piece is drawn from. Of pieces with equal logits the one of lower id comes first."""
+    """(V,) logits -> (V,) float64 sampling distribution. Pieces with equal logits are ordered by id."""
     logits_V = logits_V.double()
     if sampling.temperature == 0:
         return torch.zeros_like(logits_V).index_fill_(0, logits_V.argmax(), 1.0)
     ordered_V, order_V = (logits_V / sampling.temperature).sort(descending=True, stable=True)
     if sampling.top_k:
         ordered_V[sampling.top_k :] = -torch.inf
-    shares_V = ordered_V.softmax(0)
-    # A piece stays as long as those before it have not reached p: so one always does.
-    before_V = shares_V.cumsum(0) - shares_V
-    kept_V = shares_V.masked_fill(before_V >= sampling.top_p, 0)
+    sorted_V = ordered_V.softmax(0)
+    # A piece is kept if the pieces before it have not reached p, so the first one always is.
+    before_V = sorted_V.cumsum(0) - sorted_V
+    kept_V = sorted_V.masked_fill(before_V >= sampling.top_p, 0)
     return torch.zeros_like(logits_V).index_copy_(0, order_V, kept_V / kept_V.sum())
 
 
@@ -71,19 +77,18 @@ def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
 def generate(
     model: LanguageModel, prompt: Sequence[int], *, length: int, sampling: Sampling, seed: int = 0
 ) -> list[int]:
-    """Ids that go on after the ids of `prompt`: at most `length`, ending before END. No special piece is drawn.
+    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
 
-    Each piece costs one step of the model, which carries its state along.
+    Each piece takes one step of the model, which carries its state.
 
     Raises:
-        ConfigError: the model predicts no pieces, or not those that come next; prompt and length are more than its
-            positions.
+        ConfigError: the model is not a causal language model, or prompt and length exceed its positions.
     """
     room = model.max_tokens
     if room is not None and len(prompt) + length > room:
         raise ConfigError(
-            f"{len(prompt)} pieces of text and {length} to come are more than the model's {room} positions; "
-            "shorten the text or ask for fewer"
+            f"{len(prompt)} pieces of text and {length} to generate exceed the model's {room} positions; "
+            "shorten the text or lower --length"
         )
     generator = torch.Generator().manual_seed(seed)
     model.eval()
@@ -93,81 +98,84 @@ def generate(
     while len(written) < length:
         last_V = logits[0, -1].float().cpu()
         last_V[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
-        drawn = int(torch.multinomial(probabilities(last_V, sampling), 1, generator=generator))
-        if drawn == END:
+        sampled = int(torch.multinomial(probabilities(last_V, sampling), 1, generator=generator))
+        if sampled == END:
             break
-        written.append(drawn)
+        written.append(sampled)
         if len(written) < length:
-            logits, carry = model.predict(torch.tensor([[drawn]], device=device), carry)
+            logits, carry = model.predict(torch.tensor([[sampled]], device=device), carry)
     return written
 
 
-def continued(
+def continue_text(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
 ) -> str:
-    """`text` and what the model writes after it.
+    """`text` with its continuation.
 
     Raises:
-        DataError: the text holds what the vocabulary does not know.
-        ConfigError: as `generate`.
+        DataError: a part of the text is not in the vocabulary.
+        ConfigError: see `generate`.
     """
     ids = known_ids(tokenizer, text)
     around = model.special_tokens([-1])
-    # What stands behind a text would end it.
+    # Only the special pieces before the text: those after it would end it.
     prompt = [*around[: around.index(-1)], *ids]
     return tokenizer.decode([*ids, *generate(model, prompt, length=length, sampling=sampling, seed=seed)])
 
 
 @torch.no_grad()
-def filled(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[list[tuple[str, float]]]:
-    """For each "[MASK]" in `text` the `count` most probable pieces with their probabilities.
+def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
+    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`.
 
     Raises:
-        DataError: no "[MASK]" in the text, or something that the vocabulary does not know.
-        ConfigError: the model predicts no pieces; the text is longer than its positions.
+        DataError: the text has no [MASK], or a part of it is not in the vocabulary.
+        ConfigError: the model is not a language model, or the text is longer than its positions.
     """
     parts = text.split(GAP)
     if len(parts) == 1:
-        raise DataError(f"{text!r}: no gap to fill; write {GAP} where a word is missing")
+        raise DataError(f"{text!r}: has no gap; write {GAP} in place of a word")
     if tokenizer.leads_with_space:
-        # The space before a gap belongs to the piece that is looked for.
+        # The space before a gap is part of the predicted piece.
         parts[:-1] = [part.rstrip() for part in parts[:-1]]
     pieces: list[int] = []
     for index, part in enumerate(parts):
         pieces += [*([MASK] if index else []), *known_ids(tokenizer, part)]
     tokens = model.special_tokens(pieces)
     if model.max_tokens is not None and len(tokens) > model.max_tokens:
-        raise ConfigError(f"{len(tokens)} pieces are more than the model's {model.max_tokens} positions")
+        raise ConfigError(f"{len(tokens)} pieces exceed the model's {model.max_tokens} positions")
     logits, _ = model.eval().predict(torch.tensor([tokens], device=next(model.parameters()).device))
-    gaps_M = [place for place, id_ in enumerate(tokens) if id_ == MASK]
+    gaps_M = [index for index, id_ in enumerate(tokens) if id_ == MASK]
     logits_MV = logits[0, gaps_M].float().cpu()
     logits_MV[:, :FIRST_ORDINARY] = -torch.inf
     best = logits_MV.softmax(1).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY), dim=1)
     return [
-        [(tokenizer.pieces[id_], share) for id_, share in zip(ids, shares, strict=True)]
-        for ids, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        [(tokenizer.pieces[id_], probability) for id_, probability in zip(ids, values, strict=True)]
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 
-def translated(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
-    """The most probable words of a translation, one after the other, `length` at most (greedy).
+def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
+    """The translation of a text with greedy decoding, at most `length` pieces.
 
     Raises:
         DataError: the text is empty.
     """
     (pieces,) = tokenizer.encode_batch([text])
     if not len(pieces):
-        raise DataError("the text holds nothing to translate")
+        raise DataError("the text is empty: nothing to translate")
     tokens = torch.tensor([model.special_tokens(pieces.tolist())])
     found = model.eval().translate(tokens, torch.tensor([tokens.shape[1]]), most=length)
     return tokenizer.decode(found[0].tolist())
 
 
-def related(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> list[tuple[str, float]]:
-    """The words nearest to a word, or to a sum: "king - man + woman". Vectors count with length 1 (3CosAdd).
+def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:
+    """The words nearest to a word or to a sum of words, such as "king - man + woman", with their cosines.
+
+    3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
+    Representations). The words of the expression are excluded.
 
     Raises:
-        DataError: words without a sign between them, a sign without a word, a word that has no vector.
+        DataError: the expression is malformed, or a word has no vector.
     """
     words: list[str] = []
     signs: list[int] = []
@@ -192,16 +200,16 @@ def related(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, coun
 
 
 def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text of which everything is known.
+    """The ids of a text that the vocabulary covers completely.
 
     Raises:
-        DataError: names what is not: words, or characters outside the alphabet.
+        DataError: names the unknown words or characters.
     """
     ids, spans = tokenizer.encode_with_offsets(text)
     unknown = dict.fromkeys(text[start:end] for id_, (start, end) in zip(ids, spans, strict=True) if id_ == UNK)
     if unknown:
         named = ", ".join(map(repr, list(unknown)[:5]))
-        what = "the alphabet does not hold" if tokenizer.kind == "char" else "the vocabulary does not know"
+        what = "not in the alphabet:" if tokenizer.kind == "char" else "not in the vocabulary:"
         close = nearest(next(iter(unknown)), tokenizer.pieces[FIRST_ORDINARY:]) if len(unknown) == 1 else ""
         raise DataError(f"{what} {named}{close if close.startswith('; did') else ''}")
     return [int(id_) for id_ in ids]

@@ -1,12 +1,12 @@
-"""`headstart perplexity`: how well a model predicts the text of a file, in units that do not depend on its vocabulary.
+"""`headstart perplexity`: perplexity of a model on a file, in units that do not depend on its vocabulary.
 
-The file is cut into documents and pieces as a corpus is, but nothing is cleaned or dropped. Every piece counts, and the
-END of every document:
+The file is read and tokenized like a corpus, but not cleaned or filtered. The likelihood covers every piece and the END
+of every document:
 
     perplexity per word = exp(nats / words)        bits per character = nats / characters / ln 2
 
-Masked models have no probability of a text. Theirs is the pseudo-likelihood (Salazar et al. 2020), in which each piece
-is said knowing all the others: comparable among masked models only, and it costs as many readings as there are pieces.
+Masked models define no probability of a text. They are measured by the pseudo-likelihood (Salazar et al. 2020), which
+predicts each piece from all others. It is comparable among masked models only and takes one pass per piece.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from components.errors import ConfigError, DataError
 from components.formats.lines import Reading
 from components.inference.generate import require_output_layer
-from components.inference.likelihood import pseudo, running_text
+from components.inference.likelihood import pseudo_log_probs, text_log_probs
 from components.ingestion.readers import read_texts
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
@@ -28,19 +28,22 @@ from components.settings.data import CorpusSource
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, UNK
 
-#: Documents that are cut into pieces together.
-TOGETHER = 64
-#: Largest power of e that a float holds.
+#: Documents that are tokenized together.
+BATCH = 64
+#: Largest exponent of e that a float can represent.
 MOST_NATS = 709.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was read, and how probable it was.
+    """The measured texts and their likelihood.
 
     Attributes:
-        pieces: predicted, the END of each document among them (not of a masked model).
-        unknown: of them those that the vocabulary does not know; where there are many, the figures say little.
+        documents: number of documents.
+        words: number of words.
+        characters: number of characters.
+        pieces: number of predicted pieces, for causal models with the END of each document.
+        unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
         nats: negative log-likelihood.
     """
 
@@ -53,7 +56,7 @@ class Measured:
 
     @property
     def per_word(self) -> float:
-        """Perplexity per word (between spaces, or of the segmenter), whatever the pieces are."""
+        """Perplexity per word, independent of the pieces. Words are separated by spaces or by the segmenter."""
         return math.exp(min(self.nats / self.words, MOST_NATS))
 
     @property
@@ -63,48 +66,49 @@ class Measured:
 
     @property
     def bits_per_character(self) -> float:
-        """White space counts."""
+        """Bits per character, white space included."""
         return self.nats / self.characters / math.log(2)
 
 
 def measure_file(directory: Path, file: Path, *, text: str = "text", most: int | None = None) -> Measured:
-    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, plain, .gz or .zst.
+    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst.
 
     Args:
         directory: of the encoder.
-        text: column that holds the text, where there are columns.
-        most: documents are taken, the first ones, until there are so many pieces; None: all.
+        file: the texts.
+        text: column of the text, for formats with columns.
+        most: read documents until they have this number of pieces; None: all.
 
     Raises:
-        ArtifactError: no complete encoder there.
-        ConfigError: the family predicts no pieces.
-        DataError: the file cannot be read, or holds no text.
+        ArtifactError: the encoder is incomplete.
+        ConfigError: the family has no language model.
+        DataError: the file cannot be read, or contains no text.
     """
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
-        raise ConfigError(f"the family {encoder.family!r} predicts no pieces: it gives a text no probability")
+        raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
     found = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
     return measure_texts(encoder, (document for document in found if document.strip()), most=most, where=str(file))
 
 
 def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = None, where: str = "texts") -> Measured:
-    """Measure an encoder on documents, of which no more are read than are needed; arguments as of `measure_file`.
+    """Measure an encoder on documents; see `measure_file`. No more documents than needed are read.
 
     Raises:
-        ConfigError: the family predicts no pieces.
-        DataError: there is no piece of text.
+        ConfigError: the family has no language model.
+        DataError: the documents have no pieces.
     """
     model, tokenizer = encoder.model, encoder.tokenizer
     read, encoded = _first(tokenizer, texts, most=most)
     if not any(encoded):
-        raise DataError(f"{where}: holds no text that the vocabulary has pieces for")
+        raise DataError(f"{where}: contains no text that the vocabulary covers")
     if family_named(encoder.family).objective == "causal":
         stream = [piece for ids in encoded for piece in (*ids, END)]
-        nats = -float(running_text(model, stream).sum())
+        nats = -float(text_log_probs(model, stream).sum())
         pieces = len(stream)
     else:
         require_output_layer(encoder)
-        nats = -sum(float(pseudo(model, ids).sum()) for ids in encoded)
+        nats = -sum(float(pseudo_log_probs(model, ids).sum()) for ids in encoded)
         pieces = sum(map(len, encoded))
     return Measured(
         documents=len(read),
@@ -117,12 +121,12 @@ def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = 
 
 
 def _first(tokenizer: Tokenizer, texts: Iterable[str], *, most: int | None) -> tuple[list[str], list[list[int]]]:
-    """The first documents and their pieces, until there are `most` pieces."""
+    """The first documents with together at least `most` pieces, and their pieces."""
     read: list[str] = []
     encoded: list[list[int]] = []
     total = 0
     documents = iter(texts)
-    while batch := list(islice(documents, TOGETHER)):
+    while batch := list(islice(documents, BATCH)):
         for document, ids in zip(batch, tokenizer.encode_batch(batch), strict=True):
             if most is not None and total >= most:
                 return read, encoded

@@ -29,7 +29,7 @@ from components.errors import ConfigError, DataError
 from components.evaluation.intervals import Interval, interval
 from components.inference.generate import require_output_layer
 from components.inference.generation import GAP
-from components.inference.likelihood import Gap, fitted, gaps, next_pieces
+from components.inference.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
@@ -83,7 +83,7 @@ class Prompt:
             raise ConfigError(f"--prompt: {template!r}: only {known} may stand in braces; write {{{{ for a brace")
         return cls(before.rstrip(), after[0] if after else "")
 
-    def filled(self, parts: Fields) -> tuple[str, str]:
+    def fill(self, parts: Fields) -> tuple[str, str]:
         """The texts before and after the answer."""
         named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
         return self.before.format(**named), self.after.format(**named)
@@ -162,7 +162,7 @@ class _Asked:
 
 
 def _asked(rows: Split, template: Prompt, said: list[str], *, kind: str) -> _Asked:
-    prompts = [template.filled(parts) for parts in rows.fields]
+    prompts = [template.fill(parts) for parts in rows.fields]
     return _Asked(rows, prompts, [parts[1:] if kind == "choice" else said for parts in rows.fields])
 
 
@@ -259,10 +259,10 @@ def answer_scores(
             for key in ((before, answer, after), ("", answer, "")):
                 if key not in inputs:
                     try:
-                        inputs[key] = fitted(encoder.model, *_pieces(encoder.tokenizer, *key), causal=causal)
+                        inputs[key] = gap_between(encoder.model, *_pieces(encoder.tokenizer, *key), causal=causal)
                     except DataError as error:
                         raise DataError(f"answer {answer!r}: {error}") from error
-    measured = (next_pieces if causal else gaps)(encoder.model, list(inputs.values()))
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
     total = {key: float(values.sum()) for key, values in zip(inputs, measured, strict=True)}
     found = []
     for (before, after), words in zip(prompts, candidates, strict=True):

@@ -1,4 +1,4 @@
-"""Sampling on exact distributions; text that goes on, gaps and sums of words with models whose answers are known."""
+"""Sampling on exact distributions; continuations, gaps and sums of words with models of known predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError, DataError
-from components.inference.generation import Sampling, continued, filled, generate, probabilities, related
+from components.inference.generation import Sampling, continue_text, fill_gaps, generate, nearest_to, probabilities
 from components.models.base import Carry, LanguageModel
 from components.models.encoder import build_model
 from components.models.static import StaticVectors
@@ -31,7 +31,7 @@ def word_tokenizer(*words: str) -> WordTokenizer:
 
 
 class Counting(LanguageModel):
-    """Says that the piece after n is n + 1, and END after the last; the carry holds how many were read."""
+    """Predicts n + 1 after piece n, and END after the last piece. The carry is the number of pieces read."""
 
     def __init__(self, vocabulary: int, *, room: int | None = None) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Counting(LanguageModel):
         following = torch.where(tokens + 1 < self.vocabulary, tokens + 1, END)
         following = torch.where(tokens == END, FIRST_ORDINARY, following)
         logits = torch.nn.functional.one_hot(following, self.vocabulary) * 50.0
-        # The special pieces would be most probable.
+        # Without their exclusion, special pieces would be the most probable.
         logits[..., [0, 1, 2, MASK]] = 100.0
         return logits, (torch.tensor([[float(tokens.shape[1])]]) + (carry[0] if carry else 0),)
 
@@ -72,7 +72,7 @@ Counting.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
         (Sampling(top_p=0.5), [1, 0, 0, 0]),
         (Sampling(top_p=0.51), [2 / 3, 0, 1 / 3, 0]),
         (Sampling(top_p=1e-9), [1, 0, 0, 0]),
-        # Of the two that top-k leaves, the first has two thirds.
+        # After top-k, the first of the two pieces has probability 2/3.
         (Sampling(top_k=2, top_p=0.6), [1, 0, 0, 0]),
     ],
 )
@@ -80,13 +80,13 @@ def test_probabilities(sampling: Sampling, expected: list[float]) -> None:
     assert probabilities(LOGITS, sampling).tolist() == pytest.approx(expected, abs=1e-7)
 
 
-def test_of_equal_logits_the_lower_id_comes_first() -> None:
+def test_equal_logits_are_ordered_by_id() -> None:
     assert probabilities(torch.zeros(4), Sampling(top_k=1)).tolist() == [1, 0, 0, 0]
     assert probabilities(torch.zeros(4), Sampling(temperature=0)).tolist() == [1, 0, 0, 0]
     assert probabilities(torch.zeros(4), Sampling(top_p=0.5)).tolist() == [0.5, 0.5, 0, 0]
 
 
-def test_impossible_logits_are_never_drawn() -> None:
+def test_logits_of_minus_infinity_have_probability_zero() -> None:
     logits = torch.tensor([-math.inf, 0.0, -math.inf])
     for sampling in (Sampling(), Sampling(top_k=3), Sampling(top_p=0.9), Sampling(temperature=0)):
         assert probabilities(logits, sampling).tolist() == [0, 1, 0]
@@ -95,23 +95,23 @@ def test_impossible_logits_are_never_drawn() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}]
 )
-def test_impossible_sampling_is_refused(wrong: dict[str, float]) -> None:
+def test_sampling_settings_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"sampling: {next(iter(wrong)).replace('_', '-')}"):
         Sampling(**wrong)  # type: ignore[arg-type]
 
 
-def test_one_new_piece_costs_one_step() -> None:
+def test_every_piece_takes_one_step() -> None:
     model = Counting(12)
     assert generate(model, [END, 5, 6], length=4, sampling=Sampling()) == [7, 8, 9, 10]
     assert model.read == [[END, 5, 6], [7], [8], [9]]
 
 
-def test_it_ends_at_the_end() -> None:
+def test_generation_stops_at_end() -> None:
     assert generate(Counting(8), [5], length=9, sampling=Sampling(temperature=0)) == [6, 7]
     assert generate(Counting(8), [7], length=9, sampling=Sampling()) == []
 
 
-def test_the_seed_decides() -> None:
+def test_generation_is_a_function_of_the_seed() -> None:
     class Uniform(Counting):
         def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
             return torch.zeros(1, tokens.shape[1], self.vocabulary), ()
@@ -123,65 +123,65 @@ def test_the_seed_decides() -> None:
     assert min(once) >= FIRST_ORDINARY
 
 
-def test_positions_are_a_limit() -> None:
+def test_the_number_of_positions_is_a_limit() -> None:
     assert len(generate(Counting(99, room=6), [5, 6], length=4, sampling=Sampling())) == 4
-    with pytest.raises(ConfigError, match=r"3 pieces of text and 4 to come are more than the model's 6 positions"):
+    with pytest.raises(ConfigError, match=r"3 pieces of text and 4 to generate exceed the model's 6 positions"):
         generate(Counting(99, room=6), [5, 6, 7], length=4, sampling=Sampling())
 
 
-def test_a_text_goes_on_without_the_piece_that_would_end_it() -> None:
+def test_special_pieces_after_the_text_are_not_part_of_the_prompt() -> None:
     model, tokenizer = Counting(10), word_tokenizer(*WORDS)
-    assert continued(model, tokenizer, "King QUEEN", length=2, sampling=Sampling()) == "king queen man woman"
+    assert continue_text(model, tokenizer, "King QUEEN", length=2, sampling=Sampling()) == "king queen man woman"
     assert model.read[0] == [END, 5, 6]
-    assert continued(model, tokenizer, "", length=1, sampling=Sampling()) == "king"
+    assert continue_text(model, tokenizer, "", length=1, sampling=Sampling()) == "king"
 
 
-def test_words_and_characters_that_are_not_known() -> None:
+def test_unknown_words_and_characters() -> None:
     words = word_tokenizer(*WORDS)
-    with pytest.raises(DataError, match="the vocabulary does not know 'kings'; did you mean 'king'?"):
-        continued(Counting(10), words, "the kings".replace("the ", ""), length=2, sampling=Sampling())
-    with pytest.raises(DataError, match="the vocabulary does not know 'a', 'cat'"):
-        continued(Counting(10), words, "a cat, man, a".replace(",", ""), length=2, sampling=Sampling())
+    with pytest.raises(DataError, match="not in the vocabulary: 'kings'; did you mean 'king'?"):
+        continue_text(Counting(10), words, "the kings".replace("the ", ""), length=2, sampling=Sampling())
+    with pytest.raises(DataError, match="not in the vocabulary: 'a', 'cat'"):
+        continue_text(Counting(10), words, "a cat, man, a".replace(",", ""), length=2, sampling=Sampling())
     alphabet = CharTokenizer([*SPECIAL_PIECES, "a", "b"], segmentation=Segmentation("none"))
-    with pytest.raises(DataError, match="the alphabet does not hold 'ก', '!'"):
-        continued(Counting(7), alphabet, "abก!ก", length=2, sampling=Sampling())
+    with pytest.raises(DataError, match="not in the alphabet: 'ก', '!'"):
+        continue_text(Counting(7), alphabet, "abก!ก", length=2, sampling=Sampling())
 
 
 class Gaps(Counting):
-    """At place t the piece FIRST_ORDINARY + t is the most probable."""
+    """The most probable piece at position t is FIRST_ORDINARY + t."""
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         self.read.append(tokens[0].tolist())
         logits = torch.zeros(1, tokens.shape[1], self.vocabulary)
-        for place in range(tokens.shape[1]):
-            logits[0, place, FIRST_ORDINARY + place] = math.log(3)
+        for position in range(tokens.shape[1]):
+            logits[0, position, FIRST_ORDINARY + position] = math.log(3)
         logits[..., :FIRST_ORDINARY] = 100
         return logits, ()
 
 
-def test_gaps_are_filled_where_they_stand() -> None:
+def test_candidates_are_those_of_the_position_of_the_gap() -> None:
     model, tokenizer = Gaps(10), word_tokenizer(*WORDS)
-    first, second = filled(model, tokenizer, "[MASK] man [MASK]", count=2)
+    first, second = fill_gaps(model, tokenizer, "[MASK] man [MASK]", count=2)
     assert model.read == [[END, MASK, 7, MASK, END]]
     assert first[0] == ("queen", pytest.approx(3 / 7))
     assert second[0] == ("woman", pytest.approx(3 / 7))
     assert first[1][1] == pytest.approx(1 / 7)
 
 
-def test_the_space_before_a_gap_belongs_to_its_piece() -> None:
+def test_the_space_before_a_gap_is_part_of_its_piece() -> None:
     from components.tokenization.bpe import BytePairTokenizer
 
     tokenizer = BytePairTokenizer([*SPECIAL_PIECES, "a", "Ġ", "b"], merges=[], segmentation=Segmentation("none"))
     model = Gaps(12)
-    filled(model, tokenizer, "a [MASK] b", count=1)
+    fill_gaps(model, tokenizer, "a [MASK] b", count=1)
     assert model.read == [[END, 5, MASK, 6, 7, END]]
 
 
 def test_texts_without_a_gap_or_too_long() -> None:
-    with pytest.raises(DataError, match=r"'king': no gap to fill; write \[MASK\] where a word is missing"):
-        filled(Gaps(10), word_tokenizer(*WORDS), "king")
-    with pytest.raises(ConfigError, match=r"5 pieces are more than the model's 4 positions"):
-        filled(Gaps(10, room=4), word_tokenizer(*WORDS), "king [MASK] man")
+    with pytest.raises(DataError, match=r"'king': has no gap; write \[MASK\] in place of a word"):
+        fill_gaps(Gaps(10), word_tokenizer(*WORDS), "king")
+    with pytest.raises(ConfigError, match=r"5 pieces exceed the model's 4 positions"):
+        fill_gaps(Gaps(10, room=4), word_tokenizer(*WORDS), "king [MASK] man")
 
 
 @pytest.fixture
@@ -196,13 +196,27 @@ def vectors() -> tuple[StaticVectors, Tokenizer]:
 
 
 def test_neighbours_and_sums_of_words(vectors: tuple[StaticVectors, Tokenizer]) -> None:
-    best = related(*vectors, "KING", count=2)
+    best = nearest_to(*vectors, "KING", count=2)
     assert best == [("man", pytest.approx(2**-0.5)), ("queen", pytest.approx(0.5))]
-    word, cosine = related(*vectors, "king - man + woman", count=1)[0]
+    word, cosine = nearest_to(*vectors, "king - man + woman", count=1)[0]
     half = 2**-0.5
     query = torch.tensor([half - 1, half, 1])
     assert word == "queen"
     assert cosine == pytest.approx(float(query @ torch.tensor([0, half, half]) / query.norm()))
+
+
+def test_3cosadd_against_its_definition() -> None:
+    """Mikolov, Yih and Zweig 2013: the words x with the greatest cos(x, b) - cos(x, a) + cos(x, c)."""
+    words = [f"w{number}" for number in range(50)]
+    table = torch.randn(55, 6, generator=torch.Generator().manual_seed(0))
+    model, tokenizer = build_model("word2vec", vocabulary=55, settings={"width": 6}), word_tokenizer(*words)
+    assert isinstance(model, StaticVectors)
+    model.load_state_dict({"input": table, "output": torch.zeros(55, 6)})
+    model.bind(tokenizer)
+    unit = torch.nn.functional.normalize(table[FIRST_ORDINARY:], dim=1)
+    scores = unit @ unit[7] - unit @ unit[3] + unit @ unit[11]
+    expected = [words[index] for index in scores.argsort(descending=True).tolist() if index not in (3, 7, 11)]
+    assert [word for word, _ in nearest_to(model, tokenizer, "w7 - w3 + w11", count=47)] == expected
 
 
 @pytest.mark.parametrize(
@@ -215,12 +229,12 @@ def test_neighbours_and_sums_of_words(vectors: tuple[StaticVectors, Tokenizer]) 
         ("kings", "'kings' is not in the vocabulary; did you mean 'king'"),
     ],
 )
-def test_what_is_no_sum_of_words(vectors: tuple[StaticVectors, Tokenizer], expression: str, message: str) -> None:
+def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], expression: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        related(*vectors, expression)
+        nearest_to(*vectors, expression)
 
 
-def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
     from components.errors import ArtifactError
     from components.inference.generate import try_model
 

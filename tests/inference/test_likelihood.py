@@ -1,4 +1,4 @@
-"""Log-likelihoods against the chain rule on exact models, and against each other on every family."""
+"""Log-likelihoods against the chain rule for exact models, and consistency of the functions for several families."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError, DataError
-from components.inference.likelihood import Gap, fitted, gaps, next_pieces, pseudo, running_text
+from components.inference.likelihood import (
+    Gap,
+    causal_log_probs,
+    gap_between,
+    masked_log_probs,
+    pseudo_log_probs,
+    text_log_probs,
+)
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.encoder import build_model
 from components.tokenization.special import END, MASK
@@ -28,7 +35,7 @@ VOCABULARY = 11
 def tiny(family: str) -> LanguageModel:
     torch.manual_seed(0)
     model = build_model(family, vocabulary=VOCABULARY, settings=SIZES[family]).eval()
-    # Random weights say next to nothing: larger ones tell a wrong place from the right one.
+    # With the small initial weights, the log-probabilities of different positions hardly differ.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)
@@ -36,7 +43,7 @@ def tiny(family: str) -> LanguageModel:
 
 
 class Bigram(LanguageModel):
-    """p(next | this) from a table; at a [MASK], p(piece | the one before it)."""
+    """p(next piece | piece) from a table; at a [MASK], p(piece | the piece before it)."""
 
     def __init__(self, shares_VV: Tensor, *, room: int | None = None, masked: bool = False) -> None:
         super().__init__()
@@ -66,66 +73,66 @@ def table() -> Tensor:
     )
 
 
-def test_what_comes_next_is_the_chain_rule(table: Tensor) -> None:
+def test_causal_log_probs_follow_the_chain_rule(table: Tensor) -> None:
     model = Bigram(table)
     inputs = [Gap([END, 6, 7, 8], [1, 2, 3]), Gap([END, 9, 9], [2]), Gap([END, 5, 6, 7], [3])]
-    found = next_pieces(model, inputs)
+    found = causal_log_probs(model, inputs)
     expected = [[table[END, 6], table[6, 7], table[7, 8]], [table[9, 9]], [table[6, 7]]]
-    for values, shares in zip(found, expected, strict=True):
-        assert values == pytest.approx([math.log(share) for share in shares], abs=1e-6)
+    for values, probabilities in zip(found, expected, strict=True):
+        assert values == pytest.approx([math.log(value) for value in probabilities], abs=1e-6)
 
 
 def test_gaps_are_masked_together(table: Tensor) -> None:
     model = Bigram(table, masked=True)
-    found = gaps(model, [Gap([END, 6, 7, 8, END], [2, 3]), Gap([END, 6, 7, 8, END], [1])])
-    # The piece before the second gap is a gap itself.
+    found = masked_log_probs(model, [Gap([END, 6, 7, 8, END], [2, 3]), Gap([END, 6, 7, 8, END], [1])])
+    # The piece before the second scored one is masked, too.
     assert found[0] == pytest.approx([math.log(table[6, 7]), math.log(table[MASK, 8])], abs=1e-6)
     assert found[1] == pytest.approx([math.log(table[END, 6])], abs=1e-6)
 
 
 @pytest.mark.parametrize("room", [None, 100, 6, 5, 2])
-def test_running_text_says_every_piece_once(table: Tensor, room: int | None) -> None:
+def test_text_log_probs_cover_every_piece_once(table: Tensor, room: int | None) -> None:
     pieces = np.random.default_rng(0).integers(5, VOCABULARY, 30).tolist()
-    found = running_text(Bigram(table, room=room), pieces)
+    found = text_log_probs(Bigram(table, room=room), pieces)
     before = [END, *pieces]
     expected = [math.log(table[first, second]) for first, second in zip(before[:-1], pieces, strict=True)]
     assert found == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("family", ["gpt", "ulmfit", "transformer-xl", "flair"])
-def test_running_text_equals_one_reading_where_that_fits(family: str) -> None:
+def test_text_log_probs_equal_a_single_pass(family: str) -> None:
     model = tiny(family)
     pieces = np.random.default_rng(1).integers(5, VOCABULARY, 7 if family == "gpt" else 300).tolist()
-    (whole,) = next_pieces(model, [Gap([END, *pieces], range(1, len(pieces) + 1))])
-    np.testing.assert_allclose(running_text(model, pieces), whole, atol=1e-4)
+    (whole,) = causal_log_probs(model, [Gap([END, *pieces], range(1, len(pieces) + 1))])
+    np.testing.assert_allclose(text_log_probs(model, pieces), whole, atol=1e-4)
     assert whole.std() > 0.01
 
 
-def test_long_text_has_read_half_a_window_at_least() -> None:
+def test_windows_overlap_by_half() -> None:
     model = tiny("gpt")
     pieces = np.random.default_rng(2).integers(5, VOCABULARY, 20).tolist()
-    found = running_text(model, pieces)
-    # Positions 8: the first window says pieces 1 to 7, the second (from 4 on) 8 to 11, and so on.
+    found = text_log_probs(model, pieces)
+    # With 8 positions, the first window scores pieces 1 to 7, the second (from 4 on) 8 to 11, and so on.
     tokens = [END, *pieces]
-    (second,) = next_pieces(model, [Gap(tokens[4:12], range(4, 8))])
+    (second,) = causal_log_probs(model, [Gap(tokens[4:12], range(4, 8))])
     np.testing.assert_allclose(found[7:11], second, atol=1e-6)
     assert len(found) == 20
 
 
 def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
     model = Bigram(table, masked=True)
-    assert pseudo(model, [6, 7, 8]) == pytest.approx(
+    assert pseudo_log_probs(model, [6, 7, 8]) == pytest.approx(
         [math.log(table[END, 6]), math.log(table[6, 7]), math.log(table[7, 8])], abs=1e-6
     )
-    # Room for two pieces between the ends: the third one begins a stretch of its own.
-    assert pseudo(Bigram(table, room=4, masked=True), [6, 7, 8]) == pytest.approx(
+    # Two pieces fit between the ENDs, so the third one begins a new segment.
+    assert pseudo_log_probs(Bigram(table, room=4, masked=True), [6, 7, 8]) == pytest.approx(
         [math.log(table[END, 6]), math.log(table[6, 7]), math.log(table[END, 8])], abs=1e-6
     )
 
 
-def test_the_pseudo_likelihood_of_bert_by_hand() -> None:
+def test_the_pseudo_likelihood_of_bert() -> None:
     model = tiny("bert")
-    found = pseudo(model, [6, 7, 8])
+    found = pseudo_log_probs(model, [6, 7, 8])
     tokens = torch.tensor([[2, 6, MASK, 8, 3]])
     with torch.no_grad():
         expected = model.predict(tokens)[0][0, 2].log_softmax(0)[7].item()
@@ -134,22 +141,22 @@ def test_the_pseudo_likelihood_of_bert_by_hand() -> None:
 
 def test_an_answer_between_two_texts(table: Tensor) -> None:
     free, small = Bigram(table), Bigram(table, room=7)
-    assert fitted(free, [5, 6], [7], [8], causal=False) == Gap([END, 5, 6, 7, 8, END], range(3, 4))
-    # What stands behind the answer has to follow from it.
-    assert fitted(free, [5, 6], [7], [8], causal=True) == Gap([END, 5, 6, 7, 8, END], range(3, 5))
-    # Room for 5: the beginning of what stands before goes first.
-    assert fitted(small, [5, 6, 9, 10], [7, 7], [8], causal=False).pieces == [END, 9, 10, 7, 7, 8, END]
-    assert fitted(small, [5, 6], [7, 7], [8, 8, 9, 9], causal=False).pieces == [END, 7, 7, 8, 8, 9, END]
+    assert gap_between(free, [5, 6], [7], [8], causal=False) == Gap([END, 5, 6, 7, 8, END], range(3, 4))
+    # The pieces after the answer are scored, too.
+    assert gap_between(free, [5, 6], [7], [8], causal=True) == Gap([END, 5, 6, 7, 8, END], range(3, 5))
+    # 5 pieces fit.
+    assert gap_between(small, [5, 6, 9, 10], [7, 7], [8], causal=False).pieces == [END, 9, 10, 7, 7, 8, END]
+    assert gap_between(small, [5, 6], [7, 7], [8, 8, 9, 9], causal=False).pieces == [END, 7, 7, 8, 8, 9, END]
 
 
-def test_answers_that_cannot_be_read(table: Tensor) -> None:
-    with pytest.raises(DataError, match="an answer of 6 pieces is longer than what the model reads at once"):
-        fitted(Bigram(table, room=7), [5], [6] * 6, [], causal=True)
-    with pytest.raises(DataError, match="an answer without a piece"):
-        fitted(Bigram(table), [5], [], [], causal=True)
+def test_answers_that_do_not_fit(table: Tensor) -> None:
+    with pytest.raises(DataError, match="an answer of 6 pieces exceeds the model's positions; shorten it"):
+        gap_between(Bigram(table, room=7), [5], [6] * 6, [], causal=True)
+    with pytest.raises(DataError, match="the answer has no piece of the vocabulary"):
+        gap_between(Bigram(table), [5], [], [], causal=True)
 
 
-def test_models_that_predict_nothing_say_so() -> None:
+def test_models_without_a_language_model() -> None:
     model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": 4})
     with pytest.raises(ConfigError, match="predicts no pieces"):
-        next_pieces(model, [Gap([END, 5], [1])])
+        causal_log_probs(model, [Gap([END, 5], [1])])

@@ -1,4 +1,4 @@
-"""`headstart perplexity`: per word and character whatever the pieces, on files of every kind."""
+"""`headstart perplexity`: per word and per character, for several families and file formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from components.artifacts import writing
 from components.cli import app
 from components.errors import ConfigError, DataError
-from components.inference.likelihood import pseudo, running_text
+from components.inference.likelihood import pseudo_log_probs, text_log_probs
 from components.inference.perplexity import Measured, measure_file, measure_texts
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.tokenization.char import CharTokenizer
@@ -43,7 +43,7 @@ def encoder_of(family: str) -> Encoder:
 
 
 def saved(family: str, folder: Path) -> Path:
-    """An encoder of `encoder_of`, written as trained."""
+    """The directory of an encoder of `encoder_of`."""
     WORDS.save(folder / "tokenizer")
     with writing(folder / "encoder", kind="encoder") as draft:
         save_encoder(draft.path, family=family, model=encoder_of(family).model, tokenizer=folder / "tokenizer")
@@ -57,12 +57,12 @@ def directory(tmp_path: Path) -> Path:
     return saved("ulmfit", tmp_path)
 
 
-def test_a_causal_model_predicts_every_piece_and_the_ends() -> None:
+def test_a_causal_model_predicts_every_piece_and_end() -> None:
     encoder = encoder_of("ulmfit")
     found = measure_texts(encoder, TEXTS)
     assert (found.documents, found.words, found.characters, found.pieces, found.unknown) == (2, 7, 30, 9, 2)
     stream = [5, 6, 7, END, 5, 1, 7, 1, END]
-    assert found.nats == pytest.approx(-running_text(encoder.model, stream).sum())
+    assert found.nats == pytest.approx(-text_log_probs(encoder.model, stream).sum())
     assert found.per_word == pytest.approx(math.exp(found.nats / 7))
     assert found.per_piece == pytest.approx(math.exp(found.nats / 9))
     assert found.bits_per_character == pytest.approx(found.nats / 30 / math.log(2))
@@ -74,10 +74,10 @@ def test_characters_and_words_have_the_same_denominators() -> None:
     assert characters.pieces == 30 + 2
 
 
-def test_a_masked_model_has_its_pseudo_likelihood() -> None:
+def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
     encoder = encoder_of("bert")
     found = measure_texts(encoder, TEXTS)
-    expected = -sum(float(pseudo(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
+    expected = -sum(float(pseudo_log_probs(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
     assert found.nats == pytest.approx(expected)
     assert found.pieces == 7
 
@@ -87,7 +87,7 @@ def test_documents_are_read_until_there_are_enough_pieces() -> None:
     assert [measure_texts(encoder, TEXTS, most=most).documents for most in (1, 3, 4, 100)] == [1, 1, 2, 2]
 
 
-def test_no_more_is_read_than_is_asked_for() -> None:
+def test_no_more_documents_than_needed_are_read() -> None:
     read = []
 
     def documents() -> Iterator[str]:
@@ -99,26 +99,26 @@ def test_no_more_is_read_than_is_asked_for() -> None:
     assert len(read) < 1000
 
 
-def test_no_number_is_too_large() -> None:
+def test_a_perplexity_never_overflows() -> None:
     assert math.isfinite(Measured(1, 1, 1, 1, 0, nats=1e6).per_word)
 
 
-def test_files_and_what_is_wrong_with_them(directory: Path, tmp_path: Path) -> None:
+def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
     found = measure_file(directory, tmp_path / "a.jsonl", text="body")
     assert found == measure_texts(encoder_of("ulmfit"), TEXTS)
     (tmp_path / "b.txt").write_text("the old goat\n")
     assert measure_file(directory, tmp_path / "b.txt").pieces == 4
     (tmp_path / "c.txt").write_text(" \n")
-    with pytest.raises(DataError, match=r"c.txt: holds no text that the vocabulary has pieces for"):
+    with pytest.raises(DataError, match=r"c.txt: contains no text that the vocabulary covers"):
         measure_file(directory, tmp_path / "c.txt")
     with pytest.raises(DataError, match="d.txt"):
         measure_file(directory, tmp_path / "d.txt")
 
 
-def test_word_vectors_give_no_probability(tmp_path: Path) -> None:
+def test_word_vectors_have_no_language_model(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("the old goat\n")
-    with pytest.raises(ConfigError, match="'word2vec' predicts no pieces"):
+    with pytest.raises(ConfigError, match="'word2vec' has no language model"):
         measure_file(saved("word2vec", tmp_path), tmp_path / "b.txt")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from components.artifacts import writing
 from components.errors import DataError
 from components.inference.generate import try_model
-from components.inference.generation import Sampling, translated
+from components.inference.generation import Sampling, translate_text
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
 from components.pretraining.translation import TranslationSampler
@@ -78,10 +78,10 @@ def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
     tokenizer = WordTokenizer(
         [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
     )
-    assert translated(copier, tokenizer, "D e B", length=10) == "d e b"
-    assert translated(copier, tokenizer, "d e b", length=2) == "d e"
-    with pytest.raises(DataError, match="the text holds nothing to translate"):
-        translated(copier, tokenizer, " ", length=2)
+    assert translate_text(copier, tokenizer, "D e B", length=10) == "d e b"
+    assert translate_text(copier, tokenizer, "d e b", length=2) == "d e"
+    with pytest.raises(DataError, match="the text is empty: nothing to translate"):
+        translate_text(copier, tokenizer, " ", length=2)
     tokenizer.save(tmp_path / "tokenizer")
     with writing(tmp_path / "encoder", kind=KIND) as draft:
         save_encoder(draft.path, family="cove", model=copier, tokenizer=tmp_path / "tokenizer")

@@ -99,10 +99,10 @@ def test_a_mark_behind_the_answer_stands_where_the_prompt_has_it() -> None:
 
 
 def test_prompts() -> None:
-    assert Prompt.of("{text}").filled(("an apple",)) == ("an apple", "")
-    assert Prompt.of("{text} is a [MASK] .").filled(("An apple",)) == ("An apple is a", " .")
-    assert Prompt.of("{text} and {second}: [MASK]").filled(("a", "b")) == ("a and b:", "")
-    assert Prompt.of("{{}} {text}").filled(("{x}",)) == ("{} {x}", "")
+    assert Prompt.of("{text}").fill(("an apple",)) == ("an apple", "")
+    assert Prompt.of("{text} is a [MASK] .").fill(("An apple",)) == ("An apple is a", " .")
+    assert Prompt.of("{text} and {second}: [MASK]").fill(("a", "b")) == ("a and b:", "")
+    assert Prompt.of("{{}} {text}").fill(("{x}",)) == ("{} {x}", "")
     with pytest.raises(ConfigError, match="has 2 places for one answer"):
         Prompt.of("[MASK] {text} [MASK]")
     for wrong in (
@@ -134,7 +134,7 @@ def test_what_cannot_answer() -> None:
         answer_scores(encoder_of("word2vec"), [("the", "")], [("apple",)])
     with pytest.raises(ConfigError, match="ulmfit: a backward model says what stands before a text, .*forward one"):
         answer_scores(encoder_of("ulmfit", direction="backward"), [("the", "")], [("apple",)])
-    with pytest.raises(DataError, match="answer 'apple apple .*longer than what the model reads at once"):
+    with pytest.raises(DataError, match="answer 'apple apple .*exceeds the model's positions"):
         answer_scores(encoder_of("bert"), [("the", "")], [("apple " * 12,)])
 
 
