@@ -1,4 +1,4 @@
-"""Every module can be the first that is imported: no import, through whichever package, comes round to itself."""
+"""Imports: no cycle, any module can be imported first, and packages import from lower layers only."""
 
 from __future__ import annotations
 
@@ -77,3 +77,91 @@ def test_circles_are_found() -> None:
     nested = {**through_a_package, "a.answering": "try:\n    import a.tasks.base\nexcept ImportError:\n    pass"}
     with pytest.raises(CycleError):
         TopologicalSorter(imports(nested)).prepare()
+
+
+#: Packages and modules of components from the bottom up. A package imports from its own line or from those above it.
+LAYERS = (
+    ("errors", "processors", "progress", "tables"),
+    ("artifacts", "code_identity", "data_version", "storage"),
+    ("settings", "formats", "scoring"),
+    ("tokenization", "tasks"),
+    ("models", "tracking"),
+    ("training",),
+    ("cluster", "task_models", "interchange"),
+    ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
+    ("inference",),
+    ("registry",),
+    ("pipeline",),
+    ("studies",),
+    ("cli",),
+)
+#: Packages of stages: they pass files to each other.
+STAGES = {"ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting", "registry"}
+#: Libraries that one module imports.
+OWNERS = {"ray": "components.cluster", "mlflow": "components.tracking", "boto3": "components.storage"}
+#: What is packaged with a registered model, and the server, import MLflow too.
+ALSO = {"components.registry.pyfunc_classifier", "components.registry.pyfunc_encoder"}
+
+
+def every_import(text: str) -> set[str]:
+    """All that a module imports, inside functions and for type checkers too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def package_imports(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Package of components -> packages that it imports."""
+    graph: dict[str, set[str]] = {}
+    for module, text in sources.items():
+        parts = module.split(".")
+        if parts[0] == "components" and len(parts) > 1:
+            names = [name.split(".") for name in every_import(text)]
+            targets = {name[1] for name in names if name[0] == "components" and len(name) > 1} - {parts[1]}
+            graph.setdefault(parts[1], set()).update(targets)
+    return graph
+
+
+def wrong_imports(graph: Mapping[str, set[str]]) -> list[str]:
+    """Imports from a lower to a higher layer, and between packages of stages."""
+    level = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+    return sorted(
+        f"{package} imports {target}"
+        for package, targets in graph.items()
+        for target in targets
+        if level[target] > level[package] or {package, target} <= STAGES
+    )
+
+
+def test_packages_import_downwards_and_stages_not_each_other() -> None:
+    graph = package_imports(sources())
+    assert set(graph) == {package for layer in LAYERS for package in layer}
+    assert wrong_imports(graph) == []
+    TopologicalSorter(graph).prepare()
+
+
+def test_wrong_imports_are_found() -> None:
+    late = {"components.settings.a": "def f():\n    import components.models.base"}
+    assert wrong_imports(package_imports(late)) == ["settings imports models"]
+    stages = {"components.finetuning.a": "from components.pretraining import adapt"}
+    assert wrong_imports(package_imports(stages)) == ["finetuning imports pretraining"]
+    cycle = {
+        "components.tasks": "from components import tokenization",
+        "components.tokenization": "import components.tasks",
+    }
+    with pytest.raises(CycleError):
+        TopologicalSorter(package_imports(cycle)).prepare()
+
+
+def test_one_module_imports_each_outside_system() -> None:
+    found: dict[str, set[str]] = {}
+    for module, text in sources().items():
+        for name in every_import(text):
+            found.setdefault(name.partition(".")[0], set()).add(module)
+    for library, owner in OWNERS.items():
+        assert found[library] - ALSO == {owner}
+    assert all(module.startswith("flows.") for library in ("prefect", "dvc") for module in found[library])

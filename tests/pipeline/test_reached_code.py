@@ -1,0 +1,87 @@
+"""The modules that a stage loads when it really runs are in its identity."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+#: Runs one stage and prints the modules of components that it has loaded and that its identity does not contain.
+SCRIPT = """
+import sys
+from components.pipeline.identity import identity_of
+from components.pipeline.stages import run_stage
+from components.settings.loading import load_params
+before = {name for name in sys.modules if name.startswith("components")}
+stage, _, item = sys.argv[1].partition("@")
+params = load_params()
+run_stage(stage, params, item=item)
+code = identity_of(stage, item, params).code
+known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in code}
+loaded = {name for name in sys.modules if name.startswith("components")} - before
+print("unknown:", *sorted(loaded - known - {"components.progress"}))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Settings for a tiny model and a few lines of text."""
+    root = tmp_path_factory.mktemp("reached")
+    raw: dict[str, Any] = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["cluster"]["launcher"] = "local"
+    raw["run"]["starts"] = ["adapted"]
+    raw["tokenizer"]["wordpiece"] = {"vocabulary": 120, "min_frequency": 1}
+    raw["pretrain"]["ulmfit"] |= {"model": {"embedding": 16, "hidden": 16, "layers": 1}}
+    for section in ("pretrain", "adapt"):
+        raw[section]["ulmfit"]["training"] |= {"tokens": 2000, "window": 8, "batch_size": 4}
+    raw["finetune"]["ulmfit"] |= {"epochs": 1, "min_steps": 2, "head_steps": 2, "head_penalties": [1]}
+    raw["evaluate"]["resamples"] = 20
+    task = raw["data"]["tasks"]["aws-type"] | {"budgets": [2], "seeds": [0]}
+    raw["data"]["tasks"] = {"aws-type": task}
+    (root / "params.yaml").write_text(yaml.safe_dump(raw))
+    for corpus in ("general", "domain/aws"):
+        (root / "data" / corpus).mkdir(parents=True)
+        rows = [json.dumps({"text": f"the {corpus} text has the number {number}"}) for number in range(300)]
+        (root / "data" / corpus / "a.jsonl").write_text("\n".join(rows))
+    (root / "data/tasks/aws-type").mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        rows = [
+            json.dumps({"text": f"{split} text {number} of {label}", "label": label, "service": "s"})
+            for number in range(10)
+            for label in ("one", "two")
+        ]
+        (root / f"data/tasks/aws-type/{split}.jsonl").write_text("\n".join(rows))
+    return root
+
+
+def test_every_loaded_module_is_in_the_identity(folder: Path) -> None:
+    stages = (
+        "examples@aws-type",
+        "ingest@general",
+        "ingest@domain",
+        "tokenizer@general-wordpiece",
+        "tokenizer@domain-wordpiece",
+        "tokenize@general-wordpiece",
+        "tokenize@domain-wordpiece",
+        "pretrain@ulmfit",
+        "adapt@ulmfit",
+        "finetune@aws-type-ulmfit-adapted",
+        "baseline@aws-type",
+        "evaluate@aws-type",
+        "report",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = {}
+    for stage in stages:
+        command = [sys.executable, "-c", SCRIPT, stage]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, (stage, done.stderr)
+        found[stage] = done.stdout.splitlines()[-1]
+    assert found == dict.fromkeys(stages, "unknown:")
