@@ -1,1 +1,1 @@
-"""From raw files to clean, distinct documents in Parquet shards."""
+"""Ingestion of raw files: clean, distinct documents in Parquet shards; the built-in data."""

@@ -1,6 +1,6 @@
 """The raw files of a corpus as streams of rows: txt, jsonl, csv, tsv and parquet; plain, .gz or .zst.
 
-`READERS` maps suffixes to readers, generators over one file; those of tables stand in `components.formats.tables`.
+`READERS` maps suffixes to readers, generators over one file; readers of tables are in `components.formats.tables`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from components.formats.lines import Reading, lines
 from components.formats.tables import COMPRESSED, PLAIN, TABLES, Layout, Row, Table, read_parquet, suffix
 from components.settings.data import CorpusSource, ParallelSource
 
-#: A text file is cut into documents where it says so; a longer stretch than this ends at the next empty line.
+#: A document of a text file that is longer than this ends at the next empty line.
 TEXT_DOCUMENT_CHARACTERS = 100_000
 _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
 def read_text(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Documents of a text file, in order, each numbered by its first line; the one column is the document.
+    """Documents of a text file, in order, each numbered by its first line; every column is the document's text.
 
-    A document ends at a form feed, at two empty lines in a row (but not in a file with WikiText titles, ` = Title = `:
-    there before each title), and, beyond 100,000 characters, at the next empty line (beyond 200,000 at the next line).
-    Any other file is one document.
+    A document ends at a form feed and at two consecutive empty lines; in files with WikiText titles (` = Title = `), it
+    ends before each title instead. Beyond 100,000 characters it ends at the next empty line, beyond 200,000 at the next
+    line.
     """
     parts: list[str] = []
     start, size, empty, titled = 1, 0, 0, False
@@ -48,7 +48,7 @@ def read_text(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
         yield start, ("\n".join(parts),) * len(columns)
 
 
-#: Reader of each suffix; all but Parquet also read files with .gz or .zst behind it.
+#: Suffix -> reader; all but Parquet also read compressed files (.gz, .zst).
 READERS: dict[str, Table] = {
     ".txt": read_text,
     ".jsonl": TABLES["jsonl"],
@@ -60,24 +60,22 @@ READERS: dict[str, Table] = {
 
 
 def reader_for(path: Path) -> Table:
-    """The reader of a file, by its name.
+    """The reader of a file, by its suffix.
 
     Raises:
-        DataError: no reader knows the suffix.
+        DataError: there is no reader for the suffix.
     """
     reader = READERS.get(suffix(path.name))
     if reader is None or (reader is read_parquet and path.name.lower().endswith(COMPRESSED)):
-        raise DataError(
-            f"{path}: no reader for this kind of file; known: {', '.join(READERS)}, and these with .gz or .zst"
-        )
+        raise DataError(f"{path}: no reader for this format; known: {', '.join(READERS)}, and these with .gz or .zst")
     return reader
 
 
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The files of a corpus in order (by path), and those beside them that no reader knows; hidden files are neither.
+    """The readable files of a corpus, sorted by path, and the other files; hidden files are in neither list.
 
     Raises:
-        DataError: the path does not exist or holds no file of a known kind.
+        DataError: the path does not exist or has no readable file.
     """
     if source.is_file():
         reader_for(source)
@@ -96,16 +94,16 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
             except DataError:
                 others.append(path)
     if not found:
-        hint = f"; {others[0].name} and {len(others) - 1} other(s) are of no known kind" if others else ""
-        raise DataError(f"{source}: holds no {', '.join(READERS)} file (plain, .gz or .zst){hint}")
+        hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
+        raise DataError(f"{source}: has no {', '.join(READERS)} file (plain, .gz or .zst){hint}")
     return found, others
 
 
 def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:
-    """(line, text, id) of every document of one raw file; a null text is empty, an id that is not named is null.
+    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None.
 
     Raises:
-        DataError: whatever the reader finds wrong, with file and line.
+        DataError: see the reader of the format.
     """
     identified = source.id is not None and reader_for(path) is not read_text
     for number, (text, *rest) in _values(path, [source.text], source.id, reading):
@@ -113,10 +111,10 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
 
 
 def read_pairs(path: Path, source: ParallelSource, reading: Reading) -> Iterator[tuple[int, str, str, str | None]]:
-    """(line, source, target, id) of every pair of one raw file; a null text is empty, an id that is not named is null.
+    """(line, source, target, id) of every pair of a raw file; null texts become "", a missing id column gives None.
 
     Raises:
-        DataError: the file is plain text; whatever the reader finds wrong, with file and line.
+        DataError: the file is plain text; see also the reader of the format.
     """
     if reader_for(path) is read_text:
         raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")

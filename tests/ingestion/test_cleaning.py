@@ -34,12 +34,12 @@ def test_clean(raw: str, expected: str) -> None:
     assert clean(raw) == expected
 
 
-def test_mark_up_stays_if_asked(tmp_path: object) -> None:
+def test_markup_is_kept_without_the_setting(tmp_path: object) -> None:
     assert clean("<b>x</b>  &amp;", strip_markup=False) == "<b>x</b> &amp;"
 
 
 @given(st.text())
-def test_cleaning_twice_changes_nothing(text: str) -> None:
+def test_cleaning_is_idempotent(text: str) -> None:
     once = clean(text, strip_markup=False)
     assert clean(once, strip_markup=False) == once
     assert "\0" not in once
@@ -62,14 +62,14 @@ def test_plain_text_of_documentation(html: str, expected: str) -> None:
     assert plain_text(html, any_tag=True) == expected
 
 
-def test_unknown_tags_are_text_unless_any_counts() -> None:
+def test_unknown_tags_are_text_unless_any_tag_is_set() -> None:
     assert strip_tags("<foo>x</foo>") == "<foo>x</foo>"
     assert strip_tags("<foo>x</foo>", any_tag=True) == "x"
 
 
-def test_text_key_ignores_case_signs_and_spaces() -> None:
+def test_text_key_ignores_case_punctuation_and_spaces() -> None:
     assert text_key("The  ARN, of `it`.") == text_key("the arn of it") == "the arn of it"
     assert text_key("Straße_1") == text_key("STRASSE 1")
-    # Thai: the two words differ in a vowel alone, which is a mark above its consonant.
+    # Thai: the two words differ only in a vowel, which is a combining mark.
     assert text_key("ที่ กิน") != text_key("ที่ กัน")
     assert text_key(" :-) ") == ":-)" != text_key(":-(")

@@ -45,14 +45,14 @@ def test_sketches_estimate_the_jaccard_similarity_of_word_ngrams(changed: int) -
     assert (sketches[0] == sketches[2]).mean() < 0.03
 
 
-def test_sketches_do_not_depend_on_neighbours_case_signs_or_spaces() -> None:
+def test_sketches_are_independent_of_other_texts_case_punctuation_and_spaces() -> None:
     shingles = Shingles(ngram=5, permutations=64)
     texts = [" ".join(words(count, seed=count)) for count in (1, 2, 4, 5, 6, 50, 2000)] + ["?!", "...", "é", "ภาษาไทย"]
     together = shingles.sketches(texts)
     assert (together == np.concatenate([shingles.sketches([text]) for text in texts])).all()
     loud = shingles.sketches([text.upper().replace(" ", ", \n") for text in texts[:7]])
     assert (loud == together[:7]).all()
-    # Texts without a word are alike only if they are the same.
+    # Texts without words are similar only if they are equal.
     assert (together[7] != together[8]).mean() > 0.9
 
 
@@ -63,7 +63,7 @@ def test_short_texts_are_one_ngram() -> None:
     assert (sketches[0] == sketches[3]).mean() < 0.1
 
 
-def test_characters_are_words_where_no_spaces_are_written() -> None:
+def test_characters_are_words_in_scripts_without_spaces() -> None:
     thai = "รัฐบาลไทยประกาศนโยบายใหม่เกี่ยวกับการศึกษาและสาธารณสุขในวันนี้"
     chinese = "政府今天宣布了关于教育和公共卫生的新政策并将在全国范围内实施"
     near = [thai[:-3] + "พรุ่ง", chinese[:-2] + "执行"]
@@ -74,7 +74,7 @@ def test_characters_are_words_where_no_spaces_are_written() -> None:
 
 
 def documents() -> list[str]:
-    """40 texts; 10 repeats 3 word for word, 20 and 30 are texts 4 and 5 with one word changed."""
+    """40 texts; text 10 equals text 3, texts 20 and 30 are texts 4 and 5 with one word changed."""
     texts = [" ".join(words(120, seed=seed)) for seed in range(40)]
     texts[10] = texts[3]
     texts[20] = texts[4].replace(texts[4].split()[60], "otherwise")
@@ -83,7 +83,7 @@ def documents() -> list[str]:
 
 
 @pytest.mark.parametrize("range_keys", [4_000_000, 7])
-def test_duplicates_are_found_whatever_fits_in_memory(
+def test_duplicates_are_found_in_one_or_several_key_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_keys: int
 ) -> None:
     monkeypatch.setattr(dedup, "_RANGE_KEYS", range_keys)
@@ -106,7 +106,7 @@ def test_duplicates_are_found_whatever_fits_in_memory(
         assert (keys.sketches(slice(5, 12)) == shingles.sketches(texts[5:12])).all()
 
 
-def test_the_threshold_decides(tmp_path: Path) -> None:
+def test_only_pairs_above_the_threshold_are_found(tmp_path: Path) -> None:
     left = words(200, seed=7)
     right = left[:170] + words(30, seed=8)
     texts = [" ".join(left), " ".join(right)]

@@ -22,21 +22,21 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_text_file_is_one_document_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_documents_of_a_text_file(tmp_path: Path) -> None:
     assert texts(write(tmp_path / "a.txt", "one\ntwo\n\nthree\n")) == [(1, "one\ntwo\n\nthree", None)]
     apart = texts(write(tmp_path / "b.txt", "one\n\n\ntwo\n\n\n\n\nthree\fand four\n"))
     assert [text.strip() for _, text, _ in apart] == ["one", "two", "three", "and four"]
     assert [line for line, _, _ in apart] == [1, 4, 9, 9]
 
 
-def test_wikitext_titles_begin_documents(tmp_path: Path) -> None:
+def test_a_document_begins_at_a_wikitext_title(tmp_path: Path) -> None:
     text = " \n = First = \n \n Some text . \n \n \n = = Section = = \n More . \n \n = Second = \n \n Other . \n"
     first, second = (text for _, text, _ in texts(write(tmp_path / "a.txt", text)))
     assert " ".join(first.split()) == "= First = Some text . = = Section = = More ."
     assert " ".join(second.split()) == "= Second = Other ."
 
 
-def test_a_long_text_file_is_cut_at_empty_lines(tmp_path: Path) -> None:
+def test_a_long_text_file_is_split_at_empty_lines(tmp_path: Path) -> None:
     paragraph = "word " * 2_000
     text = "\n\n".join([paragraph] * 25)
     sizes = [len(text) for _, text, _ in texts(write(tmp_path / "a.txt", text))]
@@ -61,7 +61,7 @@ def test_jsonl(tmp_path: Path) -> None:
         ('{"text": ["x"]}', "line 2: holds a list where text is expected"),
     ],
 )
-def test_bad_json_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
+def test_errors_name_the_json_line(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n')
     with pytest.raises(DataError, match=rf"a\.jsonl, {message}"):
         texts(path)
@@ -72,7 +72,7 @@ def test_csv_with_quotes_and_line_breaks(tmp_path: Path) -> None:
     assert texts(path, id="id") == [(2, 'a, "b"\nc', "1"), (5, "d", "2")]
 
 
-def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
+def test_quotes_are_ordinary_characters_in_tsv(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\t1\n')
     assert texts(path, id="label") == [(2, '"quoted', "1")]
 
@@ -89,12 +89,12 @@ def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
         ('text,n\nx,1\n"y"z,2\n', "row that begins on line 3: ',' expected after '\"'; look for a quote"),
     ],
 )
-def test_bad_csv_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_csv_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=rf"a\.csv, {message}"):
         texts(write(tmp_path / "a.csv", text))
 
 
-def test_a_quote_that_never_closes_does_not_fill_the_memory(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_an_error_before_memory_is_full(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text\n"open\n' + "some more text\n" * 700_000)
     with pytest.raises(
         DataError, match=r"row that begins on line 2: field larger than field limit .*a quote that is not closed"
@@ -112,7 +112,7 @@ def test_parquet(tmp_path: Path) -> None:
         texts(path, text="test")
 
 
-def test_damaged_parquet_and_odd_columns(tmp_path: Path) -> None:
+def test_damaged_parquet_and_columns_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["some text"] * 1000, "list": [[1]] * 1000}), path)
     with pytest.raises(DataError, match=r"a\.parquet: column 'list' is list<.*>, not text"):
@@ -129,7 +129,7 @@ def test_damaged_parquet_and_odd_columns(tmp_path: Path) -> None:
         texts(path)
 
 
-def test_raw_files_are_sorted_and_others_reported(tmp_path: Path) -> None:
+def test_raw_files_are_sorted_and_other_files_listed(tmp_path: Path) -> None:
     for name in ("b.txt", "a/z.jsonl.zst", "a/b.CSV.GZ", "README.md", ".hidden.txt", ".dvc/x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -139,14 +139,14 @@ def test_raw_files_are_sorted_and_others_reported(tmp_path: Path) -> None:
     assert raw_files(tmp_path / "b.txt") == ([tmp_path / "b.txt"], [])
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
+def test_missing_and_unreadable_sources(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none: does not exist; put text there"):
         raw_files(tmp_path / "none")
-    with pytest.raises(DataError, match=r"holds no \.txt, \.jsonl, .* file \(plain, \.gz or \.zst\)$"):
+    with pytest.raises(DataError, match=r"has no \.txt, \.jsonl, .* file \(plain, \.gz or \.zst\)$"):
         raw_files(tmp_path)
     for name in ("a.docx", "b.parquet.gz"):
         (tmp_path / name).write_text("x")
-    with pytest.raises(DataError, match=r"holds no .*; a\.docx and 1 other\(s\) are of no known kind"):
+    with pytest.raises(DataError, match=r"has no .*; a\.docx and 1 other\(s\) have an unknown format"):
         raw_files(tmp_path)
-    with pytest.raises(DataError, match=r"a\.docx: no reader for this kind of file; known: \.txt, \.jsonl"):
+    with pytest.raises(DataError, match=r"a\.docx: no reader for this format; known: \.txt, \.jsonl"):
         raw_files(tmp_path / "a.docx")

@@ -44,7 +44,7 @@ def metrics(folder: Path) -> dict[str, int]:
     return json.loads((folder / "corpus" / "metrics.json").read_text())
 
 
-def test_documents_keep_their_order_and_every_drop_is_counted(tmp_path: Path) -> None:
+def test_documents_keep_their_order_and_drops_are_counted(tmp_path: Path) -> None:
     texts = [sentence(seed) for seed in range(50)]
     raw = [*texts, "", "<p> </p>", "short", texts[3], f"<p>{texts[4]}</p>", texts[5] + " more", texts[6].upper()]
     write_jsonl(tmp_path / "raw" / "a.jsonl", raw)
@@ -67,7 +67,7 @@ def test_documents_keep_their_order_and_every_drop_is_counted(tmp_path: Path) ->
     }
 
 
-def test_near_duplicates_stay_without_the_setting(tmp_path: Path) -> None:
+def test_near_duplicates_are_kept_without_the_setting(tmp_path: Path) -> None:
     text = sentence(1, count=100)
     write_jsonl(tmp_path / "raw" / "a.jsonl", [text, text + " more", text])
     ingest(job(tmp_path, near_duplicates=None, heldout=0))
@@ -75,7 +75,7 @@ def test_near_duplicates_stay_without_the_setting(tmp_path: Path) -> None:
     assert metrics(tmp_path)["dropped_exact_duplicate"] == 1
 
 
-def test_shards_hold_id_text_and_source(tmp_path: Path) -> None:
+def test_shards_have_id_text_and_source(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "raw" / "b" / "x.jsonl", [sentence(1), sentence(2)])
     (tmp_path / "raw" / "a.txt.gz").write_bytes(gzip.compress(f"{sentence(3)}\n\n\n{sentence(4)}".encode()))
     ingest(job(tmp_path, heldout=0, id="id"))
@@ -88,21 +88,21 @@ def test_shards_hold_id_text_and_source(tmp_path: Path) -> None:
     ]
 
 
-def test_a_hash_of_the_text_sets_documents_apart(tmp_path: Path) -> None:
+def test_a_hash_of_the_text_selects_held_out_documents(tmp_path: Path) -> None:
     texts = [sentence(seed) for seed in range(400)]
     write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
     ingest(job(tmp_path, heldout=0.1))
     apart = list(read_documents(tmp_path / "corpus", "heldout"))
     assert 20 <= len(apart) <= 60
     assert sorted([*apart, *read_documents(tmp_path / "corpus")]) == sorted(texts)
-    # The same texts in another order and company fall into the same split.
+    # The split of a text depends neither on its position nor on other texts.
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1000), *reversed(texts[:200])])
     ingest(job(tmp_path, heldout=0.1))
     again = set(read_documents(tmp_path / "corpus", "heldout"))
     assert again & set(texts) == set(apart) & set(texts[:200])
 
 
-def test_a_small_corpus_still_sets_one_document_apart(tmp_path: Path) -> None:
+def test_a_small_corpus_has_one_held_out_document(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2), sentence(3)])
     ingest(job(tmp_path, heldout=0.001))
     assert len(list(read_documents(tmp_path / "corpus", "heldout"))) == 1
@@ -117,14 +117,14 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     assert digest_tree(tmp_path / "one" / "corpus") == digest_tree(tmp_path / "two" / "corpus")
 
 
-def test_new_files_make_new_shards_and_old_ones_stay(tmp_path: Path) -> None:
+def test_new_files_become_new_shards_and_old_shards_stay(tmp_path: Path) -> None:
     first = [sentence(seed) for seed in range(30)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", first)
     output = ingest(job(tmp_path, heldout=0.1))
     old = {path.name: (path.stat().st_ino, path.read_bytes()) for path in output.glob("*-*.parquet")}
     before = metrics(tmp_path)
     kept = list(read_documents(output))
-    # A file that sorts before the old one: its documents still follow.
+    # The new file sorts before the old one, but its documents are appended.
     second = [sentence(100), first[7], first[8] + " more", sentence(101)]
     write_jsonl(tmp_path / "raw" / "a.jsonl", second)
     ingest(job(tmp_path, heldout=0.1))
@@ -144,7 +144,7 @@ def test_new_files_make_new_shards_and_old_ones_stay(tmp_path: Path) -> None:
     assert read_manifest(output, verify=True).facts["rewritten"] is None
 
 
-def test_nothing_new_changes_nothing(tmp_path: Path) -> None:
+def test_an_unchanged_source_leaves_the_corpus_unchanged(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     output = ingest(job(tmp_path))
     written = (output / MANIFEST).stat().st_mtime_ns
@@ -161,7 +161,7 @@ def test_nothing_new_changes_nothing(tmp_path: Path) -> None:
         ("damaged", "first run"),
     ],
 )
-def test_what_cannot_be_added_to_is_written_anew(tmp_path: Path, change: str, reason: str) -> None:
+def test_a_changed_source_or_setting_rewrites_the_corpus(tmp_path: Path, change: str, reason: str) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     write_jsonl(tmp_path / "raw" / "b.jsonl", [sentence(3), sentence(4)])
     output = ingest(job(tmp_path, heldout=0))
@@ -183,7 +183,7 @@ def test_what_cannot_be_added_to_is_written_anew(tmp_path: Path, change: str, re
     assert read_manifest(fresh).digest == read_manifest(output).digest
 
 
-def test_long_corpora_become_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_corpus_has_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_BATCH_CHARACTERS", 100_000)
     texts = [sentence(seed, count=2_000) for seed in range(250)]
     write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
@@ -203,14 +203,14 @@ def test_long_corpora_become_several_shards(tmp_path: Path, monkeypatch: pytest.
         ([sentence(1)] * 5, "raw: 5 documents read, 1 kept, 1 of them held out; dropped: 4 exact duplicate; a corpus"),
     ],
 )
-def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, texts: list[str], message: str) -> None:
+def test_a_corpus_needs_two_documents(tmp_path: Path, texts: list[str], message: str) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
     with pytest.raises(DataError, match=message):
         ingest(job(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_a_corpus_of_one_line_is_refused(tmp_path: Path) -> None:
+def test_a_text_file_of_one_line_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_text("just this line\n")
     with pytest.raises(
@@ -223,11 +223,11 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="raw: does not exist"):
         ingest(job(tmp_path))
     (tmp_path / "raw").mkdir()
-    with pytest.raises(DataError, match="raw: holds no"):
+    with pytest.raises(DataError, match="raw: has no"):
         ingest(job(tmp_path))
 
 
-def test_a_damaged_file_leaves_the_earlier_corpus_as_it_was(tmp_path: Path) -> None:
+def test_a_damaged_raw_file_leaves_the_earlier_corpus_unchanged(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     output = ingest(job(tmp_path))
     before = digest_tree(output)
@@ -239,7 +239,7 @@ def test_a_damaged_file_leaves_the_earlier_corpus_as_it_was(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "raw"]
 
 
-def test_bad_bytes_are_counted_and_other_files_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_bytes_are_counted_and_other_files_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_bytes(b"caf\xe9\n\n\nother \xff\xff words\n")
     (tmp_path / "raw" / "LICENSE").write_text("x")
@@ -290,7 +290,7 @@ def pair_job(folder: Path, **settings: Any) -> IngestJob:
     return IngestJob(name="pairs", source=source, settings=IngestSettings(**settings), output=folder / "corpus")
 
 
-def test_pairs_count_as_one_document_each(tmp_path: Path) -> None:
+def test_a_pair_is_one_document(tmp_path: Path) -> None:
     first, second = sentence(1), sentence(2)
     pairs = [(first, "one"), (f"<b>{second}</b>", "two "), (first, "one"), (first, "other"), (second, ""), (None, "x")]
     write_pairs(tmp_path / "raw" / "a.jsonl", [*pairs, (sentence(3), "one")])
@@ -309,7 +309,7 @@ def test_pairs_count_as_one_document_each(tmp_path: Path) -> None:
     assert found["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
 
 
-def test_pairs_that_are_much_alike_and_new_files(tmp_path: Path) -> None:
+def test_near_duplicate_pairs_and_new_files(tmp_path: Path) -> None:
     text = sentence(1, count=100)
     write_pairs(tmp_path / "raw" / "m.jsonl", [(text, "one"), (text, "another"), (sentence(2), "two")])
     output = ingest(pair_job(tmp_path, heldout=0))
@@ -322,7 +322,7 @@ def test_pairs_that_are_much_alike_and_new_files(tmp_path: Path) -> None:
     assert read_manifest(output, verify=True).facts["rewritten"] is None
 
 
-def test_a_text_file_has_no_pairs(tmp_path: Path) -> None:
+def test_a_text_file_is_not_a_source_of_pairs(tmp_path: Path) -> None:
     write_pairs(tmp_path / "raw" / "a.jsonl", [(sentence(1), "one"), (sentence(2), "two")])
     (tmp_path / "raw" / "b.txt").write_text("some text\n")
     with pytest.raises(DataError, match=r"b\.txt: a text file has no pairs; use jsonl, csv, tsv or parquet"):

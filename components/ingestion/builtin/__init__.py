@@ -1,8 +1,8 @@
-"""The built-in data: text that the locked dependencies already carry.
+"""The built-in data, extracted from the documentation of the locked dependencies.
 
-`build` extracts a general corpus (docstrings of the installed packages), a domain corpus, labelled tasks and pairs of
-texts (the service models of botocore). The same lock gives the same bytes on every machine: sources are listed by
-name, files are read in sorted order, nothing depends on paths, time or hash seeds.
+`build` extracts a general corpus (docstrings of the installed packages), and a domain corpus, labelled tasks and pairs
+of texts (service models of botocore). The same lock file gives the same bytes on every machine: packages are listed by
+name, files are read in sorted order, and nothing depends on paths, time or hash seeds.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.progress import Progress
 
-#: Megabytes in one raw file of a corpus: a few files each, so that a change touches a part of it.
+#: Megabytes per raw file of a corpus, so that a corpus has several files and a change affects some of them.
 FILE_MEGABYTES = 6
 
 
 def build(directory: Path) -> dict[str, int]:
-    """Write general/, domain/aws/, parallel/aws/ and the tasks aws-type, aws-service, aws-code and aws-operation below
-    tasks/; return row counts.
+    """Write general/, domain/aws/, parallel/aws/, and aws-type, aws-service, aws-code and aws-operation in tasks/.
 
-    What stands in a dev or test split of a task is left out of the domain corpus and of the pairs.
+    Texts of the dev and test splits of the tasks are excluded from the domain corpus and the pairs.
+
+    Returns:
+        folder or split -> number of rows.
 
     Raises:
-        DataError: a package of the fixed list is not installed, or the files cannot be written.
+        DataError: a required package is not installed, or the files cannot be written.
     """
     counts: dict[str, int] = {}
     with Progress("data: domain and tasks", total=8, unit="part") as bar:
@@ -48,7 +50,7 @@ def build(directory: Path) -> dict[str, int]:
         translated = pairs.operations(services, without=held, left_out=left_out)
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
-        # What these two hold in dev and test is left out already, as a text of aws-type or a document of aws-service.
+        # The dev and test texts of these two tasks are also in aws-type or aws-service, so they are excluded already.
         spans = code.code_spans(services, types, (row["text"] for row in texts))
         counts |= _write_task(directory, "aws-code", spans)
         bar.advance()

@@ -1,8 +1,8 @@
-"""The documentation texts in botocore's service models, parsed once.
+"""The documentation texts of botocore's service models, parsed once for all tasks.
 
-`read_services` keeps every text as the HTML it came in (`code` marks, list structure) beside names and types, so a
-task is a small function over the result: types from descriptions, services from documents, code spans for tagging,
-operation names and descriptions for pairs.
+`read_services` keeps names, types and the HTML of every text, including `code` elements and lists. Each task is a
+function of the result: types from descriptions, services from documents, code spans for tagging, operation names and
+descriptions for pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from components.ingestion.markup import plain_text
 
 @dataclass(frozen=True)
 class Member:
-    """A named part of a structure. `type` is the model's (string, long, structure ...), `enum` for a closed set."""
+    """A member of a structure.
+
+    Attributes:
+        name: of the member.
+        type: the model's type (string, long, structure ...); `enum` for strings with a fixed set of values.
+        html: its documentation.
+    """
 
     name: str
     type: str
@@ -36,7 +42,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Shape:
-    """A structure (or a documented scalar, without members)."""
+    """A structure, or a documented scalar without members."""
 
     name: str
     html: str
@@ -49,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Operation:
-    """One call of a service; `input` and `output` name shapes."""
+    """An operation of a service; `input` and `output` are names of shapes."""
 
     name: str
     html: str
@@ -63,7 +69,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Service:
-    """One service model: `key` is botocore's folder name, `metadata` its names and endpoint prefix."""
+    """A service model: `key` is the name of botocore's folder, `metadata` has the names and the endpoint prefix."""
 
     key: str
     metadata: dict[str, Any]
@@ -82,13 +88,13 @@ def read_services() -> list[Service]:
     newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
     if not newest:
         raise DataError(
-            f"{root}: no service models (*/*/service-2.json.gz); install botocore as requirements.lock says"
+            f"{root}: no service models (*/*/service-2.json.gz); install the version of botocore in requirements.lock"
         )
     return [read_service(key, path) for key, path in sorted(newest.items())]
 
 
 def read_service(key: str, path: Path) -> Service:
-    """One service model (a gzipped JSON file); `key` names the service.
+    """Read a service model, a gzipped JSON file.
 
     Raises:
         DataError: the file is damaged.
@@ -127,7 +133,7 @@ def read_service(key: str, path: Path) -> Service:
 
 
 def _type(shape: dict[str, Any]) -> str:
-    """The type of a parameter as its users see it: a closed set of strings is `enum`, free-form JSON `document`."""
+    """The type as documented: `enum` for strings with a fixed set of values, `document` for free-form JSON."""
     if "enum" in shape:
         return "enum"
     return "document" if shape.get("document") else str(shape["type"])
@@ -135,7 +141,7 @@ def _type(shape: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """An operation with the members of its input and output, or a shape with its members: texts in model order."""
+    """The texts of an operation and the members of its input and output, or of a shape and its members, in order."""
 
     service: str
     name: str
@@ -151,7 +157,7 @@ class Document:
 
 
 def service_documents(service: Service) -> Iterator[Document]:
-    """The documents of one service: its operations, then every structure not shown by then; none is empty."""
+    """The non-empty documents of a service: overview, operations, and the structures that no operation covers."""
     shown: set[str] = set()
     if overview := plain_text(service.html, any_tag=True):
         yield Document(service.key, "overview", (overview,))
@@ -178,13 +184,13 @@ def corpus(
 
     Args:
         documents: all documents in order.
-        without: `text_key`s of single texts that must not appear (dev and test rows of a task).
-        left_out: ids of whole documents that must not appear.
+        without: `text_key`s of excluded texts (dev and test rows of a task).
+        left_out: ids of excluded documents.
     """
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]
-            # A text of one paragraph may also stand as a paragraph of a longer one.
+            # An excluded text may also be a paragraph of a longer text.
             lines = [line for text in texts for line in text.split("\n") if text_key(line) not in without]
             if lines:
                 yield {"id": document.id, "text": "\n".join(lines)}

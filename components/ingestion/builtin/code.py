@@ -1,4 +1,4 @@
-"""aws-code: which words of a description are code, as its authors marked them."""
+"""aws-code: tagging of the words of a description that its authors marked as code."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from components.ingestion.builtin.tasks import Splits, order_key, service_split
 from components.ingestion.markup import plain_text
 
 TRAIN_SENTENCES = 20_000
-#: Words of a sentence; shorter ones are headings and values, longer ones lists without full stops.
+#: Numbers of words of a sentence; shorter ones are headings and values, longer ones lists without full stops.
 _WORDS = range(4, 61)
-# Stand for the mark-up while the text around it is made plain: characters that no text holds.
+# Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _OPENING = re.compile(r"<code(?:\s[^<>]*)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</code\s*>", re.IGNORECASE)
 _SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[A-Z\"'({_OPEN}])")
-# What is one word must not depend on the mark-up: names with dots, colons and hyphens, or one sign.
+# Words are independent of the code elements: names with dots, colons and hyphens, or a single punctuation mark.
 _WORD = re.compile(r"\w+(?:[-.:/]+\w+)*|[^\w\s]")
 
 CodeRow = dict[str, Any]
 
 
 def sentences(line: str) -> list[str]:
-    """A line of plain text cut after full stops before a capital letter (or a mark)."""
+    """Split a line of plain text after sentence-final punctuation before a capital letter or a placeholder."""
     return _SENTENCE.split(line)
 
 
 def marked(html: str) -> list[tuple[list[str], list[str]]]:
-    """The sentences of an HTML fragment as words and BIO tags of what stands in `code` marks.
+    """(words, BIO tags of `code` elements) of every sentence of an HTML fragment.
 
-    Left out are sentences in which a mark stays open or ends within a word, and those of fewer than 4 words or more
-    than 60.
+    Sentences are skipped if an element is not closed or ends within a word, or if they have fewer than 4 or more than
+    60 words.
     """
     raw = _CLOSING.sub(_CLOSE, _OPENING.sub(_OPEN, html))
     return [
@@ -77,16 +77,16 @@ def _tagged(sentence: str) -> tuple[list[str], list[str]] | None:
 
 
 def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) -> dict[str, list[CodeRow]]:
-    """Rows {id, words, tags, service} of train, dev and test: the sentences of parameters' descriptions.
+    """Rows {id, words, tags, service} of train, dev and test: the sentences of parameter descriptions.
 
-    Dev and test are those of the descriptions that aws-type holds there, which the domain corpus leaves out; train is
-    drawn from the services that aws-type trains on. Half of the sentences hold code. One stands once, and none of dev
-    or test stands in train or in the domain corpus.
+    Dev and test use the descriptions in dev and test of aws-type, which are excluded from the domain corpus; train uses
+    the services of aws-type's train split. Half of the sentences of a split contain code. Sentences are unique, and
+    sentences of dev and test occur neither in train nor in the domain corpus.
 
     Args:
         services: parsed models.
-        types: the rows of aws-type.
-        corpus: the texts of the domain corpus.
+        types: rows of aws-type.
+        corpus: texts of the domain corpus.
     """
     held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
     candidates: dict[str, list[tuple[str, CodeRow]]] = {"train": [], "dev": [], "test": []}
@@ -100,7 +100,7 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
                     for number, (words, tags) in enumerate(marked(member.html)):
                         row = {"id": f"{row_id}#{number}", "words": words, "tags": tags, "service": service.key}
                         candidates[split].append((_key(" ".join(words)), row))
-    taken = _standing(corpus, {key for split in ("dev", "test") for key, _ in candidates[split]})
+    taken = _in_corpus(corpus, {key for split in ("dev", "test") for key, _ in candidates[split]})
     rows: dict[str, list[CodeRow]] = {}
     for split in ("test", "dev", "train"):
         found: dict[bool, list[CodeRow]] = {True: [], False: []}
@@ -114,12 +114,12 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
 
 
 def _key(sentence: str) -> str:
-    """Equal for equal words, however they are set apart."""
+    """A key that is equal for sentences with the same words, whatever the spacing."""
     return text_key(sentence).replace(" ", "")
 
 
-def _standing(corpus: Iterable[str], keys: set[str]) -> set[str]:
-    """Those of `keys` that are sentences of the corpus."""
+def _in_corpus(corpus: Iterable[str], keys: set[str]) -> set[str]:
+    """The keys that occur as sentences of the corpus."""
     return {
         key for text in corpus for line in text.split("\n") for one in sentences(line) if (key := _key(one)) in keys
     }

@@ -1,4 +1,4 @@
-"""General text: the docstrings of installed packages, module by module, in the order they stand in the file."""
+"""The general corpus: docstrings of installed packages, module by module, in file order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from components.ingestion.builtin.packages import locate, python_files
 from components.processors import cores
 from components.progress import Progress
 
-#: Distributions read, in this order.
+#: Distributions that are read, in this order.
 PACKAGES = (
     "numpy",
     "scipy",
@@ -32,8 +32,8 @@ PACKAGES = (
     "huggingface_hub",
     "hypothesis",
 )
-# Tests say little; vendored copies and generated code repeat; the rest is written by a package's build, so that it
-# differs from one wheel of a version to the next (CPU and CUDA builds of torch, platforms of scipy).
+# Tests have little documentation; vendored and generated code is repetitive; the other files are written by a package's
+# build and differ between the wheels of one version (CPU and CUDA builds of torch, platforms of scipy).
 _SKIPPED_FOLDERS_NAMES = """
     tests test testing _testing externals extern vendor _vendor vendored thirdparty thirdparty_files third_party
     _thirdparty protos generated gapic
@@ -43,27 +43,27 @@ _SKIPPED_FILES = re.compile(
     r"(_?version|__config__|_version_meson|version_info|_distributor_init\w*|_build_config|torch_version|build_info"
     r"|conftest|setup|test_\w+|\w+_pb2(_grpc)?)\.py"
 )
-#: Text handed to a call counts as documentation if the function's name says so and it is at least this long.
+#: Fewest characters of a string that counts as documentation because it is passed to a function like `add_newdoc`.
 _CALL_CHARACTERS = 80
-# A document ends at the first top-level definition after this many characters, or inside a long class after more.
+# A document ends at the first top-level definition after this many characters, and within a class after more.
 _DOCUMENT_CHARACTERS = 8_000
 _CLASS_CHARACTERS = 32_000
-# Line separators that only some readers see (form feed, U+2028) and other control characters.
+# Line separators that not all readers recognise (form feed, U+2028) and other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-# Lines that a package fills at import time: `{input}`, `%(params)s`.
+# Placeholders that a package substitutes at import: `{input}`, `%(params)s`.
 _PLACEHOLDER = re.compile(r"^[ \t]*(?:\{\w+\}|%\([^()\n]*\)s)[ \t]*$\n?", re.MULTILINE)
-# Lines that underline a heading or frame a table: each character would be a piece of its own, a twentieth of them all.
+# Underlines of headings and rules of tables: each character would be a token, a twentieth of all tokens.
 _RULER = re.compile(r"^[ \t]*([-=~^*#+_.\"'`:])\1{2,}(?:[ \t]+\1{3,})*[ \t]*(?:\n|\Z)", re.MULTILINE)
 
 
 def documents() -> Iterator[dict[str, str]]:
-    """Rows {id, text}: every module's distinct docstrings, in file order, cut between top-level definitions.
+    """Rows {id, text}: the distinct docstrings of every module, in file order.
 
-    A docstring that repeats an earlier one word for word is left out. Documents longer than about 8,000 characters
-    end at the next top-level definition, so that a topic stays whole (in classes beyond 32,000, at the next method).
+    A module is split into documents of about 8,000 characters at top-level definitions, so that a topic is not split; a
+    class of more than 32,000 characters is split at a method.
 
     Raises:
-        DataError: a package of the list is not installed.
+        DataError: a package in `PACKAGES` is not installed.
     """
     files = [(locate(name), path) for name in PACKAGES for path in python_files(name) if _wanted(path)]
     seen: set[bytes] = set()
@@ -78,7 +78,7 @@ def _wanted(path: PurePosixPath) -> bool:
 
 
 def _extract_all(files: list[tuple[Path, PurePosixPath]]) -> Iterator[list[list[str]]]:
-    """`extract` of every file, in order; parsing is the whole cost, so it takes every core."""
+    """`extract` of every file, in order, in one process per core."""
     sources = [root / path for root, path in files]
     with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
         yield from pool.map(_extract_file, sources, chunksize=32)
@@ -107,14 +107,14 @@ def _cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Iter
 
 
 def extract(source: bytes) -> list[list[str]]:
-    """The documentation in Python source, one group a top-level statement, in file order.
+    """The documentation in Python source, one list per top-level statement, in file order.
 
-    Docstrings of the module, its classes, methods and functions; strings assigned to names with `doc` in them; long
-    strings handed to calls with `doc` in their name (`add_newdoc`, `add_docstr`, decorators). Source that this
-    version of Python cannot parse gives nothing.
+    That is: docstrings of the module and of its classes, methods and functions; strings assigned to names that contain
+    `doc`; long strings passed to functions whose names contain `doc` (`add_newdoc`, decorators). The result is empty
+    for source that this version of Python cannot parse.
     """
     with warnings.catch_warnings():
-        # Invalid escapes in somebody else's docstrings.
+        # Third-party docstrings contain invalid escapes.
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(source)

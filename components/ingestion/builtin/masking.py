@@ -1,4 +1,4 @@
-"""Names of services taken out of their own documents, so that a label is not in the text."""
+"""Masking of service names in their documents, so that a text does not contain its label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from components.ingestion.builtin.aws import Service
 
 MASK = "this service"
 
-#: Spellings that the models' own metadata does not give: products, abbreviations, former names.
+#: Service -> spellings that the metadata lacks: products, abbreviations, former names.
 ALIASES: dict[str, tuple[str, ...]] = {
     "bedrock": ("Bedrock",),
     "bedrock-agent": ("Bedrock Agent", "Bedrock Agents", "Bedrock"),
@@ -34,17 +34,17 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "ssm": ("Systems Manager", "Simple Systems Manager"),
 }
 _METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPrefix", "signingName", "targetPrefix")
-# The maker's name before a masked one, and words that a masked name was joined to.
-_MAKER = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
+# The vendor's name before a mask; boundaries between a mask and an adjacent word.
+_VENDOR = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
 _JOINED = re.compile(rf"(?<=[A-Za-z0-9])(?={MASK})|(?<={MASK})(?=[A-Za-z0-9])")
-# Words of a name in capitals and small letters: DBInstance2 -> DB, Instance2.
+# Words of a camel-case name: DBInstance2 -> DB, Instance2.
 WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
-# Names from this length on are taken out of the middle of a word too (`sagemakergeospatial`).
+# Names of at least this length are also masked within a word (`sagemakergeospatial`).
 _DISTINCTIVE = 8
 
 
 def spellings(service: Service) -> set[str]:
-    """Names of a service: from its metadata without the maker, its key, and the aliases."""
+    """Names of a service: its key, its names in the metadata without the vendor, and its aliases."""
     found = {service.key, *ALIASES.get(service.key, ())}
     for field in _METADATA:
         name = re.sub(r"_?[Vv]?\d{8}$", "", service.metadata.get(field, ""))
@@ -55,17 +55,17 @@ def spellings(service: Service) -> set[str]:
 
 @dataclass(frozen=True)
 class Masker:
-    """One name: `pattern` is worth a try only where `stem` stands in the text in lower case."""
+    """Pattern of one name; it can match only if the lower-cased text contains `stem`."""
 
     stem: str
     pattern: re.Pattern[str]
 
 
 def maskers(services: Iterable[Service]) -> list[Masker]:
-    """Patterns of all spellings of all these services, longest first.
+    """Patterns of all spellings of the services, longest first.
 
-    Words of a name may be joined, spaced or hyphenated, in any case; inside identifiers (`AwsEc2Instance`,
-    `s3Bucket`) a name counts where a capital or a sign marks its ends.
+    The words of a name may be joined, spaced or hyphenated, in any case. Within identifiers (`AwsEc2Instance`,
+    `s3Bucket`) a name must be delimited by capitals or punctuation.
     """
     names = sorted({name for service in services for name in spellings(service)}, key=lambda name: (-len(name), name))
     return [_masker(name) for name in names]
@@ -87,9 +87,9 @@ def _masker(name: str) -> Masker:
 
 
 def mask(text: str, names: Iterable[Masker]) -> str:
-    """The text with every name (and its maker's before it) replaced by `this service`, set off from its neighbours."""
+    """The text with every name, and a vendor's name before it, replaced by `this service` as separate words."""
     lower = text.lower()
     for name in names:
         if name.stem in lower:
             text = name.pattern.sub(MASK, text)
-    return _JOINED.sub(" ", _MAKER.sub("", text)) if MASK in text else text
+    return _JOINED.sub(" ", _VENDOR.sub("", text)) if MASK in text else text

@@ -1,4 +1,4 @@
-"""aws-operation: whether a description belongs to the name of an operation."""
+"""aws-operation: whether a description matches the name of an operation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from components.ingestion.builtin.aws import Service
 from components.ingestion.builtin.masking import WORDS
 from components.ingestion.builtin.tasks import Row, Splits, order_key
 
-#: Operations in train; each gives two rows.
+#: Most operations in train; each has two rows.
 TRAIN_OPERATIONS = 10_000
 BELONGS, OTHER = "belongs", "other"
 
 
 @dataclass(frozen=True)
 class Described:
-    """An operation of a service: its name in words, and the first paragraph of its documentation."""
+    """An operation: its name split into words, and the first paragraph of its documentation."""
 
     service: str
     id: str
@@ -27,7 +27,7 @@ class Described:
 
 
 def described(services: Iterable[Service]) -> Iterator[Described]:
-    """The operations that have a description, in the order of the models."""
+    """The operations with a description, in model order."""
     for service in services:
         for operation in service.operations:
             if description := " ".join(operation.text.partition("\n")[0].split()):
@@ -36,27 +36,26 @@ def described(services: Iterable[Service]) -> Iterator[Described]:
 
 
 def names_and_descriptions(services: list[Service], documents: Splits, corpus: Iterable[str]) -> Splits:
-    """Rows {id, first, second, label, service} of train, dev and test: a name in words, a description, and whether they
-    belong together.
+    """Rows {id, first, second, label, service} of train, dev and test: name, description, and whether they match.
 
-    Each operation gives one row with its own name and one with that of another operation of its service, which shares
-    a word with its own where there is one that does. Dev and test are operations whose documents aws-service holds
-    there, which the domain corpus leaves out; train holds operations of the other services, shuffled.
+    Each operation has one row with its own name, and one with the name of another operation of its service, which
+    shares a word with it if possible. Dev and test use operations whose documents are in dev and test of aws-service,
+    which are excluded from the domain corpus; train uses operations of services that are not in aws-service, shuffled.
 
     Args:
         services: parsed models.
-        documents: the rows of aws-service.
-        corpus: the texts of the domain corpus.
+        documents: rows of aws-service.
+        corpus: texts of the domain corpus.
     """
     split_of = {row["id"]: split for split in ("dev", "test") for row in documents[split]}
-    told_apart = {row["label"] for row in documents["test"]}
+    classified = {row["label"] for row in documents["test"]}
     by_service: dict[str, list[Described]] = defaultdict(list)
     for operation in described(services):
         by_service[operation.service].append(operation)
     candidates: dict[str, list[Described]] = {"train": [], "dev": [], "test": []}
     for service, operations in by_service.items():
         for operation in operations:
-            split = split_of.get(operation.id, None if service in told_apart else "train")
+            split = split_of.get(operation.id, None if service in classified else "train")
             if split is not None and len(operations) > 1:
                 candidates[split].append(operation)
     held = {text_key(operation.description) for split in ("dev", "test") for operation in candidates[split]}
@@ -89,7 +88,7 @@ def _rows(operation: Described, other: Described) -> list[Row]:
 
 
 def _other(operation: Described, operations: Collection[Described]) -> Described | None:
-    """Another operation whose description differs; one with a word of this one's name, if there is one."""
+    """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
     words, key = set(operation.name.split()), text_key(operation.description)
     others = [one for one in operations if one.name != operation.name and text_key(one.description) != key]
     near = [one for one in others if words & set(one.name.split())]

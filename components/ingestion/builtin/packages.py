@@ -1,4 +1,4 @@
-"""Where an installed distribution's files lie."""
+"""Locations and files of installed distributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _distribution(name: str) -> metadata.Distribution:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError as error:
         raise DataError(
-            f"built-in data: package {name!r} is not installed; install what requirements.lock lists"
+            f"built-in data: package {name!r} is not installed; install the packages of requirements.lock"
         ) from error
 
 
@@ -34,6 +34,6 @@ def python_files(name: str) -> list[PurePosixPath]:
     """
     files = _distribution(name).files
     if files is None:
-        raise DataError(f"built-in data: package {name!r} has no RECORD of its files; reinstall it")
+        raise DataError(f"built-in data: package {name!r} has no list of its files (RECORD); reinstall it")
     names = {PurePosixPath(str(file)) for file in files if file.suffix == ".py"}
     return sorted((path for path in names if ".." not in path.parts), key=lambda path: path.parts)

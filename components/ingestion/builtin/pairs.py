@@ -1,4 +1,4 @@
-"""Pairs to learn translation from: what an operation does, and its name in words."""
+"""Translation pairs: the description of an operation, and its name split into words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from components.ingestion.builtin.masking import WORDS
 def operations(
     services: list[Service], *, without: Collection[str], left_out: Collection[str]
 ) -> Iterator[dict[str, str]]:
-    """Rows {id, source, target} in the order of the models: the first paragraph of an operation's documentation, and
-    its name ("Creates a new S3 bucket." -> "create bucket"). A pair stands once, under the first service that has it.
+    """Distinct rows {id, source, target} in model order: the first paragraph of an operation's documentation, and its
+    name ("Creates a new S3 bucket." -> "create bucket").
 
     Args:
-        without: `text_key`s of texts that must not appear (dev and test rows of a task).
-        left_out: ids of documents that must not appear; an operation's row has its document's id.
+        services: parsed models.
+        without: `text_key`s of excluded texts (dev and test rows of a task).
+        left_out: ids of excluded documents; an operation's row has the id of its document.
     """
     seen: set[tuple[str, str]] = set()
     for service in services:

@@ -1,4 +1,4 @@
-"""aws-service: which service a document belongs to, its names masked."""
+"""aws-service: classification of documents by service, with the service names masked."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from components.ingestion.builtin.masking import mask, maskers
 from components.ingestion.builtin.tasks import Row, Splits, order_key
 from components.ingestion.dedup import KeyFiles, Shingles, exact_keys
 
-#: Services told apart: those with the most documents of at least `_WORDS` words.
+#: Number of classes: the services with the most documents of at least `_WORDS` words.
 CLASSES = 20
 _WORDS = 30
-#: Longer documents are cut after this many words: the service shows long before.
+#: Longer documents are truncated to this many words.
 _WORDS_KEPT = 300
-#: Rows a class in the balanced splits.
+#: Rows per class of the balanced splits.
 SERVICE_ROWS = {"dev": 20, "test": 50}
-# Word triples alike from this share on make two documents twins; more values than ingestion uses, to miss fewer.
+# Documents with this estimated Jaccard similarity of word trigrams are near duplicates. Bands of 4 values find 87% of
+# the pairs at the threshold; a higher recall would change the built-in data.
 _THRESHOLD = 0.5
 _NGRAM = 3
 _PERMUTATIONS = 128
 
 
 def service_of_documents(services: list[Service], documents: list[Document]) -> tuple[Splits, set[str]]:
-    """Rows {id, text, label} of train, dev and test, and the ids of documents that dev and test hold (with twins).
+    """Rows {id, text, label} of train, dev and test; the ids of the dev and test documents and their near duplicates.
 
-    Of near-duplicate documents only the first is kept, and none if they belong to several services, so no split
-    holds a twin of another's. Dev and test are balanced; train is shuffled and holds the rest.
+    Of a cluster of near duplicates only the first document is kept, and none if they belong to several services, so
+    no near duplicates are in different splits. Dev and test are balanced; train has the other rows, shuffled.
     """
     counts = Counter(document.service for document in documents if len(document.text.split()) >= _WORDS)
     chosen = {key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CLASSES]}
@@ -62,7 +63,7 @@ def service_of_documents(services: list[Service], documents: list[Document]) -> 
 
 
 def _clusters(texts: list[str]) -> list[int]:
-    """The number of each text's cluster (its first member): near duplicates, and theirs, share one."""
+    """The cluster of each text, as the index of its first member: connected components of near duplicates."""
     parents = np.arange(len(texts))
 
     def root(node: int) -> int:

@@ -1,4 +1,4 @@
-"""Labelled tasks from the service models, each a function from parsed services to splits of rows."""
+"""aws-type, a labelled task from the service models; deterministic shuffling and splits, which all tasks share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.ingestion.builtin.aws import Service
 Row = dict[str, str]
 Splits = dict[str, list[Row]]
 
-#: Label of each model type; others (blob, document) are too rare to learn.
+#: Model type -> label; the other types (blob, document) are too rare to learn.
 TYPE_LABELS = {
     "boolean": "boolean",
     "integer": "integer",
@@ -26,31 +26,30 @@ TYPE_LABELS = {
     "map": "map",
     "structure": "structure",
 }
-#: Descriptions longer than this are documents of their own.
+#: Most characters of a description; longer ones are documents.
 _TYPE_CHARACTERS = 500
-#: Rows a class in the balanced splits of aws-type.
+#: Rows per class of the balanced splits of aws-type.
 TYPE_ROWS = {"dev": 100, "test": 300}
 
 
 def order_key(*parts: str) -> bytes:
-    """A fixed pseudo-random order: sorting by it shuffles, the same way everywhere."""
+    """A hash by which rows are sorted: a pseudo-random order that is the same on every machine."""
     return blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
 def service_split(key: str) -> str:
-    """The split of a service and its kin: those with one first word (`lex-models`, `lexv2-models`) stay together."""
+    """The split of a service; related services, with the same first word (`lex-models`, `lexv2-models`), share one."""
     family = re.sub(r"v?\d+$", "", key.split("-")[0])
     share = int.from_bytes(order_key("split", family)[:4], "big") / 2**32
     return "train" if share < 0.6 else "dev" if share < 0.75 else "test"
 
 
 def parameter_types(services: list[Service]) -> Splits:
-    """aws-type: the type of a parameter from its description; rows {text, label, service, id}.
+    """Rows {id, text, label, service} of train, dev and test of aws-type: a description and the type of its parameter.
 
-    Services are divided between train, dev and test. A text (compared by `text_key`) counts once, under the first
-    service that has it; one that stands with several types anywhere is dropped, and one that stands in several
-    splits stays in train only. Dev and test hold the same number of rows of every class, train holds everything
-    else, shuffled, so that the first n rows of a class are a set nested in the first m > n.
+    Splits are disjoint in services. Texts are compared by `text_key`: a text is used once per split, of the first
+    service; a text with several types is dropped; a text in several splits is kept in train only. Dev and test are
+    balanced; train has the other rows, shuffled, so that label budgets are nested prefixes.
     """
     labels: dict[str, set[str]] = defaultdict(set)
     splits: dict[str, set[str]] = defaultdict(set)
@@ -80,9 +79,9 @@ def parameter_types(services: list[Service]) -> Splits:
 
 
 def balanced(rows: list[Row], per_class: int) -> list[Row]:
-    """Rows with the same number of every class: `per_class`, or as many as the rarest class has; order is kept.
+    """At most `per_class` rows of every class, the same number of each, in their order.
 
-    One service gives at most an eighth of a class, unless the class has no more of others.
+    A service supplies at most an eighth of a class unless the class lacks rows of other services.
     """
     classes: dict[str, list[Row]] = defaultdict(list)
     overflow: dict[str, list[Row]] = defaultdict(list)

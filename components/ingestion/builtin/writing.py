@@ -1,4 +1,4 @@
-"""Raw files of the built-in data: JSON lines, and JSON lines under Zstandard with the same bytes everywhere."""
+"""Raw files of the built-in data: JSON lines, plain or compressed, with the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pyarrow as pa
 from components.artifacts import write_atomic
 from components.errors import DataError
 
-# Compressed in one call and one thread: the result depends on the text, the level and the locked library only.
+# One call in one thread: the bytes depend on the text, the level and the locked library only.
 _LEVEL = 9
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """One JSON object a line; returns how many."""
+    """Write one JSON object per line; returns the number of rows."""
     lines = [_line(row) for row in rows]
     _write(path, "".join(lines).encode())
     return len(lines)
 
 
 def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, megabytes: float) -> int:
-    """Documents in order as part-000.jsonl.zst, part-001 ... of about `megabytes` (uncompressed); returns how many.
+    """Write part-000.jsonl.zst, part-001 ... of about `megabytes` each, uncompressed; returns the number of documents.
 
-    Parts of an earlier build that are no longer needed are removed.
+    Surplus parts of an earlier build are removed.
     """
     count, size, part = 0, 0, 0
     lines: list[str] = []
@@ -62,5 +62,5 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     write_atomic(path, data)

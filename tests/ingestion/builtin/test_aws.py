@@ -68,7 +68,7 @@ def toy(tmp_path: Path) -> aws.Service:
     return aws.read_service("toybox", write_model(tmp_path / "service-2.json.gz"))
 
 
-def test_a_service_model_keeps_names_types_and_mark_up(toy: aws.Service) -> None:
+def test_a_service_model_has_names_types_and_html(toy: aws.Service) -> None:
     assert [operation.name for operation in toy.operations] == ["GetToy", "Ping"]
     assert toy.operations[0].html == "<p>Gets a <code>Toy</code>.</p> <p>Once.</p>"
     assert toy.shapes["Out"].members[1] == aws.Member("Kind", "enum", "<p>The kind.</p>")
@@ -83,13 +83,13 @@ def test_documents_are_operations_with_members_then_other_structures(toy: aws.Se
     ]
 
 
-def test_what_splits_hold_is_left_out_of_the_corpus(toy: aws.Service) -> None:
+def test_texts_of_the_splits_are_excluded_from_the_corpus(toy: aws.Service) -> None:
     documents = list(aws.service_documents(toy))
     rows = aws.corpus(documents, without={text_key("The NAME"), "keeps toys", "once"}, left_out={"toybox/shapes/Toy"})
     assert list(rows) == [{"id": "toybox/GetToy", "text": "Gets a Toy.\nThe toy & its parts.\nThe kind."}]
 
 
-def test_pairs_are_what_an_operation_does_and_its_name_in_words() -> None:
+def test_pairs_are_descriptions_and_names_of_operations() -> None:
     names = {
         "CreateDBInstance2": "<p>Creates a database.</p><p>More of it.</p>",
         "ListTagsForResource": "<p>Lists   <i>tags</i>.</p>",
@@ -108,7 +108,7 @@ def test_pairs_are_what_an_operation_does_and_its_name_in_words() -> None:
     ]
 
 
-def test_a_damaged_model_is_named(tmp_path: Path) -> None:
+def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
     path = write_model(tmp_path / "service-2.json.gz")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"service-2\.json\.gz: damaged service model .*; reinstall botocore"):
@@ -134,7 +134,7 @@ def service(key: str, members: list[tuple[str, str]]) -> aws.Service:
     return aws.Service(key, {}, "", (), {"S": shape})
 
 
-def test_types_are_told_apart_by_description(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameter_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "service_split", lambda key: key.split("-")[0])
     monkeypatch.setattr(tasks, "TYPE_ROWS", {"dev": 1, "test": 1})
     services = [
@@ -145,14 +145,14 @@ def test_types_are_told_apart_by_description(monkeypatch: pytest.MonkeyPatch) ->
     ]
     splits = tasks.parameter_types(services)
     found = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
-    # "Tags" stands in dev and in test, so in neither; "A name" stays in train only; "both" has two types.
+    # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
     assert found["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
     assert found["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
     assert found["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
     assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
 
 
-def test_balanced_rows_take_little_from_one_service_if_others_have_some() -> None:
+def test_balanced_rows_prefer_several_services() -> None:
     rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
     rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
     rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
@@ -163,7 +163,7 @@ def test_balanced_rows_take_little_from_one_service_if_others_have_some() -> Non
     assert len(tasks.balanced(rows, 100)) == 32
 
 
-def test_kin_services_share_a_split() -> None:
+def test_related_services_share_a_split() -> None:
     assert tasks.service_split("lex-models") == tasks.service_split("lexv2-runtime") == tasks.service_split("lex")
     splits = Counter(tasks.service_split(f"service{chr(97 + n % 26)}{n}x") for n in range(1000))
     assert splits["train"] == pytest.approx(600, abs=60)
@@ -175,13 +175,13 @@ TOLD_APART = {"datazone", "guardduty", "iotsitewise", "lightsail", "medialive"}
 
 @pytest.fixture(scope="module")
 def services() -> list[aws.Service]:
-    """Real models: the ones to be told apart, and some of all the others."""
+    """Real models: those of the classes, and a sample of the others."""
     models = sorted((aws.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))
     named = [model for model in models if model.parts[-3] in TOLD_APART]
     return [aws.read_service(model.parts[-3], model) for model in sorted({*models[::9], *named})]
 
 
-def test_the_types_of_real_parameters(services: list[aws.Service]) -> None:
+def test_parameter_types_of_real_models(services: list[aws.Service]) -> None:
     splits = tasks.parameter_types(services)
     keys = {split: [text_key(row["text"]) for row in rows] for split, rows in splits.items()}
     assert all(len(set(found)) == len(found) for found in keys.values())
@@ -199,7 +199,7 @@ def test_the_types_of_real_parameters(services: list[aws.Service]) -> None:
     assert len({row["service"] for row in splits["train"][:200]}) > 20
 
 
-def test_the_services_of_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_of_real_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
     names = TOLD_APART
     monkeypatch.setattr(services_task, "CLASSES", len(names))
     some = [service for service in services if service.key in names]
@@ -214,7 +214,7 @@ def test_the_services_of_documents(services: list[aws.Service], monkeypatch: pyt
     assert all(30 <= len(row["text"].split()) <= 300 for row in rows)
     assert {row["label"] for row in rows} == names
     assert not [row["id"] for row in rows if names & set(text_key(row["text"]).split())]
-    # No pair across splits is alike: all pairs, without the hashing that found the twins.
+    # No near duplicates in different splits: all pairs are compared, without hashing.
     sketches = {
         split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in found])
         for split, found in splits.items()

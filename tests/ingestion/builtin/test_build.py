@@ -15,7 +15,7 @@ from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.settings.data import CorpusSource, ParallelSource
 
-# The real builder on two packages and a few services, in a process of its own.
+# The real builder on two packages and a few services, in a separate process.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", SCRIPT, str(tmp_path / seed)]
@@ -44,7 +44,7 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
             for split in ("dev", "test", "train")
         ),
     ]
-    # The readers of the pipeline read it, and what dev and test hold does not stand in the corpus.
+    # The pipeline can read the files, and the texts of dev and test are not in the corpus.
     corpus = CorpusSource(path=str(built / "domain" / "aws"), id="id")
     lines = {
         line
@@ -70,7 +70,7 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
         assert not (lines | translated.keys()) & described
 
 
-def test_a_corpus_is_written_in_parts_and_older_parts_go(tmp_path: Path) -> None:
+def test_a_corpus_is_written_in_parts_and_surplus_parts_are_removed(tmp_path: Path) -> None:
     documents = [{"id": str(n), "text": "x" * 400_000} for n in range(5)]
     assert write_corpus(tmp_path, documents, megabytes=1) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-000.jsonl.zst", "part-001.jsonl.zst"]
@@ -83,5 +83,5 @@ def test_rows_are_json_lines(tmp_path: Path) -> None:
     lines = (tmp_path / "a" / "b.jsonl").read_text().splitlines()
     assert lines[0] == '{"text": "é\\n"}'
     assert json.loads(lines[1]) == {"text": "y"}
-    with pytest.raises(DataError, match=r"b\.jsonl: cannot be written \(.*\); choose another place"):
+    with pytest.raises(DataError, match=r"b\.jsonl: cannot be written \(.*\); choose another"):
         write_rows(tmp_path / "a" / "b.jsonl" / "b.jsonl", [])

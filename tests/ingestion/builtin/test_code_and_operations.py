@@ -1,4 +1,4 @@
-"""aws-code and aws-operation: exact rows of invented services, and what real models give."""
+"""aws-code and aws-operation: exact rows of invented services, and properties of real ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from components.ingestion.builtin import aws, code, operations
         ("Code <i><code>a.b</code></i> &lt;x&gt; stays.", "Code/O a.b/B-code </O x/O >/O stays/O ./O"),
     ],
 )
-def test_words_and_tags_of_marks(html: str, expected: str) -> None:
+def test_words_and_tags_of_code_elements(html: str, expected: str) -> None:
     ((words, tags),) = code.marked(html)
     assert " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)) == expected
 
@@ -34,11 +34,11 @@ def test_words_and_tags_of_marks(html: str, expected: str) -> None:
     "html",
     ["The <code>Foo</code>s are here now", "An <code>open mark is left out", "A closed</code> one is too", "Too short"],
 )
-def test_sentences_that_cannot_be_told_are_left_out(html: str) -> None:
+def test_sentences_with_broken_elements_are_skipped(html: str) -> None:
     assert code.marked(html) == []
 
 
-def test_sentences_are_cut_outside_of_names() -> None:
+def test_sentences_are_not_split_within_names() -> None:
     text = "It is version 1.2 of it. <code>Foo</code> is new here. e.g. this goes on with it"
     found = [" ".join(words) for words, _ in code.marked(text)]
     assert found == ["It is version 1.2 of it .", "Foo is new here . e.g . this goes on with it"]
@@ -50,7 +50,7 @@ def service(key: str, htmls: list[str]) -> aws.Service:
     return aws.Service(key, {}, "", (), {"S": aws.Shape("S", "", members)})
 
 
-def test_dev_and_test_hold_what_aws_type_holds_and_nothing_that_stands_elsewhere(
+def test_dev_and_test_are_those_of_aws_type_without_other_occurrences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(code, "service_split", lambda key: key)
@@ -69,7 +69,7 @@ def test_dev_and_test_hold_what_aws_type_holds_and_nothing_that_stands_elsewhere
     corpus = ["Some text.\nMore of it. Set it to VALUE5 there! (See below.)"]
     splits = code.code_spans(services, types, corpus)
     found = {split: {row["id"] for row in rows} for split, rows in splits.items()}
-    # value5 stands in the corpus; two plain sentences of test, so as many with code, drawn from three.
+    # value5 occurs in the corpus; test has two plain sentences and therefore two of three with code.
     assert found["test"] >= {"test/S/M0#0", "test/S/M1#0"} and len(found["test"]) == 4
     assert found["test"] <= {f"test/S/M{number}#0" for number in (0, 1, 2, 4, 5)}
     assert found["dev"] == {"dev/S/M0#0", "dev/S/M1#0"}
@@ -87,7 +87,7 @@ NAMES = {
 }
 
 
-def test_names_with_their_own_descriptions_and_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_matching_and_other_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
     services = [
         aws.Service(key, {}, "", tuple(aws.Operation(name, html, None, None) for name, html in names.items()), {})
         for key, names in {
@@ -106,7 +106,7 @@ def test_names_with_their_own_descriptions_and_with_another(monkeypatch: pytest.
     assert rows["dev"] == {("get x", "Gets the x.", "belongs"), ("get y", "Gets the x.", "other")}
     assert rows["test"] == {("get y", "Gets the y.", "belongs"), ("get x", "Gets the y.", "other")}
     train = sorted(rows["train"])
-    # "Lists boxes." belongs to two names: one row each way, the other name never being its twin.
+    # "Lists boxes." describes two operations: one pair of rows, and neither name is the other's negative.
     assert ("create toy", "Deletes a toy.", "other") in train and ("delete toy", "Creates a toy.", "other") in train
     lists = [(first, label) for first, second, label in train if second == "Lists boxes."]
     assert len(lists) == 2 and {label for _, label in lists} == {"belongs", "other"}

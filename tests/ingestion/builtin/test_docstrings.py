@@ -70,13 +70,13 @@ def test_documentation_is_extracted_in_file_order() -> None:
     ]
 
 
-def test_source_that_does_not_parse_gives_nothing() -> None:
+def test_source_that_does_not_parse_has_no_documentation() -> None:
     assert docstrings.extract(b'def f[T](x): pass\n"""x"""\nprint \'old\'') == []
     assert docstrings.extract(b'"""nul \0"""') == []
     assert docstrings.extract(b"") == []
 
 
-def test_documents_are_cut_between_definitions() -> None:
+def test_documents_are_split_between_definitions() -> None:
     path = PurePosixPath("pkg/a.py")
     seen: set[bytes] = set()
     long = ["x" * 5_000, "y" * 5_000]
@@ -103,16 +103,16 @@ def test_documents_are_cut_between_definitions() -> None:
         ("scipy/_distributor_init_local.py", False),
     ],
 )
-def test_what_differs_between_builds_is_not_read(path: str, wanted: bool) -> None:
+def test_files_that_differ_between_builds_are_skipped(path: str, wanted: bool) -> None:
     assert docstrings._wanted(PurePosixPath(path)) is wanted
 
 
-def test_files_of_a_distribution_are_its_own_and_sorted() -> None:
+def test_files_of_a_distribution_are_sorted() -> None:
     files = python_files("pluggy")
     assert PurePosixPath("pluggy/_hooks.py") in files
     assert files == sorted(files, key=lambda path: path.parts)
     assert all((locate("pluggy") / path).is_file() for path in files)
-    with pytest.raises(DataError, match="built-in data: package 'no-such-package' is not installed; install what"):
+    with pytest.raises(DataError, match="built-in data: package 'no-such-package' is not installed; install the"):
         python_files("no-such-package")
 
 
@@ -121,6 +121,6 @@ def test_every_package_of_the_list_is_locked() -> None:
     assert [name for name in docstrings.PACKAGES if f"\n{name.lower().replace('_', '-')}==" not in f"\n{lock}"] == []
 
 
-def test_lines_that_only_underline_or_frame_are_left_out() -> None:
+def test_underlines_and_rules_are_removed() -> None:
     source = b'"""Title\n=====\n\nText -- no ruler.\n\n==== ====\na    b\n==== ====\n  -----\n>>> 1..2\n"""'
     assert docstrings.extract(source) == [["Title\n\nText -- no ruler.\n\na    b\n>>> 1..2"]]
