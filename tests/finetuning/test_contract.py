@@ -6,10 +6,8 @@ Both tables are picked up as they are; a new task brings the rows that it is tri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,92 +18,12 @@ from components.baselines.stage import BaselineJob, baseline
 from components.finetuning import runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
-from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings
-from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import KINDS, scoring_for
 
-from .conftest import WORDS, rows, write_jsonl
-
-Encoders = Callable[..., Path]
-KIND_OF = {word: label for label, words in WORDS.items() for word in words}
-
-
-def thing(text: str) -> str:
-    """The word of a text that says what it is about."""
-    return next(word for word in text.split() if word in KIND_OF)
-
-
-def tagged(row: dict[str, str]) -> dict[str, Any]:
-    words = row["text"].split()
-    return {"words": words, "tags": [f"B-{KIND_OF[word]}" if word in KIND_OF else "O" for word in words]}
-
-
-def asked(row: dict[str, str]) -> dict[str, Any]:
-    word = thing(row["text"])
-    known = row["label"] != "animal"
-    answers = {"text": [word], "answer_start": [row["text"].index(word)]} if known else {"text": [], "answer_start": []}
-    return {"question": f"what is {'here' if known else 'gold'}", "context": row["text"], "answers": answers}
-
-
-#: Kind of task -> one of the rows of `conftest.rows` -> a row of that kind.
-ROWS: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = {
-    "classification": lambda row: {"text": row["text"], "label": row["label"]},
-    "multilabel": lambda row: {
-        "text": row["text"],
-        "label": [row["label"]] * (row["label"] != "animal") + [row["part"]],
-    },
-    "pair": lambda row: {"first": row["text"], "second": f"a {thing(row['text'])}", "label": row["label"]},
-    "similarity": lambda row: {
-        "first": row["text"],
-        "second": "gold",
-        "score": len(row["label"]) + len(row["part"]) / 2,
-    },
-    "tagging": tagged,
-    "questions": asked,
-    "choice": lambda row: {"text": row["text"], "choices": ["apple", "iron", thing(row["text"])], "label": "2"},
-}
-
-
-@pytest.fixture
-def make_task(tmp_path: Path) -> Callable[[str], Path]:
-    """make_task(kind) -> an output directory of the stage `examples`."""
-
-    def make(kind: str) -> Path:
-        folder = tmp_path / f"task-{kind}"
-        for split, count, offset in (("train", 4, 0), ("dev", 2, 100), ("test", 2, 200)):
-            write_jsonl(folder / f"{split}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
-        source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0])
-        return examples(ExamplesJob(task="things", source=source, output=tmp_path / f"examples-{kind}"))
-
-    return make
-
-
-@pytest.fixture
-def make_job(
-    make_task: Callable[[str], Path], make_encoder: Encoders, settings: FinetuneSettings, tmp_path: Path
-) -> Callable[..., FinetuneJob]:
-    """make_job(family, kind, name="out", **settings) -> a job with a store of its own."""
-
-    def make(family: str, kind: str, *, name: str = "out", **changes: object) -> FinetuneJob:
-        small = {"epochs": 1, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 24}
-        return FinetuneJob(
-            task="things",
-            family=family,
-            start="adapted",
-            examples=make_task(kind),
-            encoder=make_encoder(family),
-            output=tmp_path / name,
-            settings=settings.model_copy(update=small | {"pooling": "mean", "layers": "last"} | changes),
-            cluster=ClusterSettings(
-                launcher="local", storage=str(tmp_path / f"store-{name}"), features=str(tmp_path / "features")
-            ),
-        )
-
-    return make
+from .conftest import ROWS
 
 
 def answers_of(output: Path, split: str) -> list[list[float]]:

@@ -1,0 +1,76 @@
+"""A kind from outside the code base, two files and two table entries, passes the contract of every kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.baselines.stage import BaselineJob, baseline
+from components.errors import DataError
+from components.finetuning.stage import finetune
+from components.inference.prediction import Predicted, predict_file
+from components.settings.tasks import TaskSource
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.kinds import KINDS, promotion_metrics, scoring_for
+from components.tasks.results import read_answers
+
+from .conftest import ROWS, write_jsonl
+
+KIND = "truth"
+
+
+@pytest.fixture(autouse=True)
+def _entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS._entries, KIND, "tests.finetuning.toy_kind:KIND")  # type: ignore[attr-defined]
+    monkeypatch.setitem(TASKS._entries, KIND, "tests.finetuning.toy_task:TASK")  # type: ignore[attr-defined]
+    monkeypatch.setitem(ROWS, KIND, lambda row: {"text": row["text"], "label": row["label"] == "metal"})
+
+
+@pytest.mark.parametrize("method", ["finetune", "features"])
+def test_it_is_read_fine_tuned_scored_and_served(method: str, make_job: Callable, in_process: None) -> None:
+    job = make_job("ulmfit", KIND, method=method)
+    output = finetune(job)
+    facts, dev, test = read_facts(job.examples), *(read_split(job.examples, name) for name in ("dev", "test"))
+    assert (facts.kind, facts.labels, dev.targets[0].tolist()) == (KIND, [], [0.0])
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["score"] == "accuracy" and "penalty" in record
+    (on_dev,) = read_answers(output, "dev").values()
+    best = max(point["accuracy"] for point in record["curve"])
+    assert scoring_for(KIND).score(dev.fields, dev.targets, on_dev) == {"accuracy": pytest.approx(best)}
+    (on_test,) = read_answers(output, "test").values()
+    served = load_classifier(output / "classifier").answer(test.fields)
+    np.testing.assert_allclose(np.stack(served), np.stack(on_test), atol=1e-4)
+
+
+def test_it_has_the_constant_baseline(make_task: Callable, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=make_task(KIND), output=tmp_path / "baselines"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["system"] == "most-frequent" and record["curve"][0]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_it_predicts_a_file(make_job: Callable, in_process: None, tmp_path: Path) -> None:
+    classifier = load_classifier(finetune(make_job("ulmfit", KIND)) / "classifier")
+    source, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    source.write_text('text\nthe old gold here\n" "\n')
+    assert predict_file(source, output=output, classifier=classifier) == Predicted(2, 1)
+    first, second = (json.loads(line) for line in output.read_text().splitlines())
+    assert 0 < first["probability"] < 1 and first["prediction"] in ("true", "false")
+    assert second["prediction"] is None
+
+
+def test_its_reader_names_the_line(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{split}.jsonl", [{"text": "gold", "label": "maybe"}])
+    source = TaskSource(path=str(tmp_path), kind=KIND)
+    with pytest.raises(DataError, match=r"train\.jsonl, line 1: 'maybe' is neither true nor false"):
+        examples(ExamplesJob(task="things", source=source, output=tmp_path / "out"))
+
+
+def test_its_metrics_can_decide_a_promotion() -> None:
+    assert promotion_metrics(KIND) == ("accuracy",)

@@ -1,0 +1,70 @@
+"""A kind of task that is not part of the code base: whether a statement is true, a probability. Torch-free half."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.errors import DataError
+from components.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.settings.tasks import TaskSource
+from components.tasks.data import Answer, Examples, Fields
+from components.tasks.kind import Kind
+from components.tasks.reading.records import filled, label_of, read_records, split_files
+from components.tasks.reading.splits import Row, Rows, examples_of
+from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
+
+
+class Truth(Scoring):
+    """Targets are [0 or 1], answers [probability]. The K = 2 columns: correct rows, rows."""
+
+    names = ("accuracy",)
+    stand_in = "share of true statements"
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        correct = [(answer[0] >= 0.5) == target[0] for target, answer in zip(targets, answers, strict=True)]
+        return sparse.csr_array(np.stack([np.asarray(correct, dtype=np.float64), np.ones(len(correct))], axis=1))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        return {"accuracy": sums[..., 0] / sums[..., 1]}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        return [np.asarray([np.mean([target[0] for target in targets])], dtype=np.float32)] * len(targets)
+
+
+def read(name: str, source: TaskSource) -> Examples:
+    rows: Rows = {}
+    for split, path, member in split_files(source):
+        for record in read_records(path, member, source, [source.text, source.label]):
+            text = filled(record.values[0], "the text", source.text, record.place)
+            label = label_of(record.values[1], source.label, record.place)
+            if label not in ("true", "false"):
+                raise DataError(f"{record.place}: {label!r} is neither true nor false")
+            rows.setdefault(split, []).append(Row((text,), label == "true", record.slice, record.id, record.place))
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+
+
+def show(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    return {"prediction": "true" if answer[0] >= 0.5 else "false", "probability": float(answer[0])}
+
+
+KIND = Kind(
+    read=read,
+    io=TaskIO(
+        inputs={"text": "text"},
+        columns={"prediction": "text", "probability": "number"},
+        outputs={"probability": "number"},
+        parse=parse_texts("text"),
+        format=show,
+        examples=TEXT_EXAMPLES,
+    ),
+    scoring=lambda *_: Truth(),
+)

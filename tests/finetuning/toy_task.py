@@ -1,0 +1,35 @@
+"""The torch half of `toy_kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import Task
+from components.task_models.heads import TextHead, precise
+from components.task_models.kinds.classification import encode
+from components.task_models.text_windows import pooling_of_windows
+
+
+class TruthHead(TextHead):
+    """One logit per row."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        logits = precise(outputs[:, 0])
+        targets = batch["targets"][:, 0].to(logits.dtype)
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(logits, targets))
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        return list(outputs.float().sigmoid().cpu().numpy())
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> TruthHead:
+    return TruthHead.of(settings, features, 1)
+
+
+TASK = Task(kind="truth", reads="text", encode=encode, head=head, combine=pooling_of_windows)
