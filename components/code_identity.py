@@ -2,8 +2,8 @@
 
 The closure starts at the module of the stage's function and follows every import, those inside functions included;
 imports for type checkers are left out. Of a `LazyTable`, only the entries that the stage's settings name are followed.
-Digests are taken over the syntax tree without comments, docstrings and the order of definitions. So an edit changes
-the identity of exactly those stages whose result it could change.
+Digests are taken over the syntax tree without comments, docstrings, messages of raised errors and the order of
+definitions. So an edit changes the identity of exactly those stages whose result it could change.
 
 The defaults of settings are not part of the code: the resolved settings of a stage contain them.
 """
@@ -280,12 +280,18 @@ def _parse(name: str, text: str) -> Module:
 
 
 class _Stripped(ast.NodeTransformer):
-    """Removes what has no effect: docstrings and other bare strings, and imports for type checkers."""
+    """Removes what cannot change a result: docstrings and other bare strings, the arguments of raised errors, and
+    imports for type checkers."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return None
         return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:  # noqa: N802 -- ast names it
+        if isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
+        return node
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)

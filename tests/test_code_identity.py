@@ -77,6 +77,8 @@ def definitions(root: Path, module: str, text: str) -> Mapping[str, str]:
         ("lazy", "import os\nimport re", "import re\nimport os", set()),
         ("lazy", "from os import path", "from os import sep as path", {"imports"}),
         ("lazy", "f(1)", "f(2)", {"statements"}),
+        ("lazy", "def f(): raise ValueError('a')", "def f(): raise ValueError(f'{1} b')", set()),
+        ("lazy", "def f(): raise ValueError('a')", "def f(): raise KeyError('a')", {"f"}),
         ("lazy", "if TYPE_CHECKING:\n  from a import B\nX = 1", "X = 1", set()),
         ("table", FILES["table/__init__"], FILES["table/__init__"].replace('"b": "components.table.b:X"', ""), set()),
         ("settings.part", "class P:\n  size: int = 4", "class P:\n  size: int = 5", set()),

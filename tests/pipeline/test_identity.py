@@ -68,7 +68,7 @@ def with_another_constant(module: str, text: str) -> str:
         default = isinstance(node, (ast.Assign, ast.AnnAssign)) and module.startswith(SETTINGS)
         table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyTable"
         typing = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        if default or table or typing or isinstance(node, (ast.Expr, ast.JoinedStr)):
+        if default or table or typing or isinstance(node, (ast.Expr, ast.JoinedStr, ast.Raise)):
             skipped |= {id(inner) for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in skipped and type(node.value) in (int, float, str):
