@@ -288,7 +288,7 @@ class _Stripped(ast.NodeTransformer):
             return None
         return self.generic_visit(node)
 
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:  # noqa: N802 -- ast names it
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
         if isinstance(node.exc, ast.Call):
             node.exc = node.exc.func
         return node
