@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from components.baselines.base import Baseline, Data, Said, Systems
+from components.baselines.base import Baseline, Data, Predictions, Systems
 from components.tables import LazyTable
 
 #: Name of the constant system.
@@ -39,4 +39,4 @@ def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Baseli
     return {**further, **systems.usual, MOST_FREQUENT: systems.constant}
 
 
-__all__ = ["BASELINES", "MOST_FREQUENT", "Baseline", "Data", "Said", "baselines_of"]
+__all__ = ["BASELINES", "MOST_FREQUENT", "Baseline", "Data", "Predictions", "baselines_of"]

@@ -49,7 +49,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Said:
+class Predictions:
     """A baseline's answers, and what belongs into its record.
 
     Attributes:
@@ -60,13 +60,13 @@ class Said:
     details: dict[str, Any]
 
 
-Baseline = Callable[[Data], Said]
+Baseline = Callable[[Data], Predictions]
 
 
-def most_frequent(data: Data) -> Said:
+def most_frequent(data: Data) -> Predictions:
     """The best that one can say without looking: the shares of the training labels, say."""
     answer = data.scoring.constant(data.train.targets)[0]
-    return Said({name: [answer] * len(split) for name, split in (("dev", data.dev), ("test", data.test))}, {})
+    return Predictions({name: [answer] * len(split) for name, split in (("dev", data.dev), ("test", data.test))}, {})
 
 
 @dataclass(frozen=True)

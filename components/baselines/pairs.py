@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.special import log_softmax, softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines.base import Data, Said, Systems, cosines, tfidf
+from components.baselines.base import Data, Predictions, Systems, cosines, tfidf
 from components.baselines.texts import regression
 from components.tasks.data import Answer, Split
 
@@ -20,13 +20,13 @@ from components.tasks.data import Answer, Split
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
-def cosine(data: Data) -> Said:
+def cosine(data: Data) -> Predictions:
     """Logistic regression on one number, the cosine of both texts."""
     vectorizer = _counted(data)
     return regression(data, *(_cosines(split, vectorizer)[:, None] for split in (data.train, data.dev, data.test)))
 
 
-def both(data: Data) -> Said:
+def both(data: Data) -> Predictions:
     """Logistic regression on the vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that
     of the draw."""
     vectorizer = tfidf().fit([text for parts in data.train.fields for text in parts])
@@ -36,11 +36,11 @@ def both(data: Data) -> Said:
         cosine = sparse.csr_matrix(cosines(first, second)[:, None])
         return sparse.hstack([first, second, abs(first - second), first.multiply(second), cosine], format="csr")
 
-    said = regression(data, *map(features, (data.train, data.dev, data.test)))
-    return Said(said.answers, said.details | {"vocabulary": len(vectorizer.vocabulary_)})
+    predictions = regression(data, *map(features, (data.train, data.dev, data.test)))
+    return Predictions(predictions.answers, predictions.details | {"vocabulary": len(vectorizer.vocabulary_)})
 
 
-def line(data: Data) -> Said:
+def line(data: Data) -> Predictions:
     """The least-squares line from the cosine of both texts to the number."""
     vectorizer = _counted(data)
     x, y = _cosines(data.train, vectorizer), np.asarray([target[0] for target in data.train.targets])
@@ -50,11 +50,11 @@ def line(data: Data) -> Said:
     def answers(split: Split) -> list[Answer]:
         return list((offset + slope * _cosines(split, vectorizer)).astype(np.float32)[:, None])
 
-    said = {"dev": answers(data.dev), "test": answers(data.test)}
-    return Said(said, {"slope": float(slope), "offset": float(offset)})
+    predictions = {"dev": answers(data.dev), "test": answers(data.test)}
+    return Predictions(predictions, {"slope": float(slope), "offset": float(offset)})
 
 
-def overlap(data: Data) -> Said:
+def overlap(data: Data) -> Predictions:
     """The choice that has most in common with the text: a softmax over scaled cosines."""
     vectorizer = _counted(data)
     train = _choices(data.train, vectorizer)
@@ -64,14 +64,14 @@ def overlap(data: Data) -> Said:
     ]
     # Where nothing in common helps, a small scale still says which choice has most of it.
     scale = SCALES[max(1, int(np.argmax(likelihoods)))]
-    said = {
+    predictions = {
         name: [softmax(scale * row).astype(np.float32) for row in _choices(split, vectorizer)]
         for name, split in (("dev", data.dev), ("test", data.test))
     }
-    return Said(said, {"scale": scale})
+    return Predictions(predictions, {"scale": scale})
 
 
-def usual_place(data: Data) -> Said:
+def usual_place(data: Data) -> Predictions:
     """The shares of the places that the right choice has in training, among as many choices as a row has."""
     shares = data.scoring.constant(data.train.targets)[0]
 
@@ -81,7 +81,7 @@ def usual_place(data: Data) -> Said:
         return known / known.sum() if known.any() else np.full(choices, 1 / choices, dtype=np.float32)
 
     splits = (("dev", data.dev), ("test", data.test))
-    return Said({name: [answer(len(parts) - 1) for parts in split.fields] for name, split in splits}, {})
+    return Predictions({name: [answer(len(parts) - 1) for parts in split.fields] for name, split in splits}, {})
 
 
 def _counted(data: Data) -> TfidfVectorizer:

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from components.baselines.base import Data, Said, Systems
-from components.task_models.span_head import NEVER, best_threshold, decided
+from components.baselines.base import Data, Predictions, Systems
+from components.task_models.span_head import NEVER, apply_threshold, best_threshold
 from components.tasks.data import Answer, Fields
 from components.tokenization.segmenters import Segmentation
 
@@ -114,7 +114,7 @@ class SlidingWindow:
             )
             for question, context in fields
         ]
-        return decided(np.asarray(found, dtype=np.float32).reshape(-1, 4))
+        return apply_threshold(np.asarray(found, dtype=np.float32).reshape(-1, 4))
 
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
@@ -186,7 +186,7 @@ class _Overlap:
 
 
 class _Windows:
-    """The window in which most is said of question and candidate.
+    """The window in which most is predictions of question and candidate.
 
     Attributes:
         asked: places of the question's words.
@@ -245,7 +245,7 @@ def _distance(a: int, b: int, asked: Sequence[int], words: int) -> float:
     return min(apart) / words if apart else 1.0
 
 
-def by_overlap(data: Data) -> Said:
+def by_overlap(data: Data) -> Predictions:
     """The sliding window; how common words are is counted in all contexts of the train split, drawn or not."""
     baseline = SlidingWindow(context for _, context in data.inputs)
     dev, scoring = data.dev, data.scoring
@@ -255,7 +255,7 @@ def by_overlap(data: Data) -> Said:
 
     baseline.fit(dev.fields, of_each)
     answers = {"dev": baseline.answers(dev.fields), "test": baseline.answers(data.test.fields)}
-    return Said(answers, {"threshold": baseline.threshold})
+    return Predictions(answers, {"threshold": baseline.threshold})
 
 
 QUESTIONS = Systems({"sliding-window": by_overlap})

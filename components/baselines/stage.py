@@ -18,7 +18,7 @@ from components.baselines import Baseline, Data, baselines_of
 from components.progress import Progress
 from components.settings.names import BASELINE
 from components.settings.section import Section
-from components.tasks.budgets import draw
+from components.tasks.budgets import sample_rows
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import KIND, RunResult, write_results
@@ -49,7 +49,7 @@ def baseline(job: BaselineJob) -> Path:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
             for budget in facts.budgets:
                 for seed in facts.seeds:
-                    rows, short = draw(strata, budget, seed=seed)
+                    rows, short = sample_rows(strata, budget, seed=seed)
                     data = Data(train.take(rows), splits["dev"], splits["test"], train.fields, facts.labels, scoring)
                     record = {
                         "budget": budget,
@@ -71,11 +71,11 @@ def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> Run
     began = time.perf_counter()
     # Products of this size are quicker than waking a second thread for them.
     with threadpool_limits(1, user_api="blas"):
-        said = system(data)
-    curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(said.answers["dev"])}]
+        predictions = system(data)
+    curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(predictions.answers["dev"])}]
     record = {
         **record,
-        **said.details,
+        **predictions.details,
         "score": data.scoring.main,
         "curve": curve,
         "best_step": 0,
@@ -84,4 +84,4 @@ def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> Run
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return RunResult(name, BASELINE, "none", record, said.answers)
+    return RunResult(name, BASELINE, "none", record, predictions.answers)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 from torch import Tensor
 
-from components.baselines.base import Data, Said, Systems
+from components.baselines.base import Data, Predictions, Systems
 from components.models.layers.crf import LinearChainCRF
 from components.task_models.tag_constraints import legal_transitions
 from components.tasks.data import Answer, Fields, Split
@@ -243,18 +243,20 @@ def _kind(character: str) -> str:
     return character
 
 
-def usual_tags(data: Data) -> Said:
+def usual_tags(data: Data) -> Predictions:
     """Each word's most frequent tag in the draw."""
-    return Said({name: most_frequent_tags(data.train, split.fields) for name, split in _scored(data).items()}, {})
+    return Predictions(
+        {name: most_frequent_tags(data.train, split.fields) for name, split in _scored(data).items()}, {}
+    )
 
 
-def by_features(data: Data) -> Said:
+def by_features(data: Data) -> Predictions:
     """The CRF on features; dev chooses its penalty."""
     tagger = FeatureTagger(data.labels)
     scores = tagger.fit(data.train, score=lambda found: _on_dev(data, found))
     answers = {name: tagger.answers(split.fields) for name, split in _scored(data).items()}
     best = max(scores, key=lambda penalty: (scores[penalty], penalty))
-    return Said(answers, {"penalty": best, "features": len(tagger.weights)})
+    return Predictions(answers, {"penalty": best, "features": len(tagger.weights)})
 
 
 def _on_dev(data: Data, tagger: FeatureTagger) -> float:

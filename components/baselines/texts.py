@@ -13,24 +13,24 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from components.baselines.base import ITERATIONS, Data, Said, Systems, best_on_dev, tfidf
+from components.baselines.base import ITERATIONS, Data, Predictions, Systems, best_on_dev, tfidf
 from components.tasks.data import Answer
 
 #: Inverse strengths of the penalty of a support vector machine, whose scale is another one.
 MARGINS = (0.01, 0.1, 1.0, 10.0)
 
 
-def words(data: Data, *, ngrams: tuple[int, int]) -> Said:
+def words(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
     """Logistic regression over word n-grams; the vocabulary is that of the draw."""
     return _regression(data, [tfidf(ngram_range=ngrams)])
 
 
-def words_and_characters(data: Data) -> Said:
+def words_and_characters(data: Data) -> Predictions:
     """Logistic regression over words, word pairs and character n-grams."""
     return _regression(data, _both())
 
 
-def margin(data: Data) -> Said:
+def margin(data: Data) -> Predictions:
     """A linear support vector machine over the same. Its distances from the planes become probabilities by a softmax
     (two classes: a sigmoid), so that they rank and add up; they are not calibrated."""
     x, x_dev, x_test, size = _matrices(data, _both())
@@ -48,10 +48,10 @@ def margin(data: Data) -> Said:
         lambda machine: answers(machine, x_dev),
         MARGINS,
     )
-    return Said({"dev": answers(machine, x_dev), "test": answers(machine, x_test)}, {"c": c, "vocabulary": size})
+    return Predictions({"dev": answers(machine, x_dev), "test": answers(machine, x_test)}, {"c": c, "vocabulary": size})
 
 
-def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Said:
+def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
     """A logistic regression for each label, all of one strength; the vocabulary is that of the draw."""
     x, x_dev, x_test, size = _matrices(data, [tfidf(ngram_range=ngrams)])
     given = np.zeros((len(data.train), len(data.labels)), dtype=bool)
@@ -66,17 +66,17 @@ def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Said:
         }
 
     def answers(models: dict[int, LogisticRegression], rows: Any) -> list[Answer]:
-        # What every row of the draw has, or none, is always said, or never.
+        # What every row of the draw has, or none, is always predictions, or never.
         found = np.tile(given.all(0).astype(np.float32), (rows.shape[0], 1))
         for label, model in models.items():
             found[:, label] = model.predict_proba(rows)[:, 1]
         return list(found)
 
     models, c = best_on_dev(data, fit, lambda models: answers(models, x_dev))
-    return Said({"dev": answers(models, x_dev), "test": answers(models, x_test)}, {"c": c, "vocabulary": size})
+    return Predictions({"dev": answers(models, x_dev), "test": answers(models, x_test)}, {"c": c, "vocabulary": size})
 
 
-def regression(data: Data, x: Any, x_dev: Any, x_test: Any) -> Said:
+def regression(data: Data, x: Any, x_dev: Any, x_test: Any) -> Predictions:
     """Logistic regression over all classes on given features."""
 
     def answers(model: LogisticRegression, rows: Any) -> list[Answer]:
@@ -87,13 +87,13 @@ def regression(data: Data, x: Any, x_dev: Any, x_test: Any) -> Said:
         lambda c: LogisticRegression(C=c, max_iter=ITERATIONS).fit(x, data.train.labels),
         lambda model: answers(model, x_dev),
     )
-    return Said({"dev": answers(model, x_dev), "test": answers(model, x_test)}, {"c": c})
+    return Predictions({"dev": answers(model, x_dev), "test": answers(model, x_test)}, {"c": c})
 
 
-def _regression(data: Data, vectorizers: Sequence[TfidfVectorizer]) -> Said:
+def _regression(data: Data, vectorizers: Sequence[TfidfVectorizer]) -> Predictions:
     *features, size = _matrices(data, vectorizers)
-    said = regression(data, *features)
-    return Said(said.answers, said.details | {"vocabulary": size})
+    predictions = regression(data, *features)
+    return Predictions(predictions.answers, predictions.details | {"vocabulary": size})
 
 
 def _both() -> list[TfidfVectorizer]:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
-from components.scoring import Draws, Scoring
+from components.scoring import Resamples, Scoring
 from components.settings.evaluate import EvaluateSettings
 from components.tasks.results import best_score
 
@@ -100,7 +100,7 @@ def make_cells(
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
-    resamples = Draws(len(test.rows), resamples=settings.resamples)
+    resamples = Resamples(len(test.rows), resamples=settings.resamples)
     # One run at a time: the sums of all resamples are large if there are many classes.
     resampled = [_metrics(resamples.sums(matrix), scoring) for matrix in rows]
     grouped: dict[tuple[str, int], list[int]] = {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from components.cluster import map_parallel
 from components.finetuning.features import FeatureTable, cached, extract
-from components.finetuning.specs import RunSpec, build, drawn_by_any, encode
+from components.finetuning.specs import RunSpec, all_training_rows, build, encode
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.tasks.examples import read_facts, read_split
@@ -54,13 +54,13 @@ def reading(settings: FinetuneSettings) -> dict[str, object]:
 
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
-    """The features of dev or test; of train, of the rows of `drawn_by_any`. Before anything is learned.
+    """The features of dev or test; of train, of the rows of `all_training_rows`. Before anything is learned.
 
     Raises:
         ArtifactError: encoder or examples are incomplete, or there is no space.
     """
     facts = read_facts(spec.examples)
-    rows = drawn_by_any(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
+    rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
     content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
 
     def extracted(file: Path) -> FeatureTable:
@@ -101,7 +101,7 @@ def _compute(asked: tuple[RunSpec, str]) -> None:
 
 def _most_pieces(spec: RunSpec, split: str) -> int:
     whole = read_split(spec.examples, split)
-    rows = len(drawn_by_any(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
+    rows = len(all_training_rows(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
     return rows * spec.settings.max_length
 
 

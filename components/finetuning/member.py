@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.specs import RunSpec, device, drawn, drawn_by_any, encode, with_head
+from components.finetuning.specs import RunSpec, all_training_rows, device, encode, training_rows, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
@@ -60,7 +60,7 @@ def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> 
     """
     model = with_head(spec, encoder)
     whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-    rows, short = drawn(spec, whole)
+    rows, short = training_rows(spec, whole)
     splits = {"train": whole.take(rows), **{name: read_split(spec.examples, name) for name in ("dev", "test")}}
     counts = {str(stratum): count for stratum, count in short.items()}
     return Member(spec, model, tokenizer, facts, splits, rows, counts)
@@ -301,7 +301,7 @@ class Member:
         table = features(self.spec, split)
         if split != "train":
             return table
-        held = drawn_by_any(self.spec, read_split(self.spec.examples, "train"), self.facts)
+        held = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self.facts)
         return table.take(np.searchsorted(held, self.rows))
 
 

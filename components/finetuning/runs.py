@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
-from components.finetuning.specs import RunSpec, device, start_of
+from components.finetuning.specs import RunSpec, device, load_initial_encoder
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed, discriminative
@@ -100,7 +100,7 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
     if stored is not None and stored.numbers.get("done"):
         return list(stored.numbers["records"])
     began = time.perf_counter()
-    encoder, tokenizer = start_of(spec.members[0])
+    encoder, tokenizer = load_initial_encoder(spec.members[0])
     run = Run(spec, [make_member(member, encoder, tokenizer) for member in spec.members])
     if stored is None:
         run.start()

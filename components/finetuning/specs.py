@@ -16,7 +16,7 @@ from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.tasks.budgets import draw
+from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, strata_of
 from components.tokenization import Tokenizer
@@ -60,11 +60,11 @@ def device() -> torch.device:
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
     """The model before anything is learned, and the tokenizer."""
-    encoder, tokenizer = start_of(spec)
+    encoder, tokenizer = load_initial_encoder(spec)
     return with_head(spec, encoder), tokenizer
 
 
-def start_of(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
+def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
     """The encoder's weights as stored, or fresh ones of the run's seed where it is untrained; and its tokenizer."""
     loaded = load_encoder(spec.encoder)
     encoder = loaded.model
@@ -91,14 +91,16 @@ def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
-def drawn(spec: RunSpec, train: Split) -> tuple[NDArray[np.int64], dict[int, int]]:
+def training_rows(spec: RunSpec, train: Split) -> tuple[NDArray[np.int64], dict[int, int]]:
     """The run's rows of the train split, and the strata of which there are too few (see `draw`)."""
-    return draw(strata_of(train, read_facts(spec.examples).kind), spec.budget, seed=spec.seed)
+    return sample_rows(strata_of(train, read_facts(spec.examples).kind), spec.budget, seed=spec.seed)
 
 
-def drawn_by_any(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
+def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
     """The rows, ascending, that any run with the same encoder weights learns from: those of all budgets, and of all
     seeds where the seed does not draw the weights."""
     strata = strata_of(train, facts.kind)
     seeds = facts.seeds if spec.trained else [spec.seed]
-    return np.unique(np.concatenate([draw(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds]))
+    return np.unique(
+        np.concatenate([sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds])
+    )

@@ -153,7 +153,7 @@ def decide(
     Raises:
         ValueError: the numbers of predictions and rows differ (a defect of the caller).
     """
-    against = champion.name if champion is not None else rows.scoring.stand_in
+    against = champion.name if champion is not None else rows.scoring.constant_name
     metric = rule.metric or rows.scoring.main
 
     def verdict(outcome: Verdict, *reasons: str) -> Decision:

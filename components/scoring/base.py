@@ -21,7 +21,7 @@ Inputs = Sequence[tuple[str, ...]]
 #: N vectors, ragged: what is right of each row, or what a model says of it (see the kind's module).
 Vectors = Sequence[NDArray[np.floating[Any]]]
 
-#: Numbers of `Draws` that are in memory at once.
+#: Numbers of `Resamples` that are in memory at once.
 CHUNK = 10_000_000
 #: Scores that are better when lower: none of them decides anything.
 LOWER_IS_BETTER = frozenset({"ece"})
@@ -49,13 +49,13 @@ class Scoring(ABC):
         ranges: what each of them can be at all.
         strata: parts that a label budget is counted in: the number of classes, or 1 where a budget is a number of rows.
         averages: whether the mean of several systems' answers is an answer.
-        stand_in: what answers where there is no model yet (`constant`), in words.
+        constant_name: what answers where there is no model yet (`constant`), in words.
     """
 
     names: tuple[str, ...]
     strata: int = 1
     averages: bool = True
-    stand_in: str
+    constant_name: str
 
     @property
     def main(self) -> str:
@@ -170,7 +170,7 @@ def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
     return {name: values[..., place] for place, name in enumerate(names)}
 
 
-class Draws:
+class Resamples:
     """R bootstrap draws of N rows with replacement, each as the number of times that a row was drawn. Every system is
     scored on the same draws, so that differences between systems are paired.
 
@@ -196,5 +196,5 @@ class Draws:
 
 def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
     """For each matrix (N, K) its sums (R, K) on R draws, the same for all."""
-    draws = Draws(statistics[0].shape[0], resamples=resamples, seed=seed)
-    return [draws.sums(matrix) for matrix in statistics]
+    bootstrap = Resamples(statistics[0].shape[0], resamples=resamples, seed=seed)
+    return [bootstrap.sums(matrix) for matrix in statistics]

@@ -53,7 +53,7 @@ class Classification(Scoring):
     bins: int = 15
     outside: bool = False
 
-    stand_in = "most frequent class"
+    constant_name = "most frequent class"
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -174,7 +174,7 @@ class Choice(Scoring):
     bins: int = 15
 
     names = ("accuracy", "ece")
-    stand_in = "most frequent place"
+    constant_name = "most frequent place"
 
     @property
     def width(self) -> int:

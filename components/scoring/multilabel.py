@@ -31,7 +31,7 @@ class Multilabel(Scoring):
     labels: Sequence[str]
 
     names = ("micro_f1", "macro_f1", "subset_accuracy")
-    stand_in = "most frequent labels"
+    constant_name = "most frequent labels"
 
     @property
     def width(self) -> int:

@@ -40,7 +40,7 @@ class Questions(Scoring):
 
     names = ("f1", "exact_match", "f1_characters", "exact_match_characters")
     averages = False
-    stand_in = "no answer"
+    constant_name = "no answer"
 
     @property
     def width(self) -> int:

@@ -26,7 +26,7 @@ class Similarity(Scoring):
     over all rows, which changes no correlation and keeps the sums small."""
 
     names = ("spearman", "pearson")
-    stand_in = "mean value"
+    constant_name = "mean value"
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:

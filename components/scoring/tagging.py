@@ -33,7 +33,7 @@ class Tagging(Scoring):
     scheme: Scheme | None = None
 
     averages = False
-    stand_in = "most frequent tag"
+    constant_name = "most frequent tag"
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -21,7 +21,7 @@ from components.studies.outputs import Outputs
 from components.task_models.heads import lead_mean, masked_mean
 from components.task_models.kinds import find_task
 from components.task_models.model import run_over
-from components.tasks.budgets import ALL, draw
+from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 
@@ -63,7 +63,7 @@ class Labelled:
 
     def rows(self, budget: int, *, seed: int) -> NDArray[np.int64]:
         """The rows of train that a run with this budget and seed learns from."""
-        return draw(strata_of(self.train, self.facts.kind), budget, seed=seed)[0]
+        return sample_rows(strata_of(self.train, self.facts.kind), budget, seed=seed)[0]
 
 
 def numbers_of(split: Split) -> NDArray[np.int64]:

@@ -42,7 +42,7 @@ from components.studies.outputs import Outputs
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
 from components.task_models.sampler import ExampleSampler
-from components.tasks.budgets import ALL, draw
+from components.tasks.budgets import ALL, sample_rows
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
 from components.training.groups import decayed
@@ -180,7 +180,7 @@ def learn(network: Network) -> float:
     torch.manual_seed(counter_seed(network.seed, "head"))
     model = TaskModel(encoder, task=task, settings=settings, labels=facts.labels).eval()
     train_split = read_split(network.examples, "train")
-    rows, _ = draw(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
+    rows, _ = sample_rows(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
     splits = {"train": train_split.take(rows), "dev": read_split(network.examples, "dev")}
     encoded = {name: task.encode(split.fields, loaded.tokenizer, encoder, settings) for name, split in splits.items()}
     model.head.prepare(splits["train"].targets)

@@ -83,7 +83,7 @@ class Answering(TextHead):
         best = spans[order[first]]
         found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
         found[:, 3] += float(self.threshold)
-        return decided(found) if self._decides else list(found)
+        return apply_threshold(found) if self._decides else list(found)
 
     def calibrate(
         self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
@@ -97,7 +97,7 @@ class Answering(TextHead):
         margin = raw[:, 2].astype(np.float64) - raw[:, 3]
         self.threshold.fill_(best_threshold(margin, score(list(raw)), score(refused)))
         raw[:, 3] += float(self.threshold)
-        return decided(raw)
+        return apply_threshold(raw)
 
 
 def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: int) -> Tensor:
@@ -157,7 +157,7 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
     return float(found[np.abs(found).argmin()])
 
 
-def decided(raw: NDArray[np.float32]) -> list[Answer]:
+def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
     """(N, 4) answers with their spans -> without a span where "no answer" scores higher."""
     return [_refused(row) if row[3] > row[2] else row for row in raw]
 

@@ -14,7 +14,7 @@ from components.tasks.data import Labels
 ALL = -1
 
 
-def draw(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
+def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
     """Rows of one training set: `budget` rows of each stratum (a class, say), or all rows for `ALL`.
 
     The order in which a stratum's rows are drawn depends on the seed alone, so a larger budget holds the smaller one

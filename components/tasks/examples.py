@@ -21,7 +21,7 @@ from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.settings.section import Section
 from components.settings.tasks import TaskSource
-from components.tasks.budgets import draw, numbered
+from components.tasks.budgets import numbered, sample_rows
 from components.tasks.data import Labels, Split
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
@@ -90,7 +90,7 @@ def examples(job: ExamplesJob) -> Path:
     counted = kind.strata(found.train) is not None
     short = {}
     for budget in budgets:
-        _, missing = draw(strata, budget, seed=0)
+        _, missing = sample_rows(strata, budget, seed=0)
         for stratum, rows in missing.items():
             name = found.labels[stratum] if counted else "train"
             short[f"budget_{budget}_{name}"] = rows

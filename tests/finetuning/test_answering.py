@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.span_head import NEVER, Answering, best_spans, best_threshold, decided
+from components.task_models.span_head import NEVER, Answering, apply_threshold, best_spans, best_threshold
 
 
 def head_of(longest: int = 160) -> Answering:
@@ -172,4 +172,4 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
 
 def test_no_answer_has_an_empty_span() -> None:
     raw = np.asarray([[3, 9, 1.0, 2.0], [3, 9, 2.0, 2.0]], dtype=np.float32)
-    assert [answer.tolist() for answer in decided(raw)] == [[0, 0, 1.0, 2.0], [3, 9, 2.0, 2.0]]
+    assert [answer.tolist() for answer in apply_threshold(raw)] == [[0, 0, 1.0, 2.0], [3, 9, 2.0, 2.0]]

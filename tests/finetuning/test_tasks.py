@@ -11,7 +11,7 @@ import pytest
 
 from components.errors import ArtifactError, ConfigError, DataError
 from components.settings.tasks import TaskSource
-from components.tasks.budgets import ALL, draw, numbered
+from components.tasks.budgets import ALL, numbered, sample_rows
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.kinds import KINDS, find_kind
 
@@ -148,18 +148,18 @@ def test_test_is_cut_down_to_test_rows_the_same_ones_in_their_order(source: Task
 
 def test_budgets_are_nested_balanced_and_drawn_by_the_seed_alone() -> None:
     labels = np.asarray([0, 1, 2] * 30)
-    small, short = draw(labels, 5, seed=3)
-    large, _ = draw(labels, 20, seed=3)
+    small, short = sample_rows(labels, 5, seed=3)
+    large, _ = sample_rows(labels, 20, seed=3)
     assert set(small) <= set(large) and not short
     assert np.bincount(labels[small]).tolist() == [5, 5, 5]
     assert np.bincount(labels[large]).tolist() == [20, 20, 20]
-    assert np.array_equal(small, draw(labels, 5, seed=3)[0])
-    assert not np.array_equal(small, draw(labels, 5, seed=4)[0])
-    assert draw(labels, ALL, seed=3)[0].tolist() == list(range(90))
+    assert np.array_equal(small, sample_rows(labels, 5, seed=3)[0])
+    assert not np.array_equal(small, sample_rows(labels, 5, seed=4)[0])
+    assert sample_rows(labels, ALL, seed=3)[0].tolist() == list(range(90))
 
 
 def test_a_class_with_fewer_rows_than_the_budget_gives_what_it_has() -> None:
-    found, short = draw(np.asarray([0] * 3 + [1] * 8), 5, seed=0)
+    found, short = sample_rows(np.asarray([0] * 3 + [1] * 8), 5, seed=0)
     assert short == {0: 3} and len(found) == 8
 
 

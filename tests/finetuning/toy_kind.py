@@ -23,7 +23,7 @@ class Truth(Scoring):
     """Targets are [0 or 1], answers [probability]. The K = 2 columns: correct rows, rows."""
 
     names = ("accuracy",)
-    stand_in = "share of true statements"
+    constant_name = "share of true statements"
 
     @property
     def width(self) -> int:
