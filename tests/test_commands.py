@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,9 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart study": {},
     "headstart study worth --help": {},
     'headstart try DIR "The function returns"': {"DIR": "encoder"},
+    "headstart why": {},
+    "headstart why finetune": {},
+    "headstart why --document ID": {"ID": "part-000.jsonl:1"},
     "headstart why --document part-000.jsonl:17": {},
 }
 #: Commands that end with an error in the workspace, which has no published model, and the error.
@@ -49,6 +54,8 @@ ERRORS = {
         r"^1 problem\(s\)\n  pretrain.minilm.source: datasets/minilm: does not exist$"
     )
 }
+#: Commands that replace their process by a flow.
+FLOWS = ("headstart why", "headstart why finetune")
 #: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
 NOT_RUN = {
     r"make (run|full|test|bench)": "takes minutes",
@@ -77,7 +84,8 @@ COMMANDS = sorted({without_comment(line) for _, line in shown()} | {"headstart -
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with tiny data, one encoder, its export, one corpus and one evaluation."""
     root = tmp_path_factory.mktemp("workspace")
-    for name in ("README.md", "params.yaml"):
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet", "--no-scm"], cwd=root, check=True)
+    for name in ("README.md", "params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, root / name)
     for name in ("docs", "experiments"):
         shutil.copytree(ROOT / name, root / name)
@@ -135,6 +143,10 @@ def arguments(command: str) -> list[str]:
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command in QUICK])
 def test_a_quick_command_runs(command: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if command in FLOWS:
+        run = [sys.executable, "-m", "components.cli", *arguments(command)]
+        assert "out of date" in subprocess.run(run, cwd=workspace, check=True, capture_output=True, text=True).stdout
+        return
     monkeypatch.chdir(workspace)
     if command in ERRORS:
         with pytest.raises(ConfigError, match=ERRORS[command]):
