@@ -1,4 +1,4 @@
-"""What `components.settings.loading` cannot see of the settings without looking at models, tasks and files."""
+"""Checks of the settings that need models, kinds of task and files; loading checks everything else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.settings.tokenizer import SubwordSettings
 
 
 def check_params(params: Params) -> None:
-    """What `load_params` cannot see: model sizes that a family refuses, kinds of task, folders that do not exist.
+    """Check model sizes, published models, kinds of task, names of metrics, folders and files.
 
     Raises:
         ConfigError: lists every problem.

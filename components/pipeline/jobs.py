@@ -1,6 +1,7 @@
-"""How params.yaml becomes the arguments of each stage's job: item -> arguments.
+"""The settings of a run as arguments of each stage's jobs.
 
-What an item is called is what dvc.yaml calls `${key}`; where a stage reads and writes stands in both places.
+One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths that
+a stage reads and writes are in dvc.yaml too; a test compares them.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from components.settings.section import Section
 from components.settings.tokenizer import TokenizerSettings
 
 CORPORA = ("general", "domain")
-#: `pretrain.<family>.tokenizer` of those that learn from pairs, and the end of the pairs' names.
+#: `pretrain.<family>.tokenizer` of families that learn from pairs of texts, and the suffix of the pairs' directories.
 PARALLEL = "parallel"
-#: The item of a stage that has only one.
+#: The item of a stage that has a single one.
 WHOLE = ""
 Arguments = Mapping[str, Any]
 
 
 def identity(params: Params) -> dict[str, Arguments]:
+    """The single job, which reads all settings."""
     return {WHOLE: {"params": params, "output": out(params, "identity")}}
 
 
 def ingest(params: Params) -> dict[str, Arguments]:
+    """One job per corpus."""
     return {
         corpus: {
             "name": corpus,
@@ -39,6 +42,7 @@ def ingest(params: Params) -> dict[str, Arguments]:
 
 
 def ingest_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
     return {
         corpus: {
             "name": f"{corpus} pairs",
@@ -51,6 +55,7 @@ def ingest_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def tokenizer(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
     return {
         f"{corpus}-{kind}": {
             "corpus": out(params, "corpus", corpus),
@@ -71,6 +76,7 @@ def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
 
 
 def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
     return {
         corpus: {
             "corpus": out(params, "corpus", corpus),
@@ -84,6 +90,7 @@ def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def tokenize(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
     return {
         f"{corpus}-{kind}": {
             "corpus": out(params, "corpus", corpus),
@@ -96,6 +103,7 @@ def tokenize(params: Params) -> dict[str, Arguments]:
 
 
 def tokenize_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
     return {
         corpus: {
             "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),
@@ -107,11 +115,12 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def _vocabulary(params: Params, corpus: str) -> str:
-    """The corpus whose vocabulary a corpus is cut by."""
+    """The corpus whose vocabulary tokenizes a corpus."""
     return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:
+    """One job per block of `pretrain`."""
     return {
         name: {
             "name": name,
@@ -132,6 +141,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
 
 
 def adapt(params: Params) -> dict[str, Arguments]:
+    """One job per block of `adapt`."""
     return {
         name: {
             "name": name,
@@ -152,6 +162,7 @@ def adapt(params: Params) -> dict[str, Arguments]:
 
 
 def task_tokens(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and kind of tokenizer."""
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
@@ -164,6 +175,7 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
 
 
 def adapt_task(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and family of the run."""
     found: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
         changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
@@ -174,7 +186,7 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 **adapted,
                 "name": f"{name} {task}",
                 "pretrained": adapted["output"],
-                # The one that its rows belong to, in which the task's texts were encoded too.
+                # The tokenizer of the adapted encoder; the task's texts are encoded with it too.
                 "tokenizer": adapted["output"] / "tokenizer",
                 "tokens": out(params, "task-tokens", task, kind),
                 "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
@@ -185,6 +197,7 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
+    """One job per block of `pretrain`."""
     return {
         name: {
             "family": settings.family or name,
@@ -201,6 +214,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
 
 
 def examples(params: Params) -> dict[str, Arguments]:
+    """One job per task in `data.tasks`."""
     return {
         task: {"task": task, "source": source, "output": out(params, "examples", task)}
         for task, source in params.data.tasks.items()
@@ -208,6 +222,7 @@ def examples(params: Params) -> dict[str, Arguments]:
 
 
 def finetune(params: Params) -> dict[str, Arguments]:
+    """One job per task, family and initialisation of the run."""
     return {
         f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
         for task in params.run.tasks
@@ -217,6 +232,7 @@ def finetune(params: Params) -> dict[str, Arguments]:
 
 
 def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and family of the run."""
     return {
         f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
         for task in params.adapt_task
@@ -238,6 +254,7 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
 
 
 def together(params: Params) -> dict[str, Arguments]:
+    """One job per group of `together`, family and initialisation."""
     return {
         f"{group}-{family}-{start}": {
             "group": group,
@@ -257,6 +274,7 @@ def together(params: Params) -> dict[str, Arguments]:
 
 
 def share(params: Params) -> dict[str, Arguments]:
+    """One job per task, group of `together`, family and initialisation."""
     return {
         f"{task}-{group}-{family}-{start}": {
             "task": task,
@@ -271,13 +289,14 @@ def share(params: Params) -> dict[str, Arguments]:
 
 
 def _starts(params: Params, task: str) -> list[str]:
-    """The starts that a task has systems of: those of all tasks, and its own."""
+    """The initialisations that a task has systems of: those of all tasks, and those of its own."""
     own = [TASK_ADAPTED] if task in params.adapt_task else []
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
     return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
 
 
 def baseline(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -288,6 +307,7 @@ def baseline(params: Params) -> dict[str, Arguments]:
 
 
 def evaluate(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -302,6 +322,7 @@ def evaluate(params: Params) -> dict[str, Arguments]:
 
 
 def report(params: Params) -> dict[str, Arguments]:
+    """The single job."""
     return {
         WHOLE: {
             "out": Path(params.run.out),
@@ -316,6 +337,7 @@ def report(params: Params) -> dict[str, Arguments]:
 
 
 def register(params: Params) -> dict[str, Arguments]:
+    """The single job."""
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
         "adapt": params.adapt,
@@ -340,6 +362,7 @@ def register(params: Params) -> dict[str, Arguments]:
 
 
 def promote(params: Params) -> dict[str, Arguments]:
+    """The single job."""
     return {
         WHOLE: {
             "registry": params.registry,
@@ -352,7 +375,7 @@ def promote(params: Params) -> dict[str, Arguments]:
 
 
 def _data(params: Params) -> dict[str, Path]:
-    """Output below the run's folder that is made from raw data -> path of the data."""
+    """Output of a stage that reads raw data -> path of the data."""
     corpora = {f"corpus/{corpus}": getattr(params.data, corpus).path for corpus in CORPORA}
     parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
     tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
@@ -360,5 +383,5 @@ def _data(params: Params) -> dict[str, Path]:
 
 
 def out(params: Params, *parts: str) -> Path:
-    """A path below the run's folder."""
+    """A path in the run's output folder."""
     return Path(params.run.out, *parts)

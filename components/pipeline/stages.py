@@ -1,8 +1,8 @@
-"""The stages in pipeline order, and how params.yaml becomes the frozen job of each.
+"""The table of stages in pipeline order, and running one of them.
 
 A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
-`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. Modules are imported when their stage runs: none
-pays for another's libraries.
+`general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. The module of a stage is imported when it runs, so
+that no stage imports another's libraries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from components.settings.params import Params
 
 @dataclass(frozen=True)
 class Stage:
-    """One line of the table.
+    """An entry of the table.
 
     Attributes:
         module: where the job's class and the function are.
@@ -38,7 +38,7 @@ class Stage:
     items: Callable[[Params], Mapping[str, Arguments]]
 
     def run(self, arguments: Arguments, *, code: str = "") -> Path:
-        """Make the job and run it.
+        """Construct the job and run it.
 
         Args:
             arguments: of the job.
@@ -82,7 +82,7 @@ STAGES: dict[str, Stage] = {
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
-    """Run one stage for one item and lay its numbers where dvc.yaml declares them.
+    """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares.
 
     DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a
     stage's directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's
