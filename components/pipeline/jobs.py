@@ -1,7 +1,7 @@
 """The settings of a run as arguments of each stage's jobs.
 
-One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths that
-a stage reads and writes are in dvc.yaml too; a test compares them.
+One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths
+that a stage reads and writes are in dvc.yaml too; a test compares them.
 """
 
 from __future__ import annotations
