@@ -1,1 +1,1 @@
-"""Pretraining: a language model from a corpus, or the untrained one that it is compared with."""
+"""Pretraining and adaptation of language models, and the samplers of their objectives."""

@@ -1,4 +1,4 @@
-"""The stage `adapt`: pretraining that goes on from given weights, and what it forgets by it."""
+"""The stage `adapt`: continued pretraining on the domain corpus, and the forgetting that it causes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ HELDOUT: Final = "heldout.arrow"
 
 
 class AdaptJob(Section):
-    """What adaptation reads and writes.
+    """Inputs and output of adaptation.
 
     Attributes:
-        name: of the block in `adapt`, for progress lines and checkpoints; the family's without it.
-        pretrained: encoder directory that it starts from; where its vocabulary differs from `tokenizer`'s, pieces that
-            both share keep their rows and the others start at the mean.
-        tokens, tokenizer: the domain's token shards and the tokenizer that made them; for a family that learns to
-            translate, of the domain's pairs: text alone teaches no translation.
+        name: of the block in `adapt`, for progress lines and checkpoints; default: the family.
+        pretrained: encoder directory with the initial weights. If its vocabulary differs from that of `tokenizer`,
+            shared pieces keep their embeddings and the others are initialised with the mean.
+        tokens, tokenizer: token shards of the domain corpus and the directory of their tokenizer; for a translation
+            family those of the domain's pairs, because text alone has no translations.
         general_tokens: token shards of the general corpus.
-        general_corpus: the general corpus; its held-out documents show what is forgotten.
+        general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        epochs: how often the tokens are read, in place of the training's budget; None: its own.
-        cluster: where it runs; changes nothing in what is learned.
+        epochs: number of passes over the tokens, instead of the budget of `training`; None: that budget.
+        cluster: where training runs; does not affect the result.
     """
 
     name: str = ""
@@ -58,14 +58,14 @@ class AdaptJob(Section):
 
 
 def adapt(job: AdaptJob) -> Path:
-    """Go on training a pretrained encoder on the domain's text; returns the encoder directory.
+    """Continue the pretraining of an encoder on the domain corpus; returns the encoder directory.
 
-    Its metrics hold the perplexity of the domain's and of the general held-out text, before and after; per word, so
-    that a change of vocabulary does not hide what was forgotten.
+    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after; also
+    per word, so that values with different vocabularies are comparable.
 
     Raises:
-        ArtifactError: an input is incomplete or was made with another tokenizer.
-        TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
+        ArtifactError: an input is incomplete or belongs to another tokenizer.
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
     """
     training = job.training
     if job.epochs is not None:
@@ -91,9 +91,9 @@ def adapt(job: AdaptJob) -> Path:
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
         with tempfile.TemporaryDirectory() as folder:
-            # Another vocabulary: that of the domain, or that of a published model.
+            # Another vocabulary: of the domain corpus, or of a published model.
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
-                general = _encoded_again(job.general_corpus, tokenizer, Path(folder) / "tokens")
+                general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
             numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
     with writing(job.output, kind=KIND) as draft:
         write_encoder(draft, trained, run=run, metrics=numbers)
@@ -104,7 +104,7 @@ def adapt(job: AdaptJob) -> Path:
 def _general_perplexity(
     model: LanguageModel, store: TokenStore, *, job: AdaptJob, pieces: list[str], prefix: str
 ) -> dict[str, float]:
-    """Perplexity of the general held-out text; nothing if there is too little of it."""
+    """Perplexity on general held-out text; empty if there is too little text."""
     sampler = heldout_sampler(
         job.family,
         store,
@@ -122,8 +122,8 @@ def _general_perplexity(
     return measured.named(prefix)
 
 
-def _encoded_again(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
-    """The held-out documents (or pairs) of a corpus in the pieces of another tokenizer."""
+def _encoded(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
+    """The held-out documents (or pairs) of a corpus, encoded with another tokenizer."""
     shards = corpus.shards(source, "heldout")
     encoded = encode_corpus((row for shard in shards for row in corpus.read_rows(shard)), tokenizer=tokenizer)
     with writing(directory, kind=TOKENS) as draft:

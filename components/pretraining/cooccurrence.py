@@ -1,7 +1,8 @@
-"""How often pieces stand near each other, counted from a stream of any length in bounded memory.
+"""Co-occurrence counts of pieces, from a stream of any length in bounded memory.
 
-Pairs are counted a stretch at a time. Where the different pairs outgrow memory, sorted runs of them go to a temporary
-file, and are merged range by range at the end; the result is then a map of a file that vanishes with the process.
+Pairs are counted chunk by chunk. If the distinct pairs exceed the memory limit, sorted runs of them are written to
+temporary files and merged range by range at the end (external merge sort); the result is then a memory map of an
+unnamed file, which disappears with the process.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
 Counts = NDArray[np.float64]
-#: Sorted different keys and the count of each.
+#: Sorted distinct keys and the count of each.
 Run = tuple[Ids, Counts]
 
-#: Pieces of a stream that are read at once.
-STRETCH: Final = 65_536
-#: Different pairs held in memory; sorting them takes some 50 bytes each.
-MOST_PAIRS: Final = 1 << 23
-#: Every so many keys of a run one is looked at to divide the merge into ranges.
-SAMPLED: Final = 1024
+#: Pieces per chunk of a stream.
+CHUNK: Final = 65_536
+#: Distinct pairs held in memory; sorting needs about 50 bytes per pair.
+MAX_PAIRS: Final = 1 << 23
+#: Interval of the keys of a run that are sampled to divide the merge into ranges.
+SAMPLE_INTERVAL: Final = 1024
 
 
 def whole_text(store: Tokens, *, reach: int) -> Iterator[tuple[Ids, int]]:
-    """The stream in stretches, each followed by `reach` pieces of the next one, and how many pieces are its own."""
-    for start in range(0, store.tokens, STRETCH):
-        own = min(STRETCH, store.tokens - start)
+    """The stream in chunks: a chunk's pieces and the first `reach` pieces of the next one, and the chunk's size."""
+    for start in range(0, store.tokens, CHUNK):
+        own = min(CHUNK, store.tokens - start)
         yield store.span(start, min(own + reach, store.tokens - start)), own
 
 
 def count_pairs(
-    stretches: Iterable[tuple[Ids, int]],
+    chunks: Iterable[tuple[Ids, int]],
     *,
     vocabulary: int,
     weights: Sequence[float],
     separator: int | None = None,
-    most: int = MOST_PAIRS,
+    max_pairs: int = MAX_PAIRS,
 ) -> Run:
-    """Weighted counts of the unordered pairs that stand up to len(weights) pieces apart.
+    """Weighted counts of unordered pairs at a distance of at most len(weights) pieces.
 
     Args:
-        stretches: pieces (n,) and how many of them, from the first on, are left ends of pairs.
-        weights: what a pair at distance 1, 2 ... counts.
-        separator: a piece that belongs to no pair, and over which no pair reaches.
-        most: different pairs that are held in memory.
+        chunks: pieces (n,), and how many of them, from the first, are left elements of pairs.
+        weights: weight of a pair at distance 1, 2 ...
+        separator: a piece that is in no pair and that no pair spans.
+        max_pairs: distinct pairs held in memory.
 
     Returns:
         keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
@@ -66,29 +67,29 @@ def count_pairs(
     held: list[Run] = []
     spilled: list[Run] = []
     size = 0
-    for text, own in stretches:
+    for text, own in chunks:
         held.append(_count(text, own, vocabulary=vocabulary, weights=np.asarray(weights), separator=separator))
         size += len(held[-1][0])
-        if size > most:
+        if size > max_pairs:
             held = [_merged(held)]
             size = len(held[0][0])
-            # Kept while merging still halves it: frequent pairs come again and again.
-            if size > most // 2:
+            # Stays in memory while merging halves it: frequent pairs recur in every chunk.
+            if size > max_pairs // 2:
                 spilled.append(_on_disk(held))
                 held, size = [], 0
     rest = _merged(held)
-    return _on_disk(_in_ranges([*spilled, rest], most)) if spilled else rest
+    return _on_disk(_in_ranges([*spilled, rest], max_pairs)) if spilled else rest
 
 
 def _count(text: Ids, own: int, *, vocabulary: int, weights: Counts, separator: int | None) -> Run:
-    """One stretch. Pair and distance make one number, so that a plain sort, the fastest, counts both."""
+    """Counts of one chunk. A pair and its distance are encoded as one integer, so that a single sort counts both."""
     documents = np.cumsum(text == separator)
     found = []
     for distance in range(1, min(len(weights), len(text) - 1) + 1):
-        many = min(own, len(text) - distance)
-        left, right = text[:many], text[distance : distance + many]
+        count = min(own, len(text) - distance)
+        left, right = text[:count], text[distance : distance + count]
         if separator is not None:
-            inside = (left != separator) & (documents[:many] == documents[distance : distance + many])
+            inside = (left != separator) & (documents[:count] == documents[distance : distance + count])
             left, right = left[inside], right[inside]
         keys = np.minimum(left, right) * vocabulary + np.maximum(left, right)
         found.append(keys * len(weights) + (distance - 1))
@@ -101,26 +102,26 @@ def _count(text: Ids, own: int, *, vocabulary: int, weights: Counts, separator: 
 
 def _merged(runs: Sequence[Run]) -> Run:
     keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in runs)])
-    # Stable is timsort, which merges what is sorted in parts.
+    # The stable sort is timsort, which merges the sorted runs.
     order = np.argsort(keys, kind="stable")
     return _summed(keys[order], np.concatenate([np.empty(0), *(counts for _, counts in runs)])[order])
 
 
 def _summed(keys: Ids, counts: Counts) -> Run:
-    """Counts of equal neighbours added up."""
+    """Counts summed over equal adjacent keys."""
     firsts = _firsts(keys)
     return keys[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts
 
 
 def _firsts(ascending: Ids) -> Ids:
-    """Where each different value begins."""
+    """Index of the first occurrence of each value."""
     return np.flatnonzero(np.diff(ascending, prepend=-1))
 
 
-def _in_ranges(runs: Sequence[Run], most: int) -> Iterator[Run]:
-    """The merge of sorted runs in ranges of keys, of about `most` entries each."""
-    sampled = np.sort(np.concatenate([keys[::SAMPLED] for keys, _ in runs]))
-    bounds = np.unique(sampled[:: max(1, most // SAMPLED)])[1:]
+def _in_ranges(runs: Sequence[Run], size: int) -> Iterator[Run]:
+    """The merge of sorted runs in ranges of keys, of about `size` entries each."""
+    sampled = np.sort(np.concatenate([keys[::SAMPLE_INTERVAL] for keys, _ in runs]))
+    bounds = np.unique(sampled[:: max(1, size // SAMPLE_INTERVAL)])[1:]
     cuts = [np.concatenate(([0], np.searchsorted(keys, bounds), [len(keys)])) for keys, _ in runs]
     for part in range(len(bounds) + 1):
         slices = [slice(cut[part], cut[part + 1]) for cut in cuts]
@@ -128,7 +129,7 @@ def _in_ranges(runs: Sequence[Run], most: int) -> Iterator[Run]:
 
 
 def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
-    """Columns, given part after part, as maps of unnamed temporary files."""
+    """Columns, given in parts, as memory maps of unnamed temporary files."""
     try:
         with ExitStack() as files:
             columns: list[tuple[IO[bytes], np.dtype[Any]]] = []
@@ -149,18 +150,19 @@ def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
 
 
 class CooccurrenceSampler(WindowSampler):
-    """Cells of the co-occurrence matrix X for GloVe, each drawn as often as it weighs.
+    """Cells of the co-occurrence matrix X for GloVe, sampled in proportion to their weight.
 
-    Pennington et al. 2014 draw the cells that are not zero alike, and multiply the loss of each by f(X_ij). Most cells
-    weigh next to nothing: here a cell is drawn with probability f(X_ij) / sum f instead and its loss counts whole, the
-    same objective from fewer cells. X is symmetric; a pair of words at distance d within a document counts 1 / d. END
-    belongs to no pair. The whole store is counted when the sampler is made.
+    Pennington et al. 2014 sample the non-zero cells uniformly and multiply the loss of each by f(X_ij). Most weights
+    are
+    close to 0: here a cell is sampled with probability f(X_ij) / sum f and its loss has weight 1, which is the same
+    objective in expectation with fewer cells. X is symmetric; a pair of words at distance d within a document counts
+    1 / d. END is in no pair. The whole store is counted when the sampler is created.
 
-    Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell
-    counts as one token of the budget.
+    Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell is
+    one token of the budget.
 
     Raises:
-        DataError: no two words stand near each other.
+        DataError: no document contains two words.
     """
 
     def __init__(self, store: Tokens, **options: Any) -> None:
@@ -173,7 +175,7 @@ class CooccurrenceSampler(WindowSampler):
             vocabulary=self.vocabulary,
             weights=[1 / distance for distance in range(1, config.context + 1)],
             separator=END,
-            most=MOST_PAIRS,
+            max_pairs=MAX_PAIRS,
         )
         if not len(self.keys):
             raise DataError("no document of the corpus holds two words; there is nothing to count for GloVe")
@@ -187,28 +189,28 @@ class CooccurrenceSampler(WindowSampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         own = slice(rows.start, rows.stop)
-        # Drawn for the global batch, so that a row is the same whoever computes it.
+        # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "cells", step)
         shape = (self.batch_size, self.window)
-        drawn, mirrored = rng.random(shape)[own] * self._weights[-1], rng.random(shape)[own] < 0.5
-        places = np.minimum(np.searchsorted(self._weights, drawn, side="right"), len(self.keys) - 1)
-        low, high, counts = self._cells(places)
+        sampled, mirrored = rng.random(shape)[own] * self._weights[-1], rng.random(shape)[own] < 0.5
+        indices = np.minimum(np.searchsorted(self._weights, sampled, side="right"), len(self.keys) - 1)
+        low, high, counts = self._cells(indices)
         return {
             "tokens": torch.from_numpy(np.where(mirrored, high, low)),
             "contexts": torch.from_numpy(np.where(mirrored, low, high)),
             "counts": torch.from_numpy(counts.astype(np.float32)),
         }
 
-    def _cells(self, places: Ids | slice) -> tuple[Ids, Ids, Counts]:
-        """i, j and X_ij of pairs, i <= j. Each of two equal words stands near the other: they count twice."""
-        low, high = np.divmod(self.keys[places], self.vocabulary)
-        return low, high, self.sums[places] * np.where(low == high, 2.0, 1.0)
+    def _cells(self, indices: Ids | slice) -> tuple[Ids, Ids, Counts]:
+        """i, j and X_ij of pairs, i <= j. A pair of equal words counts twice: each is in the context of the other."""
+        low, high = np.divmod(self.keys[indices], self.vocabulary)
+        return low, high, self.sums[indices] * np.where(low == high, 2.0, 1.0)
 
     def _running_weights(self) -> Iterator[tuple[Counts]]:
-        """Sums of f(X_ij) over all pairs so far, a cell beside the diagonal being two."""
+        """Cumulative sums of f(X_ij) over all pairs; pairs off the diagonal count twice."""
         total = 0.0
-        for start in range(0, len(self.keys), MOST_PAIRS):
-            low, high, counts = self._cells(slice(start, start + MOST_PAIRS))
+        for start in range(0, len(self.keys), MAX_PAIRS):
+            low, high, counts = self._cells(slice(start, start + MAX_PAIRS))
             weights = np.minimum(1, counts / self.settings.x_max) ** self.settings.alpha
             running = total + np.cumsum(weights * np.where(low == high, 1.0, 2.0))
             total = float(running[-1])

@@ -1,7 +1,7 @@
-"""What every worker does to train a language model on a token store; pretraining and adaptation differ in the start.
+"""Worker side of pretraining and adaptation, which differ in the initial weights only.
 
-A worker goes on from the newest checkpoint, trains, and leaves everything that is wanted of it in the last one. So
-workers may be killed at any moment, and need not share a disk with the stage if checkpoints are in S3.
+A worker resumes from the newest checkpoint, trains, and stores its whole result in the last checkpoint. So workers may
+be killed at any time, and need no file system shared with the stage if checkpoints are in S3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import WindowSampler, sampler_for
-from components.pretraining.vectors import cooccurrence_vectors, start_embeddings
+from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
@@ -33,29 +33,30 @@ from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
 
-#: Rows of the training curve, each with a held-out loss over this many pieces.
+#: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
 CURVE_PIECES = 2048
-#: Pieces over which perplexity is measured before and after.
+#: Number of pieces over which perplexity is measured before and after training.
 FINAL_PIECES = 32_768
-#: A budget in seconds: steps are timed for at most this share of it and this many, after some that warm up.
+#: With a budget in seconds: maximum fraction of it and maximum number of steps for the measurement of the speed, and
+#: number of warm-up steps.
 MEASURED_SHARE = 0.03
 MEASURED_STEPS = 200
 WARM_UP_STEPS = 3
-#: Steps between two exchanges on whether a checkpoint is due, where several workers must agree.
+#: Steps between two decisions on whether a checkpoint is due, if there are several workers.
 AGREE_EVERY = 10
 
 
 class LanguageModelRun(Section):
-    """Everything that decides what is learned.
+    """Everything that determines the result.
 
     Attributes:
         name: for progress lines.
-        family, preset, model: the model that is built, unless there is a `parent`.
-        parent: encoder directory whose weights are the start, its rows re-mapped to `tokenizer`'s pieces.
-        tokens, tokenizer: directories of the text and of the tokenizer that it was encoded with.
+        family, preset, model: the model, unless there is a `parent`.
+        parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
+        tokens, tokenizer: directories of the token shards and of their tokenizer.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        storage, key: where the checkpoints are; filled in by `train_encoder`.
+        storage, key: of the checkpoints; set by `train_encoder`.
     """
 
     name: str
@@ -73,18 +74,28 @@ class LanguageModelRun(Section):
 
     @property
     def step_tokens(self) -> int:
-        """Input tokens of a step, on average."""
+        """Average number of input tokens per step."""
         return self.training.batch_size * self.training.window
 
     @property
     def steps(self) -> int | None:
-        """Steps that take in the token budget; None where the budget is time."""
+        """Number of steps of the token budget; None if the budget is in seconds."""
         return None if self.training.tokens is None else max(1, round(self.training.tokens / self.step_tokens))
 
 
 @dataclass
-class Progressed:
-    """What a run has to show so far; stored in every checkpoint. `steps` is how many it will take."""
+class TrainingHistory:
+    """Record of a run so far, stored in every checkpoint.
+
+    Attributes:
+        steps: total number of steps of the run.
+        seconds: training time, without measurements and checkpoints.
+        tokens: input tokens so far.
+        gradient_norm: the last one that was read, before clipping.
+        losses: training losses since the last row of the curve.
+        curve: rows of curve.csv.
+        before, after: measurements on held-out text before and after training.
+    """
 
     steps: int = 0
     seconds: float = 0.0
@@ -98,9 +109,9 @@ class Progressed:
 
 
 def work(run: LanguageModelRun, worker: Worker) -> None:
-    """One worker's part of a run: train from the newest checkpoint to the end, which is a checkpoint again."""
+    """Training function of a worker: from the newest checkpoint to the last one, which holds the result."""
     world = worker.world
-    model = start_model(run).to(world.device)
+    model = initial_model(run).to(world.device)
     settings = run.training
     pieces = load_tokenizer(run.tokenizer).pieces
     sampler = sampler_for(
@@ -118,20 +129,20 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     checkpoint = checkpoints.latest_for_all(world)
     if checkpoint is None:
         if settings.vectors:
-            _start_from_vectors(run, model)
+            _initialise_from_vectors(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
-        progressed = Progressed(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
+        history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores precision and number of steps: a resumed run keeps them, also on another machine.
-        _save(checkpoints, state, progressed, world)
+        _save(checkpoints, state, history, world)
     else:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
-        progressed = Progressed(**checkpoint.numbers["progressed"])
-    progressed.workers = world.size
-    _train(run, state, sampler, heldout, checkpoints, progressed, worker)
+        history = TrainingHistory(**checkpoint.numbers["progressed"])
+    history.workers = world.size
+    _train(run, state, sampler, heldout, checkpoints, history, worker)
 
 
 def _train(
@@ -140,38 +151,41 @@ def _train(
     sampler: WindowSampler,
     heldout: _Heldout,
     checkpoints: CheckpointStore,
-    progressed: Progressed,
+    history: TrainingHistory,
     worker: Worker,
 ) -> None:
-    world, total = worker.world, progressed.steps
+    world, total = worker.world, history.steps
     saved = clock = time.perf_counter()
     for report in train(state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world):
         now = time.perf_counter()
-        progressed.seconds += now - clock
-        _note(progressed, report)
+        history.seconds += now - clock
+        _note(history, report)
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
-            _add_point(progressed, report, heldout.measure(state, pieces=CURVE_PIECES))
+            _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
             if state.average is not None and state.average.begins is None:
-                measured = [point["heldout"] for point in progressed.curve if "heldout" in point]
+                measured = [point["heldout"] for point in history.curve if "heldout" in point]
                 if non_monotone(measured):
                     state.average.begin(report.step)
         if last:
-            progressed.after = heldout.measure(state, pieces=FINAL_PIECES)
+            history.after = heldout.measure(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
-            _save(checkpoints, state, progressed, world)
+            _save(checkpoints, state, history, world)
             saved = time.perf_counter()
-        shown = {"loss": progressed.losses[-1]} if progressed.losses else {}
+        shown = {"loss": history.losses[-1]} if history.losses else {}
         share = report.step / total
-        worker.publish({"tokens": float(progressed.tokens), "seconds": progressed.seconds, "share": share, **shown})
+        worker.publish({"tokens": float(history.tokens), "seconds": history.seconds, "share": share, **shown})
         clock = time.perf_counter()
 
 
 def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
-    """Steps that fit into the budget of seconds, by the median time of some steps of a model of its own."""
+    """Number of steps of a budget in seconds, from the median time of some steps of a separate model.
+
+    `training.seconds` is the only setting whose result depends on time. The number is stored in the first checkpoint.
+    """
     settings = run.training
     assert settings.seconds is not None
-    model = start_model(run).to(world.device)
+    model = initial_model(run).to(world.device)
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
     times: list[float] = []
     clock = began = time.perf_counter()
@@ -181,14 +195,14 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         now = time.perf_counter()
         times.append(now - clock)
         clock = now
-        # Workers exchange gradients in every step, so all of them must take the same number.
+        # Workers exchange gradients in every step, so all must take the same number of steps.
         if world.broadcast(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
             break
     return max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times))))
 
 
 class _Heldout:
-    """Held-out text of a run, ready to be measured at any time."""
+    """Measurements on the held-out text of a run."""
 
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.family = run.family
@@ -205,7 +219,7 @@ class _Heldout:
         )
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
-        """Perplexity of the weights that would be saved now; empty if there is too little held-out text."""
+        """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
         if self.sampler is None:
             return {}
         model = state.model
@@ -226,27 +240,27 @@ class _Heldout:
         return measured.named("")
 
 
-def _note(progressed: Progressed, report: StepReport) -> None:
-    progressed.tokens += report.tokens
+def _note(history: TrainingHistory, report: StepReport) -> None:
+    history.tokens += report.tokens
     if report.loss is not None:
-        progressed.losses.append(report.loss)
+        history.losses.append(report.loss)
     if report.gradient_norm is not None:
-        progressed.gradient_norm = report.gradient_norm
+        history.gradient_norm = report.gradient_norm
 
 
-def _add_point(progressed: Progressed, report: StepReport, measured: dict[str, float]) -> None:
-    """A row of the curve: the mean training loss since the last row, and the held-out loss now."""
-    point = {"step": report.step, "tokens": progressed.tokens, "seconds": round(progressed.seconds, 3)}
-    if progressed.losses:
-        point["loss"] = float(np.mean(progressed.losses))
-        progressed.losses = progressed.losses[-1:] if report.loss is None else []
+def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
+    """Add a row to the curve: the mean training loss since the last row, and the current held-out loss."""
+    point = {"step": report.step, "tokens": history.tokens, "seconds": round(history.seconds, 3)}
+    if history.losses:
+        point["loss"] = float(np.mean(history.losses))
+        history.losses = history.losses[-1:] if report.loss is None else []
     if measured:
         point["heldout"] = measured["loss"]
-    progressed.curve.append({**point, "rate": report.rate, "gradient_norm": progressed.gradient_norm})
+    history.curve.append({**point, "rate": report.rate, "gradient_norm": history.gradient_norm})
 
 
 def _due(report: StepReport, overdue: bool, world: World) -> bool:
-    """Whether to write a checkpoint now; rank 0's clock decides for all. Only where the loss is known to be finite."""
+    """Whether a checkpoint is due, by the clock of rank 0; only after steps whose loss is known to be finite."""
     if report.loss is None:
         return False
     if world.size == 1:
@@ -254,21 +268,21 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
     return report.step % AGREE_EVERY == 0 and world.broadcast(overdue)
 
 
-def _save(checkpoints: CheckpointStore, state: TrainingState, progressed: Progressed, world: World) -> None:
-    """Rank 0 writes; if it cannot, every worker learns of it and stops."""
+def _save(checkpoints: CheckpointStore, state: TrainingState, history: TrainingHistory, world: World) -> None:
+    """Rank 0 writes the checkpoint; if that fails, all workers raise the error."""
     tensors = state.tensors(world)
     failure = None
     if world.is_main:
         try:
-            checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(progressed)})
+            checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(history)})
         except TrainingError as error:
             failure = str(error)
     if failure := world.broadcast(failure):
         raise TrainingError(failure)
 
 
-def _start_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Start the embeddings that nothing is known about from vectors of the run's text."""
+def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
+    """Initialise untrained embeddings with co-occurrence vectors of the run's text."""
     table = model.piece_embedding()
     if table is None:
         return
@@ -277,11 +291,12 @@ def _start_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
     store = TokenStore(run.tokens, "train")
     vectors = cooccurrence_vectors(store, vocabulary=table.shape[0], width=table.shape[1])
-    start_embeddings(table, vectors.to(table.device), known=known)
+    initialise_embeddings(table, vectors.to(table.device), known=known)
 
 
-def start_model(run: LanguageModelRun) -> LanguageModel:
-    """The model before the first step: random from the run's seed, or the parent's weights for this vocabulary."""
+def initial_model(run: LanguageModelRun) -> LanguageModel:
+    """The model before the first step: random weights of the run's seed, or the parent's weights, re-mapped to this
+    vocabulary."""
     model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
     model.set_dropout(run.training.dropout)
     return model
@@ -308,6 +323,6 @@ def _parent_model(run: LanguageModelRun, parent: Path) -> LanguageModel:
     if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
         encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
         encoder.model.bind(tokenizer)
-        # New pieces have no frequency yet, and shared ones that of the other corpus.
+        # The parent's output bias has the frequencies of its own corpus.
         encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     return encoder.model

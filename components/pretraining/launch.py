@@ -1,4 +1,4 @@
-"""From a run to an encoder directory: what the stages of pretraining and adaptation share, on the side of the stage."""
+"""Stage side of pretraining and adaptation: check the inputs, start the workers, write the encoder directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.artifacts import Draft, read_manifest, write_json
 from components.errors import ArtifactError, ConfigError, TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
-from components.pretraining.language_model import LanguageModelRun, Progressed, start_model, work
+from components.pretraining.language_model import LanguageModelRun, TrainingHistory, initial_model, work
 from components.progress import Progress, Rate
 from components.settings.cluster import ClusterSettings
 from components.tokenization import load_tokenizer
@@ -25,7 +25,7 @@ from components.training.groups import decayed
 from components.training.loop import TrainingState
 from components.training.precision import Precision
 
-#: Settings that change nothing in what is learned.
+#: Fields of a run without influence on its result, or with their content in the key instead of the path.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
 
 
@@ -34,25 +34,25 @@ class Trained:
     """A finished run.
 
     Attributes:
-        model: with the averaged weights, if the settings ask for an average; in evaluation mode, on the CPU.
-        precision: that it was trained in.
-        progressed: its history.
-        checkpoints: to be cleared once everything wanted is written.
+        model: with the averaged weights, if the settings name an average; in evaluation mode, on the CPU.
+        precision: of training.
+        history: losses, counts and measurements.
+        checkpoints: to be cleared once the output is written.
     """
 
     model: LanguageModel
     precision: Precision
-    progressed: Progressed
+    history: TrainingHistory
     checkpoints: CheckpointStore
 
 
 def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Trained:
-    """Train to the end, or from wherever an earlier attempt was stopped.
+    """Train a language model; resumes from the last checkpoint of an interrupted run.
 
     Raises:
-        ArtifactError: an input is incomplete, or the tokens were not made with this tokenizer.
-        ConfigError: sizes of the model that do not exist, or a window longer than its positions.
-        TrainingError: training cannot go on.
+        ArtifactError: an input is incomplete, or the tokens belong to another tokenizer.
+        ConfigError: invalid sizes of the model, or a window longer than its number of positions.
+        TrainingError: training cannot continue.
     """
     _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
@@ -62,16 +62,16 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     stored = checkpoints.latest() if checkpoints.steps() else None
     done = 0.0
     if stored is not None:
-        progressed = Progressed(**stored.numbers["progressed"])
-        done = seconds * stored.step / progressed.steps if seconds else float(progressed.tokens)
+        history = TrainingHistory(**stored.numbers["progressed"])
+        done = seconds * stored.step / history.steps if seconds else float(history.tokens)
     with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done) as bar:
         reached, speed = done, Rate()
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
-            # Of seconds, the share of the steps that fit into them: a machine that has become slower takes longer.
+            # With a budget in seconds, the fraction of the steps: their number is fixed at the start.
             now = seconds * numbers["share"] if seconds else numbers["tokens"]
-            # After a worker was lost, some steps are done again: the line waits until they are.
+            # After the loss of a worker some steps are repeated; the count does not decrease.
             advance = max(0.0, now - reached)
             reached += advance
             shown = {"loss": f"{numbers['loss']:.3f}"} if "loss" in numbers else {}
@@ -84,39 +84,39 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     checkpoint = checkpoints.latest()
     if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
-    model = start_model(run)
+    model = initial_model(run)
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
     if state.average is not None:
         state.average.swap()
-    return Trained(model.eval(), state.precision, Progressed(**checkpoint.numbers["progressed"]), checkpoints)
+    return Trained(model.eval(), state.precision, TrainingHistory(**checkpoint.numbers["progressed"]), checkpoints)
 
 
 def write_encoder(
     draft: Draft, trained: Trained, *, run: LanguageModelRun, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Fill an encoder directory: weights, config, tokenizer, metrics.json, curve.csv, and the facts of its manifest."""
+    """Write the files of an encoder directory and the facts of its manifest; adds metrics.json and curve.csv."""
     save_encoder(draft.path, family=run.family, model=trained.model, tokenizer=run.tokenizer)
-    progressed = trained.progressed
+    history = trained.history
     numbers: dict[str, Any] = {
-        "tokens": progressed.tokens,
-        "steps": progressed.steps,
-        "seconds": round(progressed.seconds, 2),
-        "tokens_per_second": round(progressed.tokens / max(progressed.seconds, 1e-9), 1),
-        "workers": progressed.workers,
+        "tokens": history.tokens,
+        "steps": history.steps,
+        "seconds": round(history.seconds, 2),
+        "tokens_per_second": round(history.tokens / max(history.seconds, 1e-9), 1),
+        "workers": history.workers,
         "precision": trained.precision,
         "parameters": count_parameters(trained.model),
-        "training_loss": progressed.curve[-1].get("loss") if progressed.curve else None,
-        "gradient_norm": progressed.gradient_norm,
-        **progressed.after,
-        **{f"before_{name}": value for name, value in progressed.before.items()},
+        "training_loss": history.curve[-1].get("loss") if history.curve else None,
+        "gradient_norm": history.gradient_norm,
+        **history.after,
+        **{f"before_{name}": value for name, value in history.before.items()},
         **(metrics or {}),
     }
     write_json(draft.path / "metrics.json", numbers)
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, CURVE, restval="")
         writer.writeheader()
-        writer.writerows(progressed.curve)
+        writer.writerows(history.curve)
     draft.facts |= {
         "trained": True,
         "precision": trained.precision,
@@ -131,16 +131,16 @@ def write_encoder(
 
 
 def _check(run: LanguageModelRun) -> None:
-    """Find what is wrong with the inputs here, before any worker starts."""
+    """Find errors of the inputs before workers start."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
         raise ArtifactError(
-            f"{run.tokens}: not made with the tokenizer in {run.tokenizer}; run the tokenize stage again"
+            f"{run.tokens}: encoded with another tokenizer than {run.tokenizer}; run the tokenize stage again"
         )
     if run.parent is None:
-        # Says what is wrong with the sizes without making the weights.
+        # Checks the sizes without allocating weights.
         with torch.device("meta"):
-            model = start_model(run)
+            model = initial_model(run)
     else:
         parent = load_encoder(run.parent)
         if parent.family != run.family:

@@ -1,4 +1,4 @@
-"""Words, how far their contexts reach, and noise words: what word2vec and fastText learn from."""
+"""Sampling for word2vec and fastText: words, sizes of their contexts, and noise words."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from components.tokenization.special import END
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
-#: Pieces of a stream that are counted at once.
-STRETCH: Final = 1 << 20
-#: Rows are as long as their longest needs, in steps of so many words: few different shapes.
+#: Pieces per chunk in which a stream is counted.
+CHUNK: Final = 1 << 20
+#: The length of rows is rounded up to a multiple of this many words, so that there are few shapes.
 STEP: Final = 8
 
 
 def piece_counts(store: Tokens, vocabulary: int) -> Ids:
-    """How often each piece stands in the store: (V,)."""
+    """Frequency of each piece in the store: (V,)."""
     counts = np.zeros(vocabulary, np.int64)
-    for start in range(0, store.tokens, STRETCH):
-        counts += np.bincount(store.span(start, min(STRETCH, store.tokens - start)), minlength=vocabulary)
+    for start in range(0, store.tokens, CHUNK):
+        counts += np.bincount(store.span(start, min(CHUNK, store.tokens - start)), minlength=vocabulary)
     return counts
 
 
 def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
-    """With which probability a word is kept: min(1, sqrt(t / f) + t / f), f its share of all words; 1 for t = 0.
+    """Probability (V,) of keeping a word in sub-sampling: min(1, sqrt(t / f) + t / f), f its relative frequency; 1 for
+    t = 0.
 
-    That is the published code (word2vec.c); Mikolov et al. 2013b write sqrt(t / f), nearly the same for frequent words.
+    As in the published code (word2vec.c); Mikolov et al. 2013b write sqrt(t / f), nearly the same for frequent words.
     """
     if threshold == 0:
         return np.ones(len(counts))
@@ -42,7 +43,7 @@ def keep_probabilities(counts: Ids, threshold: float) -> NDArray[np.float64]:
 
 
 def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
-    """P(n) ~ count(n)^power over the words that there are: (V,)."""
+    """P(n) ~ count(n)^power over the words of the corpus: (V,)."""
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return np.asarray(weights / weights.sum())
 
@@ -50,20 +51,21 @@ def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
 class NegativeSampler(WindowSampler):
     """Skip-gram and CBOW with negative sampling, sub-sampling and a shrinking window (Mikolov et al. 2013a, b).
 
-    A row is a stretch of `window` pieces of the stream; an epoch visits all of them in an order drawn for the epoch,
-    from a first position drawn for it. Frequent words are left out at random before contexts are laid, so these reach
-    further then. Contexts end with the document and with the row: `window` should be many times the context. END is no
-    word: it is neither centre nor context nor noise. UNK is one, so that it has a vector.
+    A row is a segment of `window` pieces of the stream. An epoch visits all segments, in an order and with an offset of
+    the first one that are sampled for the epoch. Frequent words are dropped at random before contexts are formed, so
+    contexts then extend further. Contexts end at the boundaries of the document and of the row: `window` should be many
+    times the context. END is no word: it is neither centre nor context nor noise. UNK is a word, so that it has a
+    vector.
 
-    Batch, with T the words of the longest row, rounded up:
-        tokens (B, T) the words that were kept, padded with 0;
-        left, right (B, T) how many words on each side belong to a word's context, 0 for padding;
-        noise (B, noise_words) drawn from P(n) ~ count(n)^power;
-        pairs (B,) the targets of the global batch, dealt out evenly: a worker divides the sum of its rows by the sum of
-            these, so that every pair weighs the same whichever worker it is with.
+    Batch, with T the number of words in the longest row, rounded up:
+        tokens (B, T) the words that are kept, padded with 0;
+        left, right (B, T) number of context words on each side, 0 for padding;
+        noise (B, noise_words) sampled from P(n) ~ count(n)^power;
+        pairs (B,) the number of targets of the global batch, divided evenly among its rows: a worker divides the sum
+            over its rows by the sum of these, so that all pairs have the same weight on every worker.
 
     Raises:
-        DataError: the store holds no word.
+        DataError: the store contains no words.
     """
 
     def __init__(self, store: Tokens, **options: Any) -> None:
@@ -74,7 +76,7 @@ class NegativeSampler(WindowSampler):
         counts = piece_counts(store, self.vocabulary)
         counts[END] = 0
         if not counts.any():
-            raise DataError("the corpus holds no words, only ends of documents; add text")
+            raise DataError("the corpus contains no words, only ends of documents; add text")
         self.keep = keep_probabilities(counts, self.settings.subsample)
         self.keep[END] = 0
         noise = np.cumsum(noise_distribution(counts, self.settings.power))
@@ -87,7 +89,7 @@ class NegativeSampler(WindowSampler):
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
-        # All of it for the global batch: a row is the same whoever computes it, and all have the same length.
+        # Sampled for the global batch: a row does not depend on the number of workers, and all have the same length.
         rng = counter_rng(self.seed, "words", step)
         shape = (self.batch_size, self.window)
         chances, reach = rng.random(shape), rng.integers(1, self.settings.context, shape, endpoint=True)
@@ -99,22 +101,22 @@ class NegativeSampler(WindowSampler):
         pairs = np.full(shape[0], targets // shape[0])
         pairs[: targets % shape[0]] += 1
         own = slice(rows.start, rows.stop)
-        places = kept.cumsum(1) - 1
+        columns = kept.cumsum(1) - 1
         length = -(-max(1, int(kept.sum(1).max())) // STEP) * STEP
         packed = {}
         for name, values in (("tokens", text), ("left", left), ("right", right)):
             packed[name] = np.zeros((len(rows), length), np.int64)
             at = kept[own].nonzero()
-            packed[name][at[0], places[own][at]] = values[own][at]
+            packed[name][at[0], columns[own][at]] = values[own][at]
         packed |= {"noise": noise[own], "pairs": pairs[own]}
         return {name: torch.from_numpy(values) for name, values in packed.items()}
 
     @staticmethod
     def _sides(documents: Ids, kept: NDArray[np.bool_], reach: Ids) -> tuple[Ids, Ids]:
-        """(B, W) words of the context on the left and on the right of every kept piece, 0 at the others."""
-        place = kept.cumsum(1)
-        before, after = place - kept, place[:, -1:] - place
-        # How many kept words there were when the document began, and how many there are after it has ended.
+        """(B, W) number of context words to the left and right of every kept piece, 0 for the others."""
+        count = kept.cumsum(1)
+        before, after = count - kept, count[:, -1:] - count
+        # Numbers of kept words before the beginning and after the end of the document.
         begins = np.zeros(documents.shape, bool)
         begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
         ends = np.roll(begins, -1, axis=1)
@@ -124,9 +126,9 @@ class NegativeSampler(WindowSampler):
         return left * kept, right * kept
 
     def _start(self, row: int) -> int:
-        """Where in the stream a row of the endless sequence of rows begins."""
-        epoch, place = divmod(row, self.slots)
+        """Position in the stream of the first piece of a row; rows are numbered across epochs."""
+        epoch, index = divmod(row, self.slots)
         if self._order[0] != epoch:
             rng = counter_rng(self.seed, "stretches", epoch)
             self._order = epoch, rng.permutation(self.slots), int(rng.integers(self.window))
-        return int(self._order[1][place]) * self.window + self._order[2]
+        return int(self._order[1][index]) * self.window + self._order[2]

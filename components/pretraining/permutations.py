@@ -15,37 +15,38 @@ from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens
 
-#: One piece in so many is predicted (K in the paper).
+#: One piece of this many is predicted (K in the paper).
 ONE_IN = 6
-#: Most pieces of a span; a span of L has probability proportional to 1 / L (XLNet's code).
+#: Maximum length of a span; length L has a probability proportional to 1 / L (XLNet's code).
 LONGEST_SPAN = 5
-#: [SEP] after a, [SEP] after b, [CLS].
+#: Number of special pieces: [SEP] after a, [SEP] after b, [CLS].
 FRAME = 3
-#: Text, a and its [SEP]; b and its [SEP]; [CLS].
+#: Segment numbers: of the text, a and its [SEP]; of b and its [SEP]; of [CLS].
 SEGMENTS = (0, 1, 2)
-#: The smallest window: one piece of text, one of a and one of b, and the frame.
+#: Minimum window: one piece each of the text, a and b, and the special pieces.
 LEAST_WINDOW = 6
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class PermutationSampler(StreamSampler):
-    """Rows of exactly `window` pieces: text, then `a [SEP] b [SEP] [CLS]`, with what is predicted and in which order.
+    """Rows of exactly `window` pieces, `text a [SEP] b [SEP] [CLS]`, with the predicted positions and their order.
 
-    The text is the next `remembered(window)` pieces of the row's lane (see `StreamSampler`), so that a memory of it
-    goes on from step to step. a goes on where the text ends; b goes on where a ends, or, in half the rows, is taken
-    from anywhere. The cut between a and b is drawn from all places, where the published code takes a sentence's end.
+    The text is the next `remembered(window)` pieces of the row's stream (see `StreamSampler`), so that the memory
+    continues from step to step. a is what follows the text; b is what follows a, or in half of the rows a random
+    segment. The boundary between a and b is uniform over all positions; the published code takes the end of a sentence.
 
-    Predicted are whole spans, as in the paper's section 3.1: pieces are cut into contexts of 6 L with a span of L,
-    1 to 5, in each. Spans count pieces, as the paper says (the code counts words). Every row predicts the same number,
-    round(window / 6), half of it in the text: the last spans in a drawn sequence are left out, single pieces added.
+    Whole spans are predicted (section 3.1): the pieces are divided into contexts of 6 L pieces with a span of L, 1 to
+    5, in each. Spans count pieces, as in the paper (the code counts words). Every row predicts the same number of
+    pieces, round(window / 6), half of them in the text: the last spans of a random sequence are dropped, or single
+    pieces added.
 
-    `order` says who sees whom (see `XLNet`). In the text all that is not predicted comes first, together; predicted
-    pieces follow in a drawn order. In a and b the same again, after all of the text; there the three special pieces
-    stand somewhere among the predicted ones, as published.
+    `order` defines the attention mask (see `XLNet`). In the text all pieces that are not predicted come first, with the
+    same number; predicted pieces follow in a random order. a and b follow in the same way; there the three special
+    pieces are at random ranks among the predicted ones, as published.
 
-    Batch: `tokens`, `segments`, `order` (B, window), `positions`, `targets` (B, M); with `backward_rows` in the model's
-    config also `backward` (B,), 1 in every second row, which is read from its lane's end.
+    Batch: `tokens`, `segments`, `order` (B, window), `positions`, `targets` (B, M). With `backward_rows` in the model's
+    config also `backward` (B,), 1 in every second row, whose stream is read in reverse.
 
     Raises:
         DataError: the window is too small for all parts.
@@ -63,7 +64,7 @@ class PermutationSampler(StreamSampler):
         self.predicted = (predicted // 2, predicted - predicted // 2)
 
     def position(self, step: int) -> tuple[int, int]:
-        """Start of a step's text in its lane, and its length."""
+        """Position of a step's text in its stream, and its length."""
         return step * self.text, self.text
 
     def tokens_before(self, step: int) -> int:
@@ -75,29 +76,29 @@ class PermutationSampler(StreamSampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         own = slice(rows.start, rows.stop)
-        turning = bool(getattr(self.config, "backward_rows", False))
-        backward = np.arange(self.batch_size)[own] % 2 * int(turning)
-        # Drawn for the global batch, so that a row is the same whoever computes it.
+        bidirectional = bool(getattr(self.config, "backward_rows", False))
+        backward = np.arange(self.batch_size)[own] % 2 * int(bidirectional)
+        # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "permutation", step)
         choices = rng.random((self.batch_size, 3))[own]
         parts = (slice(0, self.text), slice(self.text, self.window))
         noises = [rng.random((self.batch_size, 4, part.stop - part.start))[own] for part in parts]
-        drawn = [
-            self._row(step, row, bool(turned), *choice)
-            for row, turned, choice in zip(rows, backward, choices, strict=True)
+        sampled = [
+            self._row(step, row, bool(reverse), *choice)
+            for row, reverse, choice in zip(rows, backward, choices, strict=True)
         ]
-        tokens = np.stack([pieces for pieces, _ in drawn])
-        segments = np.stack([numbers for _, numbers in drawn])
-        # The pieces that segments end with: [SEP], [SEP] and [CLS].
+        tokens = np.stack([pieces for pieces, _ in sampled])
+        segments = np.stack([numbers for _, numbers in sampled])
+        # The last pieces of segments: [SEP], [SEP] and [CLS].
         framed = np.diff(segments, append=len(SEGMENTS)) > 0
         order = np.empty_like(tokens)
         positions = []
         first = 0
         for part, noise, predicted in zip(parts, noises, self.predicted, strict=True):
-            places = _places(tokens[:, part], noise, predicted)
-            order[:, part] = first + _order(places, framed[:, part], noise[:, 3])
-            positions.append(part.start + places)
-            # The second part comes after all of the first.
+            chosen = _positions(tokens[:, part], noise, predicted)
+            order[:, part] = first + _order(chosen, framed[:, part], noise[:, 3])
+            positions.append(part.start + chosen)
+            # The second part follows the whole first part.
             first = predicted + 1
         where = np.concatenate(positions, axis=1)
         batch = {
@@ -107,44 +108,44 @@ class PermutationSampler(StreamSampler):
             "positions": where,
             "targets": np.take_along_axis(tokens, where, axis=1),
         }
-        if turning:
+        if bidirectional:
             batch["backward"] = backward
         return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in batch.items()}
 
-    def _row(self, step: int, row: int, turned: bool, coin: float, cut: float, place: float) -> tuple[Ids, Ids]:
-        """A row's pieces and segments. The last three are uniform in [0, 1)."""
-        pieces = self._read(row, step * self.text, self.text + self.rest, backward=turned)
+    def _row(self, step: int, row: int, reverse: bool, coin: float, cut: float, offset: float) -> tuple[Ids, Ids]:
+        """Pieces and segments of a row. `coin`, `cut` and `offset` are uniform in [0, 1)."""
+        pieces = self._read(row, step * self.text, self.text + self.rest, backward=reverse)
         length = 1 + int(cut * (self.rest - 1))
         a, b = pieces[self.text : self.text + length], pieces[self.text + length :]
         if coin < 0.5:
-            b = self.store.span(int(place * self.store.tokens), self.rest - length)[:: -1 if turned else 1]
+            b = self.store.span(int(offset * self.store.tokens), self.rest - length)[:: -1 if reverse else 1]
         tokens = np.concatenate((pieces[: self.text], a, [END], b, [END, START]), dtype=np.int64)
         segments = np.repeat(SEGMENTS, [self.text + length + 1, len(b) + 1, 1])
         return tokens, segments
 
 
-def _places(tokens: Ids, noise: Floats, predicted: int) -> Ids:
-    """The (B, predicted) places of a part that are predicted, sorted. `noise` is uniform, (B, 3 or more, part)."""
-    places = np.arange(tokens.shape[1])
+def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
+    """The (B, predicted) predicted positions of a part, sorted. `noise` is uniform, (B, 3 or more, part)."""
+    positions = np.arange(tokens.shape[1])
     chances = 1 / np.arange(1, LONGEST_SPAN + 1)
-    # Contexts of ONE_IN pieces or more: so many are enough for the part.
-    noise_of_spans = noise[:, :2, : len(places) // ONE_IN + 1]
+    # Contexts have at least ONE_IN pieces: this number of them covers the part.
+    noise_of_spans = noise[:, :2, : len(positions) // ONE_IN + 1]
     spans = 1 + np.searchsorted(np.cumsum(chances / chances.sum())[:-1], noise_of_spans[:, 0])
     ends = np.cumsum(ONE_IN * spans, axis=1)
     starts = ends - ONE_IN * spans + (noise_of_spans[:, 1] * ((ONE_IN - 1) * spans + 1)).astype(np.int64)
-    context = (places[None, :, None] >= ends[:, None, :]).sum(2)
+    context = (positions[None, :, None] >= ends[:, None, :]).sum(2)
     start, span = np.take_along_axis(starts, context, axis=1), np.take_along_axis(spans, context, axis=1)
-    inside = (places >= start) & (places < start + span)
-    # Spans in a drawn sequence, each from its first piece on; then single pieces; special ones only in need.
-    sequence = np.take_along_axis(noise[:, 2], context, axis=1) + 1e-9 * places
+    inside = (positions >= start) & (positions < start + span)
+    # Spans in a random sequence, each from its first piece; then single pieces; special pieces last.
+    sequence = np.take_along_axis(noise[:, 2], context, axis=1) + 1e-9 * positions
     rank = np.where(inside, sequence, 1 + noise[:, 2]) + 2 * (tokens < FIRST_ORDINARY)
     chosen: Ids = np.sort(np.argpartition(rank, predicted - 1, axis=1)[:, :predicted], axis=1)
     return chosen
 
 
-def _order(places: Ids, framed: np.ndarray[Any, np.dtype[np.bool_]], noise: Floats) -> Ids:
-    """0 for what is seen by all of its part; 1, 2, ... in a drawn order for predicted places and special pieces."""
+def _order(positions: Ids, framed: np.ndarray[Any, np.dtype[np.bool_]], noise: Floats) -> Ids:
+    """0 for pieces visible to their whole part; 1, 2, ... in a random order for predicted and special pieces."""
     ordered = framed.copy()
-    np.put_along_axis(ordered, places, True, axis=1)
+    np.put_along_axis(ordered, positions, True, axis=1)
     ranks = np.argsort(np.argsort(np.where(ordered, noise, 2.0), axis=1), axis=1)
     return np.where(ordered, 1 + ranks, 0)

@@ -1,4 +1,4 @@
-"""How well a language model predicts held-out text."""
+"""Perplexity of a language model on held-out text."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from components.tokenization.store import TokenStore
 from components.training.distributed import World
 from components.training.precision import Precision, computing
 
-#: The held-out batches do not depend on the run's seed: all runs are measured on the same ones.
+#: Held-out batches do not depend on the seed of the run: all runs are measured on the same ones.
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What was measured on held-out text.
+    """Measurements on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a piece, in nats (of a masked piece, for a masked model; of a piece of
-            the translation, for a translator, whose words and characters count below); for a static family, whose loss
-            is no likelihood of the text, the mean of its objective and all there is to say.
-        pieces: how many were predicted.
+        loss: mean negative log-likelihood of a predicted piece, in nats. Predicted are the masked pieces of a masked
+            model and the pieces of the translation of a translation model (words and characters below are those of the
+            translation). A static family has no likelihood: its mean objective, and no perplexities.
+        pieces: number of predicted pieces.
         perplexity: e^loss.
-        perplexity_per_word: e^(loss * pieces / words), comparable across tokenizers. For a masked model it is built
-            the same way from masked pieces, and comparable only with other masked models.
+        perplexity_per_word: e^(loss * pieces / words), comparable between tokenizers. For a masked model the same
+            formula with masked pieces, comparable with other masked models only.
         bits_per_character: loss * pieces / characters / ln 2.
     """
 
@@ -42,7 +42,7 @@ class Perplexity:
     bits_per_character: float | None = None
 
     def named(self, prefix: str) -> dict[str, float]:
-        """What there is, as entries of a metrics file, each name beginning with `prefix`."""
+        """The values that are not None, as entries of a metrics file with `prefix` before each name."""
         return {f"{prefix}{name}": value for name, value in asdict(self).items() if value is not None}
 
 
@@ -56,7 +56,7 @@ def heldout_sampler(
     window: int,
     workers: int,
 ) -> WindowSampler | None:
-    """Batches of held-out text in windows of constant length; None if there is too little text to measure anything."""
+    """Batches of held-out text in windows of constant length; None if there is too little text."""
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:
@@ -76,13 +76,13 @@ def measure(
     precision: Precision,
     world: World,
 ) -> Perplexity:
-    """Predict about `pieces` held-out pieces (all, if there are fewer), the same ones every time.
+    """Predict about `pieces` held-out pieces (all, if there are fewer), the same in every call.
 
-    The model is left in evaluation mode. Every worker must call it: each takes its rows.
+    The model remains in evaluation mode. Every worker must call it: each computes its rows.
 
     Args:
-        store: what `sampler` draws from; its counts turn the loss a piece into one a word and a character.
-        family: the model's; what it learns decides what its loss means.
+        store: of `sampler`; its counts convert the loss per piece into loss per word and per character.
+        family: of the model; its objective determines the meaning of the loss.
     """
     model.eval()
     wanted = min(pieces, store.tokens)
@@ -111,5 +111,5 @@ def measure(
 
 
 def _exp(nats: float) -> float:
-    """e^nats, held at the largest float instead of overflowing."""
+    """e^nats, without overflow."""
     return math.exp(min(nats, 709.0))

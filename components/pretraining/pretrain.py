@@ -1,4 +1,4 @@
-"""The stages `pretrain` and `scratch`: encoder directories with learned and with random weights."""
+"""The stages `pretrain` and `scratch`: encoder directories with trained and with random weights."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class PretrainJob(Section):
-    """What pretraining reads and writes.
+    """Inputs and output of pretraining.
 
     Attributes:
-        name: of the block in `pretrain`, for progress lines and checkpoints; the family's without it.
-        family, preset, model: the model; `model` holds keys of the family's config class, over those of the preset.
+        name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
+        family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         tokens: token shards of the general corpus.
-        tokenizer: the tokenizer that made them.
-        source, digest: a published model that is taken over instead, and the SHA-256 that it must have.
+        tokenizer: directory of the tokenizer of the shards.
+        source, digest: a published model to import instead, and its required SHA-256.
         output: encoder directory.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        cluster: where it runs; changes nothing in what is learned.
+        cluster: where training runs; does not affect the result.
     """
 
     name: str = ""
@@ -53,11 +53,11 @@ class PretrainJob(Section):
 
 
 class ScratchJob(Section):
-    """The random encoder that stands beside the trained ones: the same model for the same pieces.
+    """Inputs and output of the baseline without pretraining: the same architecture and vocabulary, random weights.
 
     Attributes:
         family, preset, model, source, digest: as in `PretrainJob`.
-        tokenizer: the tokenizer that downstream texts are encoded with.
+        tokenizer: directory of the tokenizer of downstream texts.
         output: encoder directory with the fact `trained: false`.
     """
 
@@ -72,14 +72,14 @@ class ScratchJob(Section):
 
 
 def pretrain(job: PretrainJob) -> Path:
-    """Train a language model from random weights, or take over a published one; returns the encoder directory.
+    """Train a language model from random weights, or import a published one; returns the encoder directory.
 
-    A run that was killed goes on from its last checkpoint.
+    An interrupted run resumes from its last checkpoint.
 
     Raises:
-        ArtifactError: an input is incomplete or was made with another tokenizer; the source is not what was named.
-        ConfigError: sizes of the model that do not exist.
-        TrainingError: the loss is no longer finite, no space for a checkpoint, workers that keep dying.
+        ArtifactError: an input is incomplete or belongs to another tokenizer; the source has another digest.
+        ConfigError: invalid sizes of the model.
+        TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
     """
     if job.source is not None:
         from components.interchange.importing import write_imported
@@ -87,7 +87,7 @@ def pretrain(job: PretrainJob) -> Path:
         imported = _published(job, job.source)
         corpus = load_tokenizer(job.tokenizer)
         if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
-            # Adaptation would first have to find the frequencies.
+            # Otherwise adaptation would first have to learn the unigram frequencies.
             imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
         write_imported(imported, source=job.source, output=job.output)
         return job.output
@@ -112,11 +112,11 @@ def pretrain(job: PretrainJob) -> Path:
 def scratch(job: ScratchJob) -> Path:
     """Write an encoder with random weights; returns its directory.
 
-    Fine-tuning sees `trained: false` and draws weights of its own for each of its seeds.
+    With `trained: false`, fine-tuning samples other random weights for each of its seeds.
 
     Raises:
         ArtifactError: the tokenizer is incomplete.
-        ConfigError: sizes of the model that do not exist.
+        ConfigError: invalid sizes of the model.
     """
     tokenizer = load_tokenizer(job.tokenizer)
     settings = job.model
@@ -143,10 +143,10 @@ def scratch(job: ScratchJob) -> Path:
 
 
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
-    """The source, checked against what the job says of it.
+    """The published model, checked against the job.
 
     Raises:
-        ConfigError: it is of another family, or its tokenizer of another kind than the domain's text will have.
+        ConfigError: it is of another family, or its tokenizer is of another kind than the job's.
     """
     from components.interchange.importing import read_published
 
@@ -154,7 +154,7 @@ def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     kind = load_tokenizer(job.tokenizer).kind
     if imported.tokenizer.kind != kind:
         raise ConfigError(
-            f"{source}: its tokenizer is of the kind {imported.tokenizer.kind!r}; name that as the tokenizer of "
-            f"{job.family} instead of {kind!r}, so that the domain's text has the same kind of pieces"
+            f"{source}: its tokenizer is of the kind {imported.tokenizer.kind!r}; set the tokenizer of {job.family} to "
+            f"this kind instead of {kind!r}, so that the domain corpus is tokenized in the same way"
         )
     return imported

@@ -1,4 +1,4 @@
-"""Rows of text with masked pieces, packed without padding."""
+"""Rows of text with masked pieces, without padding."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from components.training.windows import Ids, Tokens, WindowSampler
 
 
 class RowSampler(WindowSampler):
-    """Rows of exactly `window` pieces, special ones included; each begins with a sentence.
+    """Rows of exactly `window` pieces, special pieces included; each begins with a sentence.
 
-    An epoch visits the whole stream in steps of a row's text, in an order drawn for the epoch; text that is shorter
-    than a row is followed by the next document, END between them. Masks are drawn for each row of each step, so a text
-    that comes again is masked anew (dynamic masking).
+    An epoch visits the whole stream in steps of a row's text, in an order sampled for the epoch. A text that is shorter
+    than a row is followed by END and the next document. Masks are sampled for each row of each step (dynamic masking).
 
-    Batch: `tokens` (B, window), `positions`, `targets` (B, K) as `Masking` makes them, and what a subclass adds.
-    Where the model's config says `whole_words`, words are masked whole.
+    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. With
+    `whole_words` in the model's config, whole words are masked.
 
     Raises:
-        DataError: the window has no room for text beside the special pieces.
+        DataError: the window is too small for special pieces and text.
     """
 
-    #: Special pieces of a row.
+    #: Number of special pieces per row.
     frame: ClassVar[int]
-    #: Uniform numbers that the text of a row is chosen by.
+    #: Number of uniform samples that select the text of a row.
     choices: ClassVar[int] = 0
 
     def __init__(self, store: Tokens, *, window: int, **options: Any) -> None:
@@ -51,9 +50,11 @@ class RowSampler(WindowSampler):
 
     @abstractmethod
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
-        """Pieces (B, window) of rows of the endless sequence of rows, not yet masked, and what else is in the batch.
+        """Unmasked pieces (B, window) of rows, and further entries of the batch.
 
-        `choices` (B, `self.choices`) is uniform in [0, 1).
+        Args:
+            rows: numbers of the rows, across epochs.
+            choices: (B, `self.choices`), uniform in [0, 1).
         """
 
     def tokens_before(self, step: int) -> int:
@@ -62,7 +63,7 @@ class RowSampler(WindowSampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         own = slice(rows.start, rows.stop)
-        # Drawn for the global batch, so that a row is the same whoever computes it.
+        # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "rows", step)
         choices = rng.random((self.batch_size, self.choices))[own]
         noise = rng.random((self.batch_size, self.masking.samples))[own]
@@ -72,13 +73,13 @@ class RowSampler(WindowSampler):
         return {name: torch.from_numpy(value) for name, value in masked.items()} | more
 
     def _sentence(self, row: int) -> tuple[int, int]:
-        """Where in the stream the sentence stands that a row begins with, and its document."""
-        epoch, place = divmod(row, self.slots)
+        """Position in the stream of the sentence that a row begins with, and its document."""
+        epoch, slot = divmod(row, self.slots)
         if self._order[0] != epoch:
             self._order = epoch, counter_rng(self.seed, "slots", epoch).permutation(self.slots)
-        # Another phase in every epoch cuts the text at other places.
+        # A random phase per epoch: rows begin at different positions in every epoch.
         phase = counter_rng(self.seed, "phase", epoch).integers(self.text) if self.slots > 1 else 0
-        start = int(self._order[1][place]) * self.text + int(phase)
+        start = int(self._order[1][slot]) * self.text + int(phase)
         offsets = self.store.offsets
         document = int(np.searchsorted(offsets, start, side="right")) - 1
         starts = self.store.sentence_starts(document)
@@ -87,9 +88,9 @@ class RowSampler(WindowSampler):
 
 
 class FullSentencesSampler(RowSampler):
-    """[CLS] text [SEP]: sentences in the order of the text, across documents (Liu et al. 2019, section 4.2).
+    """[CLS] text [SEP]: consecutive sentences, across documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
 
-    The row's last sentence is cut where the row ends: rows are filled instead of padded.
+    The last sentence is truncated at the end of the row, so that rows need no padding.
     """
 
     frame = 2

@@ -1,4 +1,4 @@
-"""The table of samplers, by the name that a model family gives."""
+"""The table of samplers; a model family names one of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sampler_for(
     seed: int,
     jitter: float = 0,
 ) -> WindowSampler:
-    """The sampler that the family `name` learns from; arguments as for `WindowSampler`."""
+    """The sampler of the family `name`; arguments as for `WindowSampler`."""
     return SAMPLERS[family(name).sampler](
         store,
         batch_size=batch_size,

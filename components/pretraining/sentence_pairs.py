@@ -1,4 +1,4 @@
-"""Sentence pairs with masked pieces: whether B follows A (BERT), and which of the two comes first (ALBERT)."""
+"""Sentence pairs with masked pieces: next-sentence prediction (BERT) and sentence-order prediction (ALBERT)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from components.pretraining.rows import RowSampler
 from components.tokenization.special import END, START
 from components.training.windows import Ids, Tokens
 
-#: A cut between A and B that leaves either less than this share of the row is taken only where there is no other.
+#: Minimum fraction of the row for A and for B, if there is a boundary that allows it.
 LEAST_SHARE = 1 / 8
 
 
 class PairSampler(RowSampler):
-    """[CLS] A [SEP] B [SEP]; A and B begin with a sentence and have `window` - 3 pieces together.
+    """[CLS] A [SEP] B [SEP]; A and B each begin with a sentence and have `window` - 3 pieces together.
 
     Batch: that of `RowSampler` and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
     """
@@ -28,15 +28,15 @@ class PairSampler(RowSampler):
     frame = 3
 
     def _joined(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[Ids, Batch]:
-        """Rows and segments of pairs (A, B)."""
+        """Rows (B, window) and segments of pairs (A, B)."""
         tokens = np.stack([np.concatenate(([START], a, [END], b, [END]), dtype=np.int64) for a, b in pairs])
         lengths = np.array([len(a) + 2 for a, _ in pairs])
         segments = (np.arange(self.window) >= lengths[:, None]).astype(np.int64)
         return tokens, {"segments": torch.from_numpy(segments)}
 
     def _sentences(self, start: int, document: int) -> tuple[Ids, NDArray[np.bool_]]:
-        """Where in the stream the sentences of all documents begin that the row's text has a part of, and which of them
-        are their document's first."""
+        """Sentences of the documents that the row's text overlaps: their positions in the stream, and whether each is
+        the first of its document."""
         end = min(start + self.text, self.store.tokens)
         begins, firsts = [], []
         while document < self.store.documents and (offset := int(self.store.offsets[document])) < end:
@@ -47,13 +47,13 @@ class PairSampler(RowSampler):
 
 
 class SentencePairSampler(PairSampler):
-    """In half the rows B is what follows A in the text, in the others it is drawn from another document (Devlin et al.
-    2019, section 3.1 and appendix A.1 and A.2).
+    """In half of the rows B follows A in the text, in the others B is from a random other document (Devlin et al. 2019,
+    section 3.1 and appendices A.1 and A.2).
 
-    Batch: that of `PairSampler` and `next_sentence` (B,), 0 where B follows A, 1 where it is random.
+    Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random.
 
     Raises:
-        DataError: the store holds only one document, so there is no other to draw from.
+        DataError: the store contains only one document.
     """
 
     choices = 4
@@ -61,7 +61,7 @@ class SentencePairSampler(PairSampler):
     def __init__(self, store: Tokens, **options: Any) -> None:
         super().__init__(store, **options)
         if store.documents < 2:
-            raise DataError("next-sentence prediction needs at least two documents; the corpus holds one")
+            raise DataError("next-sentence prediction needs at least two documents; the corpus contains one")
 
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
         pairs = [self._pair(row, *choice) for row, choice in zip(rows, choices, strict=True)]
@@ -75,7 +75,7 @@ class SentencePairSampler(PairSampler):
         second = int(cuts[int(cut * len(cuts))])
         length = second - start
         if coin < 0.5:
-            # Any document but the one that A ends in.
+            # Any document except the one in which A ends.
             ends_in = int(np.searchsorted(offsets, min(second, self.store.tokens) - 1, side="right")) - 1
             other = (ends_in + 1 + int(document * (self.store.documents - 1))) % self.store.documents
             starts = self.store.sentence_starts(other)
@@ -83,25 +83,25 @@ class SentencePairSampler(PairSampler):
         return self.store.span(start, length), self.store.span(second, self.text - length)
 
     def _cuts(self, start: int, document: int) -> Ids:
-        """Places where B may begin: a sentence inside a document; else a document's start; else the middle."""
-        places, first = self._sentences(start, document)
+        """Positions at which B may begin: sentences inside a document; else starts of documents; else the middle."""
+        begins, first = self._sentences(start, document)
         end = min(start + self.text, self.store.tokens)
         margin = LEAST_SHARE * self.text
         for wanted, least in ((~first, margin), (~first, 0), (first, 0)):
-            among = wanted & (places > start + least) & (places < end - least)
+            among = wanted & (begins > start + least) & (begins < end - least)
             if among.any():
-                return places[among]
+                return begins[among]
         return np.array([start + self.text // 2])
 
 
 class SentenceOrderSampler(PairSampler):
-    """Two parts of the same text, swapped in half the rows (Lan et al. 2020, section 3.1).
+    """Two consecutive parts of a text, swapped in half of the rows (Lan et al. 2020, section 3.1).
 
-    Nothing but the text tells which part comes later: both begin with a sentence, end anywhere in one, and are of the
-    same lengths. So the earlier part ends at a place drawn from those that a sentence of the same document comes after,
-    and the later one begins there.
+    The order must not show in the form of the parts: both begin with a sentence, end at any position in one, and have
+    the same distribution of lengths. So the earlier part ends at a random position that a sentence of the same document
+    follows, and the later part begins with that sentence.
 
-    Batch: that of `PairSampler` and `sentence_order` (B,), 0 where A comes first in the text, 1 where B does.
+    Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is.
     """
 
     choices = 2
@@ -115,22 +115,22 @@ class SentenceOrderSampler(PairSampler):
     def _parts(self, row: int, cut: float) -> tuple[Ids, Ids]:
         """The earlier and the later part of a row; `cut` is uniform in [0, 1)."""
         start, here = self._sentence(row)
-        places, first = self._sentences(start, here)
-        before = np.concatenate(([start], places[:-1]))
+        begins, first = self._sentences(start, here)
+        before = np.concatenate(([start], begins[:-1]))
         margin = int(LEAST_SHARE * self.text)
         for wanted, least in ((~first, margin), (~first, 1), (np.ones_like(first), 1)):
-            # The earlier part may end after each of `room` pieces of the sentence before a place, from `lowest` on.
+            # Before each sentence, the earlier part has `room` possible ends, from position `lowest`.
             lowest = np.maximum(before + 1, start + least)
-            room = np.maximum(0, np.minimum(places, start + self.text - least) - lowest + 1) * wanted
+            room = np.maximum(0, np.minimum(begins, start + self.text - least) - lowest + 1) * wanted
             if room.any():
                 ends = np.cumsum(room)
-                drawn = int(cut * ends[-1])
-                sentence = int(np.searchsorted(ends, drawn, side="right"))
-                length = int(lowest[sentence] + drawn - (ends[sentence] - room[sentence])) - start
-                second = int(places[sentence])
+                sampled = int(cut * ends[-1])
+                sentence = int(np.searchsorted(ends, sampled, side="right"))
+                length = int(lowest[sentence] + sampled - (ends[sentence] - room[sentence])) - start
+                second = int(begins[sentence])
                 break
         else:
-            # One sentence is the whole row.
+            # The row is a single sentence.
             length = self.text // 2
             second = start + length
         return self.store.span(start, length), self.store.span(second, self.text - length)

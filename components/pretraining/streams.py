@@ -1,4 +1,4 @@
-"""Contiguous windows for models that carry a state from one to the next."""
+"""Contiguous windows for models with a recurrent state or memory."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from components.models.base import Batch
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
-#: Tokens of a lane that are read at once.
+#: Tokens of a stream that are read at once.
 READ_AHEAD = 4096
-#: AWD-LSTM (Merity et al. 2018, section 5): one window in twenty starts from half the usual length.
+#: Fraction of windows with half the base length (AWD-LSTM, Merity et al. 2018, section 5).
 HALVED = 0.05
-#: No window is shorter than this.
+#: Minimum length of a window.
 LEAST_WINDOW = 5
 
 
 class StreamSampler(WindowSampler):
-    """Windows for models that carry a state from one to the next (causal language models).
+    """Windows for causal language models with a state (truncated back-propagation through time).
 
-    The documents of an epoch, in an order drawn for the epoch, form one stream that is cut into `batch_size` lanes of
-    equal length. Row b of every batch goes on in lane b where the row of the step before ended, and the next epoch
-    goes on where the lane ended. Batch: `tokens` (B, T) and `targets` (B, T), the pieces one further on.
+    The documents of an epoch, in an order sampled for the epoch, are concatenated and divided into `batch_size` streams
+    of equal length. Row b of a batch continues stream b where row b of the previous batch ended; each epoch continues
+    the streams of the previous one. Batch: `tokens` (B, T) and `targets` (B, T), shifted by one piece.
 
-    A model whose config says `direction: backward` gets the stream read from its end.
+    With `direction: backward` in the model's config, the text is read in reverse.
 
-    T varies as in AWD-LSTM: around `window`, seldom around half of it, with the rate scaled by T / `window`. Lengths
-    are drawn in pairs, `window` + d and `window` - d, so step 2k begins at 2k * `window` of its lane.
+    T varies as in AWD-LSTM: around `window`, sometimes around half of it, with the learning rate scaled by T /
+    `window`. Lengths are sampled in pairs, `window` + d and `window` - d, so step 2k begins at position 2k * `window`.
     """
 
     def __init__(self, store: Tokens, *, batch_size: int, **options: Any) -> None:
         super().__init__(store, batch_size=batch_size, **options)
-        self.lane = store.tokens // batch_size
+        self.stream_length = store.tokens // batch_size
         self._orders: dict[int, tuple[Ids, Ids]] = {}
         self._buffers: dict[tuple[int, bool], tuple[int, Ids]] = {}
 
     def position(self, step: int) -> tuple[int, int]:
-        """Start of a step's window in its lane, and its length T."""
+        """Position of a step's window in its stream, and its length T."""
         if not self.jitter:
             return step * self.window, self.window
         pair, second = divmod(step, 2)
@@ -68,62 +68,63 @@ class StreamSampler(WindowSampler):
         return window[:, :-1], window[:, 1:]
 
     def _read(self, row: int, start: int, length: int, *, backward: bool) -> Ids:
-        """Pieces of a lane, from a buffer that is filled a few thousand at a time."""
+        """Pieces of a stream, from a read-ahead buffer."""
         begin, buffer = self._buffers.get((row, backward), (0, np.empty(0, np.int64)))
         if not begin <= start <= start + length <= begin + len(buffer):
-            begin, buffer = start, self._read_lane(row, start, max(length, READ_AHEAD), backward=backward)
+            begin, buffer = start, self._read_stream(row, start, max(length, READ_AHEAD), backward=backward)
             self._buffers[row, backward] = begin, buffer
         return buffer[start - begin : start - begin + length]
 
-    def _read_lane(self, row: int, start: int, length: int, *, backward: bool) -> Ids:
+    def _read_stream(self, row: int, start: int, length: int, *, backward: bool) -> Ids:
         parts = []
         while length:
-            epoch, inside = divmod(start, self.lane)
-            taken = min(length, self.lane - inside)
-            parts.append(self._read_epoch(epoch, row * self.lane + inside, taken, backward=backward))
+            epoch, inside = divmod(start, self.stream_length)
+            taken = min(length, self.stream_length - inside)
+            parts.append(self._read_epoch(epoch, row * self.stream_length + inside, taken, backward=backward))
             start, length = start + taken, length - taken
         return np.concatenate(parts)
 
     def _read_epoch(self, epoch: int, start: int, length: int, *, backward: bool) -> Ids:
-        """Pieces `start` to `start + length` of an epoch's stream, read from its end if `backward`."""
+        """Pieces `start` to `start + length` of an epoch's text, read in reverse if `backward`."""
         if backward:
             return self._read_epoch(epoch, self.store.tokens - start - length, length, backward=False)[::-1]
         order, ends = self._order(epoch)
         parts = []
-        place = int(np.searchsorted(ends, start, side="right"))
+        index = int(np.searchsorted(ends, start, side="right"))
         while length:
-            document = order[place]
+            document = order[index]
             first, last = self.store.offsets[document], self.store.offsets[document + 1]
-            skipped = start - (ends[place] - (last - first))
+            skipped = start - (ends[index] - (last - first))
             taken = min(length, int(last - first - skipped))
             if taken:
                 parts.append(self.store.span(int(first + skipped), taken))
-            start, length, place = start + taken, length - taken, place + 1
+            start, length, index = start + taken, length - taken, index + 1
         return np.concatenate(parts)
 
     def _order(self, epoch: int) -> tuple[Ids, Ids]:
-        """The documents in the epoch's order, and where each ends in the epoch's stream."""
+        """The documents in the epoch's order, and the position in the epoch's text at which each ends."""
         if epoch not in self._orders:
             order = counter_rng(self.seed, "documents", epoch).permutation(self.store.documents)
             ends = np.cumsum(np.diff(self.store.offsets)[order])
-            # Read-ahead needs at most the epoch in progress and the one after it.
+            # Read-ahead needs at most the current epoch and the next one.
             self._orders = {kept: value for kept, value in self._orders.items() if kept == epoch - 1}
             self._orders[epoch] = order, ends
         return self._orders[epoch]
 
 
 class PackedSampler(StreamSampler):
-    """`StreamSampler` in windows of one length, for models that carry nothing over and know only so many positions."""
+    """`StreamSampler` with windows of constant length, for models without a state and with a maximum length."""
 
     def __init__(self, store: Tokens, *, jitter: float = 0, **options: Any) -> None:
         super().__init__(store, **options)
 
 
 class BidirectionalStreamSampler(StreamSampler):
-    """`StreamSampler` in both directions at once.
+    """`StreamSampler` in both directions.
 
-    Batch: `tokens`, `targets` (B, T) as there, `backward_tokens`, `backward_targets` (B, T) from the same stream read
-    from its end: the target of a piece is the piece before it in the text.
+    Batch: `tokens`, `targets` (B, T) of `StreamSampler`; `backward_tokens`, `backward_targets` (B, T) from the same
+    text
+    in reverse: the target of a piece is the previous piece of the text.
     """
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:

@@ -1,12 +1,13 @@
-"""Embeddings to start from: word vectors of the same text, by factorising how often pieces stand near each other.
+"""Initialisation of embeddings with word vectors of the same text, by factorising the co-occurrence matrix.
 
 Levy and Goldberg 2014 (Neural Word Embedding as Implicit Matrix Factorization): skip-gram with negative sampling
-factorises pointwise mutual information, so a singular value decomposition of it gives vectors of that kind in seconds:
+implicitly factorises pointwise mutual information, so its truncated singular value decomposition gives similar vectors
+in seconds:
 
     PMI+(w, c) = max(0, log #(w, c) / (#(w) p(c)))   with p(c) ~ #(c)^0.75        vectors = U sqrt(S)
 
-by randomised subspace iteration (Halko, Martinsson and Tropp 2011). A masked language model, which learns from 15% of
-its pieces only, gains most by it.
+computed by randomised subspace iteration (Halko, Martinsson and Tropp 2011). Masked language models, which are trained
+on 15% of the pieces, benefit most.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.pretraining.cooccurrence import STRETCH, count_pairs
+from components.pretraining.cooccurrence import CHUNK, count_pairs
 from components.tokenization.special import FIRST_ORDINARY
 from components.training import threads
 from components.training.windows import Tokens
 
-#: Weight of a pair at distance 1, 2 ..., as word2vec's shrinking window gives on average.
+#: Weight of a pair at distance 1, 2 ...: the expectation for word2vec's random window of 1 to 5.
 WEIGHTS: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
-#: Pieces that are counted, in stretches spread evenly over the text.
-MOST_PIECES: Final = 8_000_000
+#: Maximum number of pieces that are counted, in evenly spaced chunks of the text.
+MAX_PIECES: Final = 8_000_000
 OVERSAMPLING: Final = 20
 ITERATIONS: Final = 4
-#: Ridge penalty of the map between two sets of vectors.
+#: Ridge penalty of the linear map between two vector spaces.
 RIDGE: Final = 10.0
 
 
-# On one thread: products and decompositions round otherwise on two, and a library may use fewer than it was given.
+# On one thread: rounding in products and decompositions depends on the number of threads.
 @threads.limited(1)
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
-    """(V, width) float32 vectors of unit length, centred; the same for the same text, whatever the number of threads.
+    """(V, width) float32 vectors of unit length, centred; deterministic for a text, for any number of threads.
 
-    Pieces that the text does not hold get the vector at the centre. Dimensions beyond the vocabulary are zero.
+    Pieces that do not occur in the text get the mean vector. Dimensions beyond the vocabulary size are zero.
     """
     counts = _counts(store, vocabulary)
     totals = counts.sum(1).to_dense()
@@ -52,7 +53,7 @@ def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tenso
         counts.indices()[:, kept], information[kept], (vocabulary, vocabulary), check_invariants=False
     )
     with warnings.catch_warnings():
-        # "Sparse CSR tensor support is in beta state": its products are three times as fast as those of COO.
+        # "Sparse CSR tensor support is in beta state": products in CSR are three times as fast as in COO.
         warnings.simplefilter("ignore", UserWarning)
         by_row, by_column = matrix.to_sparse_csr(), matrix.t().to_sparse_csr()
     rank = min(width, vocabulary)
@@ -64,20 +65,20 @@ def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tenso
     left, values, _ = torch.linalg.svd(small, full_matrices=False)
     vectors = torch.zeros(vocabulary, width)
     vectors[:, :rank] = (basis @ left)[:, :rank] * values[:rank].sqrt()
-    # A piece that never stood near another has no direction but that of rounding errors.
+    # The vector of a piece without co-occurrences consists of rounding errors.
     vectors[totals == 0] = 0
     vectors /= vectors.norm(dim=1, keepdim=True).clamp_min(1e-6)
     return vectors - vectors.mean(0)
 
 
 @threads.limited(1)
-def start_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.bool_] | None = None) -> None:
-    """Put vectors (V, D) into an embedding table (V, D), which keeps its scale.
+def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.bool_] | None = None) -> None:
+    """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
 
     Args:
-        known: (V,) rows that are learned already and stay as they are. The vectors of the others are brought into the
-            table's space by the linear map that fits best on the known ones (Mikolov, Le and Sutskever 2013). None:
-            the whole table is fresh.
+        known: (V,) rows that are trained already and remain unchanged. The vectors of the other rows are mapped to the
+            table's space by the linear map with the least squared error on the known rows (Mikolov, Le and Sutskever
+            2013). None: no row is trained.
     """
     with torch.no_grad():
         if known is None:
@@ -92,21 +93,21 @@ def start_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.
         learned = table[anchors].double()
         square = inputs[anchors].t() @ inputs[anchors] + RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
         mapped = inputs[new] @ torch.linalg.solve(square, inputs[anchors].t() @ learned)
-        # A regression towards the mean: without this new pieces would be shorter than old ones.
+        # Regression shrinks the predictions: rescaled to the std of the known rows.
         table[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
 
 
 def _counts(store: Tokens, vocabulary: int) -> Tensor:
-    """How often pieces stand near each other, weighted and symmetric: a coalesced sparse (V, V) matrix."""
-    stretches = max(1, min(store.tokens, MOST_PIECES) // STRETCH)
-    length = min(STRETCH, store.tokens)
-    starts = np.linspace(0, store.tokens - length, stretches).astype(np.int64)
+    """Weighted symmetric co-occurrence counts: a coalesced sparse (V, V) matrix."""
+    chunks = max(1, min(store.tokens, MAX_PIECES) // CHUNK)
+    length = min(CHUNK, store.tokens)
+    starts = np.linspace(0, store.tokens - length, chunks).astype(np.int64)
     keys, counts = count_pairs(
         ((store.span(int(start), length), length) for start in starts), vocabulary=vocabulary, weights=WEIGHTS
     )
     low, high = torch.from_numpy(np.stack(np.divmod(keys, vocabulary)))
     values = torch.from_numpy(counts.astype(np.float32))
-    # Both ways round; the two of a piece beside itself fall on one place and are added up.
+    # Both (i, j) and (j, i); on the diagonal the two are summed by coalescing.
     return torch.sparse_coo_tensor(
         torch.stack([torch.cat([low, high]), torch.cat([high, low])]),
         torch.cat([values, values]),

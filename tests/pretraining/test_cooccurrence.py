@@ -46,7 +46,7 @@ def as_dict(run: Run) -> dict[tuple[int, int], float]:
 @pytest.mark.parametrize("separator", [None, END])
 @pytest.mark.parametrize("stretch", [1000, 17, 2, 1])
 def test_pairs_are_those_of_a_loop(separator: int | None, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooccurrence, "STRETCH", stretch)
+    monkeypatch.setattr(cooccurrence, "CHUNK", stretch)
     store = random_store()
     run = count_pairs(whole_text(store, reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, separator=separator)
     assert as_dict(run) == pytest.approx(by_hand(store, separator=separator))
@@ -55,8 +55,8 @@ def test_pairs_are_those_of_a_loop(separator: int | None, stretch: int, monkeypa
 
 @pytest.mark.parametrize("most", [1, 5, 20])
 def test_what_does_not_fit_in_memory_gives_the_same(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooccurrence, "STRETCH", 9)
-    monkeypatch.setattr(cooccurrence, "SAMPLED", 2)
+    monkeypatch.setattr(cooccurrence, "CHUNK", 9)
+    monkeypatch.setattr(cooccurrence, "SAMPLE_INTERVAL", 2)
     store = random_store()
     options: dict[str, Any] = {"vocabulary": VOCABULARY, "weights": WEIGHTS, "separator": END}
     whole = count_pairs(whole_text(store, reach=3), **options)
@@ -68,7 +68,7 @@ def test_what_does_not_fit_in_memory_gives_the_same(most: int, monkeypatch: pyte
         return merged(runs)
 
     monkeypatch.setattr(cooccurrence, "_merged", noting)
-    spilled = count_pairs(whole_text(store, reach=3), **options, most=most)
+    spilled = count_pairs(whole_text(store, reach=3), **options, max_pairs=most)
     assert isinstance(spilled[0], np.memmap) and not isinstance(whole[0], np.memmap)
     assert np.array_equal(spilled[0], whole[0])
     np.testing.assert_allclose(spilled[1], whole[1])
@@ -92,8 +92,8 @@ def matrix(store: MemoryStore) -> NDArray[np.float64]:
 @pytest.mark.parametrize("spilled", [False, True])
 def test_cells_are_drawn_as_often_as_they_weigh(spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if spilled:
-        monkeypatch.setattr(cooccurrence, "STRETCH", 9)
-        monkeypatch.setattr(cooccurrence, "MOST_PAIRS", 5)
+        monkeypatch.setattr(cooccurrence, "CHUNK", 9)
+        monkeypatch.setattr(cooccurrence, "MAX_PAIRS", 5)
     store = random_store()
     sample, expected = sampler(store), matrix(store)
     assert isinstance(sample._weights, np.memmap) == spilled
@@ -125,4 +125,4 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"counts cannot be written \(No space left on device\); free space there or set"
     ):
-        count_pairs(whole_text(random_store(), reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, most=3)
+        count_pairs(whole_text(random_store(), reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, max_pairs=3)

@@ -44,7 +44,7 @@ def test_noise_is_the_unigram_to_the_power_of_three_quarters() -> None:
 
 def test_pieces_are_counted_across_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore([[[7, 8, 7]], [[9, 7]]])
-    monkeypatch.setattr(negatives, "STRETCH", 2)
+    monkeypatch.setattr(negatives, "CHUNK", 2)
     assert piece_counts(store, 11).tolist() == [0, 0, 0, 2, 0, 0, 0, 3, 1, 1, 0]
 
 
@@ -133,5 +133,5 @@ def test_fasttext_learns_from_the_same() -> None:
 
 
 def test_a_text_without_words() -> None:
-    with pytest.raises(DataError, match="the corpus holds no words, only ends of documents; add text"):
+    with pytest.raises(DataError, match="the corpus contains no words, only ends of documents; add text"):
         sampler(MemoryStore([[[]]] * 40))

@@ -60,7 +60,7 @@ def test_too_little_text() -> None:
     store = MemoryStore([[[7, 8, 9]]])
     with pytest.raises(DataError, match=r"holds 4 tokens, too few for batches of 4 rows; add text or lower"):
         StreamSampler(store, batch_size=4, window=8, seed=0, vocabulary=20)
-    with pytest.raises(DataError, match="at least two documents; the corpus holds one"):
+    with pytest.raises(DataError, match="at least two documents; the corpus contains one"):
         SentencePairSampler(store, batch_size=1, window=8, seed=0, vocabulary=20)
     with pytest.raises(DataError, match=r"training.window 4 leaves no room for two pieces of text; choose at least 5"):
         SentencePairSampler(numbered_store(), batch_size=1, window=4, seed=0, vocabulary=20)

@@ -72,5 +72,5 @@ def test_fewer_pairs_than_rows_fill_them_again() -> None:
 
 
 def test_text_without_pairs() -> None:
-    with pytest.raises(DataError, match=r"holds no pairs; a family that learns to translate needs data\.parallel"):
+    with pytest.raises(DataError, match=r"contains no pairs; a translation family needs data\.parallel"):
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)

@@ -13,7 +13,7 @@ from torch import nn
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.pretrain import pretrain
-from components.pretraining.vectors import cooccurrence_vectors, start_embeddings
+from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
 from components.tokenization.store import TokenStore
 from components.training import threads
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job
@@ -66,7 +66,7 @@ def test_the_same_text_gives_the_same_start_on_any_number_of_threads() -> None:
         table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
         with threads.limited(count):
             vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
-            start_embeddings(table, vectors, known=known)
+            initialise_embeddings(table, vectors, known=known)
             assert torch.get_num_threads() == count
         starts.append((vectors, table))
     assert torch.equal(starts[0][0], starts[1][0])
@@ -83,7 +83,7 @@ def test_absent_pieces_are_at_the_centre_and_spare_dimensions_are_zero() -> None
 def test_a_fresh_table_keeps_its_scale() -> None:
     table, vectors = nn.Parameter(torch.randn(9, 4) * 0.02), torch.randn(9, 4)
     deviation = table.detach().std()
-    start_embeddings(table, vectors)
+    initialise_embeddings(table, vectors)
     torch.testing.assert_close(table.detach().std(), deviation)
     torch.testing.assert_close(table.detach() / table.detach().std(), vectors / vectors.std())
 
@@ -94,7 +94,7 @@ def test_new_rows_come_into_the_space_of_the_known_ones() -> None:
     learned = vectors @ torch.randn(4, 4)
     known = np.arange(2000) < 1990
     table = nn.Parameter(torch.where(torch.from_numpy(known)[:, None], learned, torch.zeros(())))
-    start_embeddings(table, vectors, known=known)
+    initialise_embeddings(table, vectors, known=known)
     assert torch.equal(table[:1990], learned[:1990])
     assert torch.nn.functional.cosine_similarity(table[1990:], learned[1990:]).min() > 0.999
     torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)
@@ -103,7 +103,7 @@ def test_new_rows_come_into_the_space_of_the_known_ones() -> None:
 def test_nothing_is_new() -> None:
     table = nn.Parameter(torch.randn(9, 4))
     before = table.detach().clone()
-    start_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
+    initialise_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
     assert torch.equal(table, before)
 
 
