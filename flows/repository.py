@@ -84,6 +84,19 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
             file.truncate(0)
 
 
+def active_run(root: Path) -> str | None:
+    """The run that holds the repository's lock, in words; None if there is none."""
+    path = root / STATE / "lock"
+    if not path.is_file():
+        return None
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _holder(path)
+    return None
+
+
 def _clean_up(root: Path, say: Callable[[str], None]) -> None:
     if left := orphans(root):
         say(f"ending {len(left)} processes of a run that was killed")

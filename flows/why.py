@@ -12,7 +12,7 @@ from components.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from flows.command import PARAMS, ParamsFile, main
 from flows.plan import Plan, Stage, compute_plan
-from flows.repository import find_root, pipeline_of
+from flows.repository import active_run, find_root, pipeline_of
 
 
 def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
@@ -65,6 +65,8 @@ def command(
     file = params.resolve()
     root = find_root(file.parent)
     pipeline = pipeline_of(file, root=root)
+    if run := active_run(root):
+        raise ConfigError(f"{run} holds this repository and changes its outputs; ask again when it has ended")
     os.chdir(root)
     plan = compute_plan(pipeline.relative_to(root), files=True)
     plan.refuse_problem()

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from components.errors import ConfigError
-from flows.repository import derive, environment, find_root, locked, pipeline_of, release_dvc_locks
+from flows.repository import active_run, derive, environment, find_root, locked, pipeline_of, release_dvc_locks
 
 HOLD = """
 import sys, time
@@ -110,6 +110,8 @@ def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
         while not printed and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not entered.is_set()
+        run = active_run(root)
+        assert run is not None and run.startswith(f"retrain a (process {first.pid}, since 20")
     finally:
         # SIGKILL of the holder releases the lock.
         first.kill()
@@ -118,6 +120,7 @@ def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
     assert entered.is_set()
     assert len(printed) == 1
     assert printed[0].startswith(f"waiting: retrain a (process {first.pid}, since 20")
+    assert active_run(root) is None
 
 
 def test_an_error_releases_the_lock(root: Path) -> None:
