@@ -108,9 +108,7 @@ class Sources:
     @functools.cached_property
     def locked(self) -> dict[str, str]:
         """Distribution -> version in requirements.lock; empty where the package is installed without the file."""
-        lock = self.root / LOCK
-        text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
-        return {normal(name): version for name, version in re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==([^\s;]+)", text)}
+        return locked_versions(self.root / LOCK)
 
 
 @dataclass(frozen=True)
@@ -158,12 +156,34 @@ def closure(
         FileNotFoundError: there is no such module.
     """
     sources = sources or installed()
+    found = reachable(entry, entries=entries, without=[*without, *DISPLAY], sources=sources)
+    return Closure(
+        modules={sources.relative_path(name): found[name].definitions for name in sorted(found)},
+        libraries=_versions({library for module in found.values() for library in module.libraries}, sources),
+    )
+
+
+def reachable(
+    entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
+) -> dict[str, Module]:
+    """The modules of `components` that a module imports, directly or not, and the module itself, by name.
+
+    Args:
+        entry: name of the module.
+        entries: the entries of tables that are used; tables that are not named are used whole.
+        without: modules and packages that are left out.
+        sources: where the modules are; by default those of this package.
+
+    Raises:
+        FileNotFoundError: there is no such module.
+    """
+    sources = sources or installed()
     entries = entries or {}
     found: dict[str, Module] = {}
     waiting = [entry]
     while waiting:
         name = waiting.pop()
-        if name in found or name in DISPLAY:
+        if name in found:
             continue
         module = found[name] = sources.module(name)
         imported = [one for one in module.imported if not any(f"{one}.".startswith(f"{left}.") for left in without)]
@@ -171,10 +191,7 @@ def closure(
         for table, lines in module.tables.items():
             used = entries.get(f"{name}:{table}", lines)
             waiting += [target for key in used if key in lines for target in _with_packages(lines[key], sources)]
-    return Closure(
-        modules={sources.relative_path(name): found[name].definitions for name in sorted(found)},
-        libraries=_versions({library for module in found.values() for library in module.libraries}, sources),
-    )
+    return found
 
 
 def entries_of(
@@ -238,6 +255,12 @@ def _installed_version(name: str) -> str:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def locked_versions(lock: Path) -> dict[str, str]:
+    """Distribution -> version in a requirements file; empty if there is no such file."""
+    text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
+    return {normal(name): version for name, version in re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==([^\s;]+)", text)}
 
 
 def normal(name: str) -> str:

@@ -6,18 +6,15 @@ or curves, which differ between two runs with the same result, so its digest ide
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib.metadata
-import re
 import shutil
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from components.artifacts import SCHEMA, Manifest, read_manifest, writing
+from components.code_identity import installed, locked_versions, normal, reachable
 from components.errors import ArtifactError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -25,8 +22,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 EXCLUDED = ("metrics.json", "curve.csv")
 #: Packages that MLflow needs to serve any model.
 REQUIRED = ("mlflow", "pandas")
-#: Entry of a lazy table: "module:attribute".
-_ENTRY = re.compile(rf"{PACKAGE.name}(\.\w+)+:\w+")
 
 
 @dataclass(frozen=True)
@@ -110,26 +105,12 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
         )
 
 
-def code_files(scripts: Iterable[Path]) -> list[Path]:
-    """The files of `components` in the import closure of the scripts, themselves included. Import statements inside
-    functions and the entries of lazy tables (`components.tables`) count."""
-    waiting = list(scripts)
-    found = set[Path]()
-    while waiting:
-        file = waiting.pop()
-        if file in found:
-            continue
-        found.add(file)
-        waiting += _needed(file)
-    return sorted(found)
-
-
-@functools.cache
-def _needed(file: Path) -> list[Path]:
-    """The files that one file imports, and the `__init__.py` of its packages."""
-    inits = [parent / "__init__.py" for parent in file.parents if parent.is_relative_to(PACKAGE)]
-    needed = [init for init in inits if init.is_file()]
-    return [*needed, *(found for module in _imports(file) for found in _module_files(module))]
+def model_code(script: Path) -> tuple[list[Path], set[str]]:
+    """The files of `components` in the import closure of a script, itself included, and the other packages that they
+    import."""
+    modules = reachable(".".join(script.relative_to(PACKAGE.parent).with_suffix("").parts))
+    files = {installed().path(name) for name in modules}
+    return sorted(file for file in files if file), {name for module in modules.values() for name in module.libraries}
 
 
 def copy_code(files: Iterable[Path], target: Path) -> Path:
@@ -141,53 +122,14 @@ def copy_code(files: Iterable[Path], target: Path) -> Path:
     return target / PACKAGE.name
 
 
-def requirements(files: Iterable[Path], lock: Path) -> list[str]:
-    """The packages that `files` import, pinned to the version in the lock, or to the installed one if the lock lacks
-    the package."""
-    modules = {module.split(".")[0] for file in files for module in _imports(file)} - {PACKAGE.name, "__future__"}
-    providers = _providers()
+def requirements(libraries: Collection[str], lock: Path) -> list[str]:
+    """The distributions of packages, pinned to the version in the lock, or else to the installed version."""
+    providers = importlib.metadata.packages_distributions()
     names = {
         # Several distributions may provide a module (mlflow, mlflow-skinny); the one of its name requires the others.
-        _canonical(module if module in providers[module] else providers[module][0])
-        for module in modules - sys.stdlib_module_names
-        if module in providers
+        normal(library if library in providers[library] else providers[library][0])
+        for library in libraries
+        if library in providers
     }
-    pinned = _lock(lock)
+    pinned = locked_versions(lock)
     return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *REQUIRED})]
-
-
-@functools.cache
-def _providers() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
-
-
-def _lock(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    lines = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;\\]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {_canonical(name): version for name, version in lines}
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@functools.cache
-def _imports(file: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(file))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _ENTRY.fullmatch(node.value):
-            found.add(node.value.partition(":")[0])
-    return found
-
-
-def _module_files(module: str) -> list[Path]:
-    first, *rest = module.split(".")
-    if first != PACKAGE.name:
-        return []
-    path = PACKAGE.joinpath(*rest)
-    return [file for file in (path.with_suffix(".py"), path / "__init__.py") if rest and file.is_file()]

@@ -22,7 +22,7 @@ from components.artifacts import flatten, read_json, write_atomic
 from components.errors import ArtifactError
 from components.registry.ledger import Ledger, locked
 from components.registry.lineage import Lineage, read_lineage
-from components.registry.packaging import Content, code_files, copy_code, model_content, requirements, write_bundle
+from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.runs import read_dev_score
 from components.settings.names import TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
@@ -190,14 +190,14 @@ def _ensure_version(
     draft = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
         script = CLASSIFIER_SCRIPT if candidate.kind == "classifier" else ENCODER_SCRIPT
-        code = code_files([script])
+        code, libraries = model_code(script)
         version = registry.record(
             candidate.name,
             files=ModelFiles(
                 bundle=write_bundle(content, draft / "bundle"),
                 script=script,
                 code=copy_code(code, draft / "code"),
-                requirements=requirements(code, job.project / "requirements.lock"),
+                requirements=requirements(libraries, job.project / "requirements.lock"),
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
             run_name=candidate.directory.relative_to(job.out).as_posix(),

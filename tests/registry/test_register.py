@@ -14,7 +14,7 @@ import yaml
 from components.data_version import UNKNOWN, DataVersion, data_versions
 from components.errors import ArtifactError, ConfigError
 from components.models import FAMILIES
-from components.registry.packaging import PACKAGE, code_files
+from components.registry.packaging import PACKAGE, model_code
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
 from components.registry.stage import CLASSIFIER_SCRIPT, register
@@ -237,7 +237,7 @@ def test_a_model_has_no_pickles_and_includes_its_code(pipeline: Pipeline) -> Non
 
 @pytest.mark.parametrize("table", [FAMILIES, TOKENIZERS, KINDS, TASKS])
 def test_the_code_of_a_model_includes_the_entries_of_lazy_tables(table: LazyTable) -> None:
-    files = code_files([CLASSIFIER_SCRIPT])
+    files, _ = model_code(CLASSIFIER_SCRIPT)
     modules = [PACKAGE.parent.joinpath(*entry.partition(":")[0].split(".")) for entry in table._entries.values()]
     assert modules and all({path.with_suffix(".py"), path / "__init__.py"} & set(files) for path in modules)
 
