@@ -1,7 +1,7 @@
-"""Where work runs: in this process, or on Ray. The only file that imports ray, and only when it is used.
+"""Launchers: work runs in this process or on Ray. The only module that imports ray, and only when Ray is used.
 
-`launch` runs one training function on one or more workers; `map_parallel` runs many independent small jobs. The same
-functions run in both places, so what is learned does not depend on the launcher.
+`launch` runs one training function on one or more workers; `map_parallel` runs many independent small jobs. Both
+launchers run the same functions, so results do not depend on the launcher.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-#: How often a run goes on after losing a worker before it gives up; the next run of the stage goes on from there.
+#: Restarts after the loss of a worker before a run fails. The next run of the stage resumes from its checkpoint.
 RETRIES = 5
-#: Seconds between two looks at how far the workers are.
+#: Seconds between two progress reports of the workers.
 PROGRESS_SECONDS = 0.5
-#: Ray's least size; nothing of weight travels through its object store.
+#: Ray's minimum size of the object store, which holds no large objects here.
 OBJECT_STORE_BYTES = 80 * 2**20
 
-#: Set before ray is imported, unless the user has set them. The training ones take seconds off every start.
+#: Set before ray is imported, unless the user has set them. Those of Ray Train save seconds at every start.
 RAY_ENVIRONMENT = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
@@ -55,7 +55,7 @@ RAY_ENVIRONMENT = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray's own 15 lets every process of its housekeeping interrupt the training.
+    # With Ray's default of 15, Ray's own processes would have priority over training.
     "RAY_worker_niceness": "0",
 }
 
@@ -70,19 +70,19 @@ def launch(
 ) -> None:
     """Run `function(job, worker)` on every worker and return when all have ended.
 
-    A worker that dies is replaced, together with all others, and `function` is called again: it must go on from its
-    own checkpoints. On Ray it must be importable, and paths in `job` absolute and the same on every node.
+    If a worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints. On Ray
+    it must be importable, and paths in `job` must be absolute and the same on every node.
 
     Args:
-        function: leaves its results in storage; what it returns is lost.
-        job: must be picklable for Ray.
-        settings: `workers: auto` is every GPU there is; without GPUs one process a node with all its processors
-            (on two cores, two processes of one thread took 1.25 times as long as one process of two).
-        rows: of a global batch; `auto` then takes only as many workers as can share them out equally.
-        progress: is called here, now and then, with the numbers that rank 0 publishes.
+        function: stores its results; its return value is ignored.
+        job: picklable, for Ray.
+        settings: `workers: auto` is one worker per GPU; without GPUs one process per node with all of its cores
+            (on two cores, two processes with one thread took 1.25 times as long as one process with two).
+        rows: of the global batch; `auto` uses a number of workers that divides it.
+        progress: called in this process, from time to time, with the numbers that rank 0 publishes.
 
     Raises:
-        HeadstartError: as `function` raised it.
+        HeadstartError: raised by `function`.
         ConfigError: more workers than the launcher or the cluster can run.
         TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached.
     """
@@ -101,14 +101,13 @@ def launch(
 def map_parallel(
     function: Callable[[Job], Result], items: Iterable[Job], *, settings: ClusterSettings
 ) -> Iterator[tuple[int, Result]]:
-    """Run `function(item)` for every item, one single-threaded process a core; yields (index, result) as they end.
+    """Run `function(item)` for every item in single-threaded processes, one per core; yields (index, result).
 
-    On one machine the processes are its own; with an address they are tasks on that Ray cluster. An item whose
-    process dies is run again. One thread whatever the number of items, so that an item gives the same bits beside
-    others and alone.
+    The processes are children of this one or, with the address of a Ray cluster, its tasks. An item whose process dies
+    is repeated. Each process has one thread for any number of items, so that results are bit-identical.
 
     Raises:
-        HeadstartError: as `function` raised it; items that have not been handed out by then are dropped.
+        HeadstartError: raised by `function`; pending items are cancelled.
         TrainingError: processes died more than `RETRIES` times.
     """
     pending = dict(enumerate(items))
@@ -136,8 +135,8 @@ def map_parallel(
 
 
 def _end_with_parent() -> None:
-    """Let a process of the pool end as soon as the one that started it is gone, killed say: it would go on learning
-    beside the run that takes over, or keep its memory and wait for ever."""
+    """End this process of the pool when its parent ends. Otherwise, after the parent is killed, it would keep training
+    next to the resumed run, or wait forever and occupy memory."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -155,14 +154,14 @@ def _alone(function: Callable[[Job], Result], item: Job) -> Result:
 
 def _gave_up(reason: str) -> str:
     return (
-        f"gave up after {RETRIES} restarts: {reason}; if memory is short, lower training.batch_size, "
-        "then run the stage again: it goes on from its last checkpoint"
+        f"failed after {RETRIES} restarts: {reason}; if memory is exhausted, lower training.batch_size, "
+        "then run the stage again: it resumes from its last checkpoint"
     )
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the processes started meanwhile."""
+    """A block with these environment variables, for the child processes that it starts."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -180,7 +179,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How many workers, and what each owns."""
+    """Number of workers and resources of each."""
 
     workers: int
     cpus: int
@@ -190,21 +189,22 @@ class _Plan:
 
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
-    """A Ray cluster: the one at the address, a new one on this machine, or the one already connected to.
+    """A connection to a Ray cluster: the one at the address, a new one on this machine, or the present connection.
 
     Raises:
-        TrainingError: there is none at the address.
+        TrainingError: no cluster can be reached at the address.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     address = _address(settings)
     local = address == "local"
     if local and "RAY_AUTH_MODE" not in os.environ:
-        # A key of its own: other users of this machine cannot reach the cluster, nor does it meet a stale one.
+        # A random token: other users of this machine cannot reach the cluster, and no stale cluster is joined.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # A driver whose parent is process 1 (in a container, or its shell has ended) else takes a lost raylet for its own
-    # parent's death: on the way out of `ray.shutdown` it leaves at once, with 1 and without a word.
+    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) mistakes the end of
+    # the
+    # raylet for the end of its parent: during `ray.shutdown` it exits with code 1 and without a message.
     os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
     import ray
 
@@ -221,7 +221,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             address=address,
             runtime_env={"env_vars": {"PYTHONPATH": path}},
             logging_level="WARNING",
-            # What workers say on their own is Ray's noise: progress and errors come another way.
+            # The output of workers is Ray's own; progress and errors are passed in other ways.
             log_to_driver=False,
             **own,
         )
@@ -237,12 +237,12 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
 
 
 def _address(settings: ClusterSettings) -> str:
-    """Of the Ray cluster; RAY_ADDRESS wins, as in all of Ray's tools."""
+    """Address of the Ray cluster. RAY_ADDRESS takes precedence, as in Ray's tools."""
     return os.environ.get("RAY_ADDRESS", settings.address)
 
 
 def _plan(settings: ClusterSettings, *, rows: int) -> _Plan:
-    """Share out the cluster that is connected to."""
+    """Number and resources of workers on the connected cluster."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
@@ -256,7 +256,7 @@ def _plan(settings: ClusterSettings, *, rows: int) -> _Plan:
         workers = settings.workers
     if not 0 < workers <= owned:
         raise ConfigError(
-            f"cluster.workers: {workers} wanted, but the cluster has {sum(gpus)} GPUs and {sum(cpus)} processors "
+            f"cluster.workers: {workers}, but the cluster has {sum(gpus)} GPUs and {sum(cpus)} processors "
             f"on {len(nodes)} node(s); choose at most {owned}"
         )
     if sum(gpus):
@@ -282,8 +282,8 @@ def _launch_on_ray(
 
         plan = _plan(settings, rows=rows)
         name = f"headstart-{secrets.token_hex(8)}"
-        # Ray's own notes on the run. Checkpoints are the function's affair, so nobody else needs this folder.
-        notes = tempfile.mkdtemp(prefix="headstart-ray-")
+        # For Ray's own files; checkpoints are written by the function.
+        ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
         trainer = _trainer()(
             _in_worker,
@@ -296,7 +296,7 @@ def _launch_on_ray(
             ),
             run_config=RunConfig(
                 name=name,
-                storage_path=notes,
+                storage_path=ray_files,
                 failure_config=FailureConfig(max_failures=RETRIES, controller_failure_limit=RETRIES),
                 worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
                 logging_config=LoggingConfig(log_level="WARNING"),
@@ -309,29 +309,31 @@ def _launch_on_ray(
         except TrainingFailedError as error:
             raise TrainingError(_gave_up(f"a worker died ({_last_line(error)})")) from error
         finally:
-            shutil.rmtree(notes, ignore_errors=True)
+            shutil.rmtree(ray_files, ignore_errors=True)
     if outcome:
         raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
 
 
 def _trainer() -> type[TorchTrainer]:
-    """Ray's trainer without two helpers that are processes of their own, some three seconds of a start on two cores:
-    one hands out data sets, and there are none; the other frees the workers' places should the controller be lost, and
-    so does the end of the driver."""
+    """Ray's trainer without two callbacks that start processes, about three seconds per start on two cores.
+
+    One distributes data sets, which are not used; the other frees the placement group if the controller is lost, as the
+    end of the driver does.
+    """
     from ray.train.torch import TorchTrainer
     from ray.train.v2._internal.callbacks import DatasetsCallback
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
     class Trainer(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
-            helpers = (DatasetsCallback, PlacementGroupCleanerCallback)
-            return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, helpers)]
+            omitted = (DatasetsCallback, PlacementGroupCleanerCallback)
+            return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, omitted)]
 
     return Trainer
 
 
 def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
-    """What runs on a Ray worker. Returns what went wrong, if no restart would mend it."""
+    """Entry point of a Ray worker. Returns the error, if a restart would not help."""
     import ray.train
     import ray.train.torch
 
@@ -340,7 +342,7 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
     world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     channel = _Channel(config["channel"])
     if failed := channel.read("failure"):
-        # Told by a worker of the attempt before.
+        # Written by a worker of the previous attempt.
         return failed
     try:
         config["function"](config["job"], Worker(world, channel.publish if world.is_main else lambda numbers: None))
@@ -348,20 +350,20 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         if isinstance(error, HeadstartError):
             failure = {"kind": type(error).__name__, "message": str(error)}
         elif world.size > 1 and isinstance(error, RuntimeError):
-            # Very likely another worker was lost in the middle of an exchange: a matter for a restart.
+            # Most likely another worker was lost during an exchange: restart.
             raise
         else:
             failure = {"kind": "defect", "message": traceback.format_exc()}
         if world.size == 1:
             return failure
-        # The others may wait for this worker for ever: it leaves word and dies, so that Ray ends them all.
+        # The others could wait for this worker forever: it stores the error and fails, so that Ray ends all workers.
         channel.write("failure", failure)
         raise
     return None
 
 
 class _Channel:
-    """A few named values that workers and driver share, in the cluster's own key-value table."""
+    """Named values shared by workers and driver, in the cluster's key-value store."""
 
     def __init__(self, name: str) -> None:
         from ray.experimental import internal_kv
@@ -378,7 +380,7 @@ class _Channel:
         return json.loads(raw) if raw else None
 
     def publish(self, numbers: Mapping[str, float]) -> None:
-        """Write progress, not oftener than it is read."""
+        """Write progress, at most as often as it is read."""
         now = time.monotonic()
         if now - self.published >= PROGRESS_SECONDS:
             self.published = now
@@ -391,7 +393,7 @@ class _Channel:
 
 @contextmanager
 def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
-    """Hand on what rank 0 publishes, from a thread, until the block ends."""
+    """Pass on the progress of rank 0 from a thread, until the block ends."""
     channel = _Channel(name)
     ended = threading.Event()
 
@@ -421,9 +423,9 @@ def _map_on_ray(
         items = iter(pending.items())
         running: dict[Any, int] = {}
         try:
-            # Handed over a few at a time, not all at once and cancelled after an error: Ray ends the driver, by a
-            # failed check of its own, when a task is cancelled in the moment in which it ends. Twice what the cluster
-            # can run, so that nobody waits for this loop and a cluster that can grow sees that it should.
+            # Tasks are submitted in small numbers, so that none has to be cancelled after an error: Ray aborts the
+            # driver (a failed internal check) if a task is cancelled while it ends. Twice the capacity of the cluster,
+            # so that no node is idle and an autoscaler sees pending tasks.
             while True:
                 room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
                 running |= {task.remote(function, item): index for index, item in islice(items, max(0, room))}

@@ -109,7 +109,7 @@ def die(_: int) -> None:
 def test_map_parallel_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "RETRIES", 0)
     with pytest.raises(
-        TrainingError, match=r"gave up after 0 restarts: a process was killed; if memory is short, lower"
+        TrainingError, match=r"failed after 0 restarts: a process was killed; if memory is exhausted, lower"
     ):
         list(cluster.map_parallel(die, [1], settings=LOCAL))
 
@@ -354,7 +354,7 @@ def test_a_defect_is_shown_and_not_tried_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_more_workers_than_processors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cluster.workers: 99 wanted, but the cluster has 0 GPUs and \d+ processors"):
+    with pytest.raises(ConfigError, match=r"cluster.workers: 99, but the cluster has 0 GPUs and \d+ processors"):
         cluster.launch(tell, tmp_path, settings=on_ray(tmp_path, 99))
 
 
