@@ -1,4 +1,4 @@
-"""What every study offers: a question about a run, answered with tables, figures, a chapter of the report and JSON."""
+"""The interface of a study: a question about a run, answered by tables, figures, a chapter of the report and JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Study:
     """One line of the STUDIES table.
 
     Attributes:
-        name: of the command `headstart study <name>` and of the directory below `studies/`.
-        question: one sentence, for the help.
-        run: (outputs, *, options) -> what it found; the options become flags of the command.
+        name: of the command `headstart study <name>` and of the output directory below `studies/`.
+        question: one sentence, the help text of the command.
+        run: (outputs, *, options) -> findings; the options become flags of the command.
     """
 
     name: str

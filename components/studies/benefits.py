@@ -1,6 +1,6 @@
 """The three benefits of transfer: higher start, higher slope, higher asymptote (Torrey and Shavlik 2010, figure 2).
 
-They are read off the learning curves that `evaluate` measured; `components.evaluation.benefits` defines them.
+The stage `evaluate` computes them from learning curves; `components.evaluation.benefits` defines them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from components.studies.base import Study
 from components.studies.curves import interval, label_curves, main_score, training_curves
 from components.studies.outputs import Outputs
 
-#: What a curve's values stand against.
+#: Axis of a curve -> its name in text.
 AXES = {"training": "epochs", "labels": "labels"}
 
 
 def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="One task; all of run.tasks if not said.")] = ""
+    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
 ) -> Findings:
     """The benefits of every transferred system over the same family from scratch.
 
     Raises:
-        ConfigError: no such task.
-        ArtifactError: a task was not evaluated yet, or without a system from scratch to compare with.
+        ConfigError: unknown task.
+        ArtifactError: a task is not evaluated, or has no system from scratch to compare with.
     """
     chapter = Chapter("The three benefits of transfer")
     numbers: dict[str, Any] = {}
@@ -38,8 +38,8 @@ def run(
         benefits = evaluation["benefits"]
         if not benefits:
             raise ArtifactError(
-                f"{name}: nothing was both transferred and trained from scratch; run.starts must name scratch and "
-                "pretrained or adapted"
+                f"{name}: no family has both a transferred system and one from scratch; run.starts must name scratch "
+                "and pretrained or adapted"
             )
         score = title(main_score(evaluation))
         numbers[name] = benefits
@@ -62,12 +62,13 @@ def run(
         if training := training_curves(evaluation):
             svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{score} on dev")
             chapter.figures.append(
-                Drawing(svg, f"{name}: learning at the largest number of labels; dashed: from scratch.")
+                Drawing(svg, f"{name}: fine-tuning with the largest label budget; dashed: from scratch.")
             )
     chapter.text.append(
-        "Against epochs (dev, the largest number of labels): the start is a head on frozen features, the slope the "
-        "gain an epoch up to nine tenths of the way, the asymptote the best score. Against labels (test): the "
-        "smallest budget, the gain for each doubling, the largest budget. Intervals are over seeds."
+        "Against epochs (dev, the largest label budget): the start is a head on frozen features, the slope is the "
+        "gain per epoch up to 90% of the gain, the asymptote is the best score. Against labels (test): the start is "
+        "the smallest budget, the slope the gain per doubling, the asymptote the largest budget. Intervals are over "
+        "seeds."
     )
     return Findings(chapter, numbers)
 
@@ -80,7 +81,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
-    """Which of the three hold; curves against labels decide, where there are any, for they say what a user gets."""
+    """Which of the three benefits hold, by the curves against labels if there are any: they matter to the user."""
     axis = "labels" if "labels" in axes else "training"
     found, against = axes[axis], AXES[axis]
     held = [f"{name} {found[name]['difference']['mean']:+.3f}" for name in found if found[name]["holds"]]
@@ -91,4 +92,4 @@ def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
     return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {against}{rest}."
 
 
-STUDY = Study("benefits", "Does transfer start higher, climb faster, end higher?", run)
+STUDY = Study("benefits", "Does transfer give a higher start, a higher slope and a higher asymptote?", run)

@@ -1,4 +1,4 @@
-"""The studies as commands: `headstart study NAME`, with the flags of the study's own signature."""
+"""The studies as commands: `headstart study NAME`. The flags come from the study's signature."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from components.studies.base import Study
 from components.studies.outputs import Outputs
 from components.studies.table import STUDIES
 
-#: Least width of the terminal's tables: a log has no edge.
+#: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
 
 
@@ -31,8 +31,8 @@ def study(arguments: Sequence[str]) -> None:
     """Run the study that `arguments` name, with its options.
 
     Raises:
-        ConfigError: there is no such study; names those that exist.
-        HeadstartError: what the study says.
+        ConfigError: unknown study; the message names those that exist.
+        HeadstartError: an error of the study.
     """
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     if name is not None and arguments[0] == name and name not in STUDIES:
@@ -41,9 +41,9 @@ def study(arguments: Sequence[str]) -> None:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        help="Studies of a finished run: each prints a table, draws a figure and enters the report.",
+        help="Studies of a finished run. Each prints tables, draws figures and adds a chapter to the report.",
     )
-    # A callback keeps the names even where the table has one entry.
+    # With a callback, typer requires the command's name even if there is only one command.
     app.callback()(lambda: None)
     for entry in STUDIES.values():
         app.command(entry.name, help=entry.question)(_command(entry))
@@ -51,17 +51,17 @@ def study(arguments: Sequence[str]) -> None:
 
 
 def run(entry: Study, outputs: Outputs, **options: Any) -> tuple[Findings, Path]:
-    """Answer a study and write what it found; returns both.
+    """Run a study and write its findings; returns them with their directory.
 
     Raises:
-        HeadstartError: what the study says.
+        HeadstartError: an error of the study.
     """
     found = entry.run(outputs, **options)
     return found, findings.write(outputs.out, entry.name, found, options=options, inputs=outputs.read)
 
 
 def _command(entry: Study) -> Callable[..., None]:
-    """A function whose signature is the study's, with `--params` in place of the outputs."""
+    """A function with the signature of the study, and `--params` in place of the outputs."""
 
     def command(*, params: Path, **options: Any) -> None:
         settings = load_params(params)
@@ -69,19 +69,19 @@ def _command(entry: Study) -> Callable[..., None]:
         _print(found)
         print(f"numbers and figures: {directory}")
         if not (Path(settings.run.out) / "report" / MANIFEST).is_file():
-            print(f"report: it will hold this study once `headstart stage report --params {params}` has run")
+            print(f"report: run `headstart stage report --params {params}` to add this study")
             return
         try:
             print(f"report: {run_stage('report', settings) / 'report.html'}")
         except HeadstartError as error:
-            print(f"report: not renewed ({error})")
+            print(f"report: not updated ({error})")
 
     hints = get_type_hints(entry.run, include_extras=True)
     flags = [
         parameter.replace(annotation=hints[parameter.name])
         for parameter in list(inspect.signature(entry.run).parameters.values())[1:]
     ]
-    file = Annotated[Path, typer.Option("--params", help="The file of settings.")]
+    file = Annotated[Path, typer.Option("--params", help="Settings file.")]
     where = inspect.Parameter("params", inspect.Parameter.KEYWORD_ONLY, default=Path("params.yaml"), annotation=file)
     parameters = [*flags, where]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

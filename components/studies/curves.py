@@ -1,4 +1,4 @@
-"""Curves of an evaluation as figures, and its numbers as cells: what the studies of scores share."""
+"""Curves of an evaluation for figures, and its intervals as text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from components.settings.names import BASELINE, FROZEN
 
 
 def main_score(evaluation: Mapping[str, Any]) -> str:
-    """The score that systems are compared by."""
+    """Name of the primary metric."""
     return str(evaluation["main"])
 
 
 def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None = None) -> dict[str, Line]:
-    """Score on test with its interval against labels a class, one curve a system that was trained end to end."""
+    """System -> primary metric on test with its interval against labels per class. Frozen systems are omitted."""
     score = main_score(evaluation)
     curves = {}
     for system in evaluation["systems"]:
@@ -33,7 +33,7 @@ def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None 
 
 
 def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
-    """Score on dev against epochs of fine-tuning at the largest budget, one curve a system that was trained longer."""
+    """System -> primary metric on dev against epochs of fine-tuning at the largest budget; at least two points."""
     score = main_score(evaluation)
     return {
         system["system"]: Line(
@@ -47,6 +47,6 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
 
 
 def interval(found: Mapping[str, float]) -> str:
-    """`0.512 [0.480, 0.544]`; of a single value, whose spread nobody knows, `0.512`."""
+    """`0.512 [0.480, 0.544]`; `0.512` for a single value, which has no interval."""
     bounds = f" [{found['low']:.3f}, {found['high']:.3f}]" if found["low"] < found["high"] else ""
     return f"{found['mean']:.3f}{bounds}"

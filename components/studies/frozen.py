@@ -1,4 +1,4 @@
-"""What a frozen encoder makes of a task's rows, layer by layer: one vector a text, or one a word where words have tags.
+"""Features of a frozen encoder for a task's rows, per layer: one vector per text, or per word for tagging.
 
 Shape suffixes: S sequences, U units, M vectors of N rows, D width, C labels.
 """
@@ -25,15 +25,15 @@ from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 
-#: How a text's hidden states become one vector; all of these are sums, so that adding up layers can come afterwards.
+#: Pooling of a text's hidden states. All are linear, so layers can be combined after pooling.
 Pooling = Literal["mean", "lead", "summary"]
-#: Kinds of task whose rows, or words, have exactly one label each.
+#: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task as the studies of frozen encoders use it: the train split to draw from, and dev to score on."""
+    """A task for the studies of frozen encoders: labels are sampled from train, metrics are computed on dev."""
 
     facts: TaskFacts
     train: Split
@@ -41,38 +41,38 @@ class Labelled:
 
     @classmethod
     def of(cls, outputs: Outputs, task: str) -> Labelled:
-        """Read a task; the test split stays shut.
+        """Read a task. The test split is not read.
 
         Raises:
             ArtifactError: the stage `examples` has not run.
-            ConfigError: its kind has no single label for each row or word.
+            ConfigError: the kind of task does not have one label per row or word.
         """
         directory = outputs.examples(task)
         facts = read_facts(directory)
         if facts.kind not in LABELLED:
             raise ConfigError(
-                f"{task}: this study learns one label a text or word, and {facts.kind} has none; it takes "
+                f"{task}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
                 f"{', '.join(LABELLED)}"
             )
         return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
 
-    def budget(self, wanted: int, *, most: int) -> int:
-        """`wanted`, or where it is 0 the task's largest budget up to `most`; its smallest, if all are larger."""
+    def budget(self, requested: int, *, most: int) -> int:
+        """`requested`; if it is 0 the task's largest budget up to `most`, or its smallest if all are larger."""
         found = [budget for budget in self.facts.budgets if budget != ALL and budget <= most]
-        return wanted or max(found, default=self.facts.budgets[0])
+        return requested or max(found, default=self.facts.budgets[0])
 
     def rows(self, budget: int, *, seed: int) -> NDArray[np.int64]:
-        """The rows of train that a run with this budget and seed learns from."""
+        """Indices of the train rows of a run with this budget and seed."""
         return sample_rows(strata_of(self.train, self.facts.kind), budget, seed=seed)[0]
 
 
 def numbers_of(split: Split) -> NDArray[np.int64]:
-    """(M,) the labels of all vectors of a split, one row's after the other's."""
+    """(M,) labels of all vectors of a split, in the order of the rows."""
     return np.concatenate([*split.targets, np.zeros(0)]).astype(np.int64)
 
 
 def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) -> list[Answer]:
-    """What a classifier of vectors says of the rows: the probabilities of a text, the tag numbers of a sentence."""
+    """(M, C) probabilities of vectors -> answers to the rows: probabilities of a text, tag numbers of a sentence."""
     ends = np.cumsum([len(target) for target in split.targets])
     if kind == "tagging":
         return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
@@ -82,9 +82,12 @@ def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) 
 def layer_vectors(
     encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings, pooling: Pooling = "mean"
 ) -> list[Tensor]:
-    """(M, D_l) float32 of the embedding and of each layer, lowest first, one row's vectors after the other's.
+    """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows.
 
-    Texts are pooled (the mean over a row's sequences, where it has several), words read as `unit_states` does.
+    Texts are pooled, with the mean over the sequences of a row; words have their `unit_states`.
+
+    Raises:
+        ConfigError: an input exceeds `finetune.<family>.max_length`.
     """
     model = encoder.model
     task = find_task(kind)
@@ -103,8 +106,10 @@ def layer_vectors(
         sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)
         return list((sums / counts[:, None]).unsqueeze(1))
 
-    # Out of inference mode: what comes back may be learned from.
+    # A clone outside of inference mode can be used for training.
     joined = torch.cat(run_over(of_batch, model, encoded)).clone()
     if len(joined) != sum(len(target) for target in split.targets):
-        raise ConfigError(f"{kind}: an input is longer than finetune.<family>.max_length; raise it for this study")
+        raise ConfigError(
+            f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
+        )
     return list(joined.split(widths, dim=1))

@@ -1,7 +1,7 @@
-"""Label efficiency: how many labels the others need for what a transferred model reaches with few.
+"""Label efficiency: how many labels other systems need for the score of a transferred model with few labels.
 
-Howard and Ruder 2018, section 5 and figure 3: with 100 labels as good as trained from scratch on 10 to 100 times as
-many. `components.evaluation.benefits.labels_needed` reads the numbers off the curves.
+Howard and Ruder 2018, section 5 and figure 3: 100 labels give the same score as training from scratch with 10 to 100
+times as many. `components.evaluation.benefits.labels_needed` computes the numbers from the label curves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from components.studies.outputs import Outputs
 
 
 def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="One task; all of run.tasks if not said.")] = ""
+    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
 ) -> Findings:
-    """Labels that scratch and the best baseline need for the scores of every transferred system.
+    """The number of labels with which scratch and the best baseline reach the score of each transferred system.
 
     Raises:
-        ConfigError: no such task.
-        ArtifactError: a task was not evaluated yet, or nothing was transferred.
+        ConfigError: unknown task.
+        ArtifactError: a task is not evaluated, or has no transferred system.
     """
     chapter = Chapter("Label efficiency")
     numbers: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def run(
             for entry in entries
             for rival, found in entry["against"].items()
         ]
-        columns = ["system", evaluation["unit"], score, "against", "it needs", "times as many"]
+        columns = ["system", evaluation["unit"], score, "against", "needs", "ratio"]
         chapter.tables.append(Table(columns, rows, name))
         for family, starts in efficiency.items():
             for start, entries in starts.items():
@@ -59,8 +59,8 @@ def run(
         )
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; dashed: without a language model."))
     chapter.text.append(
-        "What a rival needs is read off its curve of mean test scores, interpolated over the logarithm of the labels; "
-        "'more than' where even its largest budget falls short."
+        "The number of labels that a rival needs is interpolated in its curve of mean test scores over the logarithm "
+        "of the labels; 'more than' if its largest budget does not reach the score."
     )
     return Findings(chapter, numbers)
 
@@ -81,4 +81,4 @@ def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
     return f"{ours}; from scratch that takes {rounded(found['labels'])}, {found['ratio']:.2f} times as many."
 
 
-STUDY = Study("label-efficiency", "How many labels do the others need for the same score?", run)
+STUDY = Study("label-efficiency", "How many labels do other systems need for the same score?", run)

@@ -1,9 +1,9 @@
-"""Logarithm of maximum evidence: how well features explain labels, without training anything.
+"""Logarithm of maximum evidence: how well features explain labels, without training.
 
 You, Liu, Wang and Long 2021 (LogME: Practical Assessment of Pre-trained Models for Transfer Learning), and the fixed
 point of You, Liu, Zhang, Wang, Jordan and Long 2022 (Ranking and Tuning Pre-trained Models, algorithm 3). A linear
-model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) gives y the evidence p(y | F, alpha, beta); it is
-maximised over alpha and beta. Unlike the fit of a regression it does not grow with the number of features alone.
+model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) has the evidence p(y | F, alpha, beta), which is
+maximised over alpha and beta. Unlike the fit of a regression, it does not grow merely with the number of features.
 
 Shape suffixes: N rows, D features, C labels, R rank.
 """
@@ -17,28 +17,27 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Steps of the fixed-point iteration at most, and the relative change of alpha / beta at which it ends.
+#: Maximum number of fixed-point iterations, and the relative change of alpha / beta at which they stop.
 STEPS = 1000
 TOLERANCE = 1e-6
-#: Keeps the precisions finite where the features explain nothing, or everything.
+#: Keeps the precisions finite if the features explain nothing or everything.
 LEAST = 1e-10
 
 
 def logme(features_ND: Floats, targets_NC: Floats) -> float:
-    """The maximum log evidence in nats a row, the mean over columns of the targets.
+    """The maximum log evidence in nats per row, mean over the columns of the targets.
 
     Args:
-        features_ND: of N rows, as they are: the paper neither centres nor scales them.
-        targets_NC: one column a label, 1 at the rows that have it; or one column of values.
-
-    A column that holds a single value says nothing and is left out.
+        features_ND: features of N rows, neither centred nor scaled, as in the paper.
+        targets_NC: one column per label, 1 for the rows with this label; or one column of values. Constant columns are
+            ignored.
     """
     u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_ND, dtype=np.float64), full_matrices=False)
     kept = sizes_R > sizes_R[0] * 1e-10
-    # Evidence does not depend on how large all features are together; the bounds of the iteration do.
+    # The evidence does not depend on the scale of the features, but the bounds of the iteration do.
     squares_R = np.square(sizes_R[kept] / sizes_R[0])
-    told = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
-    found = [evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in told]
+    columns = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
+    found = [evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in columns]
     return float(np.mean(found))
 
 
@@ -47,13 +46,13 @@ def evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int) 
 
     Args:
         u_NR: left singular vectors of F.
-        squares_R: squares of its singular values, none of them 0.
+        squares_R: squares of its singular values, all positive.
         targets_N: y.
-        features: D.
+        features: D, the number of features.
     """
     count = len(targets_N)
     along_R = u_NR.T @ targets_N
-    # What no weights can explain.
+    # The part of y outside of the column space of F.
     outside = max(0.0, float(targets_N @ targets_N - along_R @ along_R))
     alpha = beta = 1.0
     for _ in range(STEPS):

@@ -1,17 +1,17 @@
-"""Negative transfer: where a pretrained or adapted model does worse than the same family from scratch.
+"""Negative transfer: where a pretrained or adapted model is worse than the same family trained from scratch.
 
-Class by class and slice by slice, at the largest number of labels, with intervals over seeds and test rows
-(`components.evaluation.transfer`); and what adaptation made the language model forget of the general text, which it was
-measured on before and after.
+For each class and slice at the largest label budget, with intervals over seeds and test rows
+(`components.evaluation.transfer`). Forgetting is measured by the language model's perplexity on the general text before
+and after adaptation.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from components.artifacts import read_json
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -20,20 +20,20 @@ from components.studies.base import Study
 from components.studies.curves import interval
 from components.studies.outputs import Outputs
 
-#: How a language model is measured: the first that its metrics hold.
-MEASURES = {"perplexity_per_word": "perplexity a word", "bits_per_character": "bits a character"}
-#: Parts in a figure; the table holds them all.
-DRAWN = 24
+#: Measures of a language model, in order of preference.
+MEASURES = {"perplexity_per_word": "perplexity per word", "bits_per_character": "bits per character"}
+#: Maximum number of parts in a figure; the table contains all.
+PLOTTED = 24
 
 
 def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="One task; all of run.tasks if not said.")] = ""
+    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
 ) -> Findings:
-    """Scratch, pretrained and adapted beside each other, and what adaptation forgot.
+    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation.
 
     Raises:
-        ConfigError: no such task.
-        ArtifactError: a task was not evaluated yet, or nothing was both transferred and trained from scratch.
+        ConfigError: unknown task.
+        ArtifactError: a task is not evaluated, or no family has both a transferred system and one from scratch.
     """
     chapter = Chapter("Where transfer hurts")
     parts: dict[str, Any] = {}
@@ -41,8 +41,8 @@ def run(
         evaluation = outputs.evaluation(name)
         if not evaluation["transfer"]:
             raise ArtifactError(
-                f"{name}: nothing was both transferred and trained from scratch; run.starts must name scratch and "
-                "pretrained or adapted"
+                f"{name}: no family has both a transferred system and one from scratch; run.starts must name scratch "
+                "and pretrained or adapted"
             )
         parts[name] = evaluation["transfer"]
         for family, budgets in evaluation["transfer"].items():
@@ -53,18 +53,17 @@ def run(
             [family, found["measure"], f"{found['before']:,.2f}", f"{found['after']:,.2f}", f"{found['times']:.2f}"]
             for family, found in forgetting.items()
         ]
-        columns = ["family", "of the general text", "pretrained", "adapted", "times as high"]
-        chapter.tables.append(Table(columns, rows, "What adaptation made the language models forget"))
+        columns = ["family", "on general text", "pretrained", "adapted", "ratio"]
+        chapter.tables.append(Table(columns, rows, "Forgetting of the language models by adaptation"))
     chapter.text.append(
-        "Classes are compared by their F1, slices and all rows by the deciding score. Among many parts some fall by "
-        "chance: one counts as hurt if the interval of its difference, made wider for the number of parts "
-        "(Bonferroni), lies below zero as a whole."
+        "Classes are compared by F1, slices and all rows by the primary metric. Among many parts some decrease by "
+        "chance: a part counts as hurt if the Bonferroni-corrected interval of its difference is below zero."
     )
     return Findings(chapter, {"transfer": parts, "forgetting": forgetting})
 
 
 def _add(chapter: Chapter, task: str, family: str, at: dict[str, Any], evaluation: dict[str, Any]) -> None:
-    """Sentences, a table and a figure of one family at its largest budget."""
+    """Add the sentences, the table and the figures of one family at its largest budget."""
     labels = f"all {evaluation['unit']}" if at["budget"] < 0 else f"{at['budget']} {evaluation['unit']}"
     starts = list(at["parts"][0]["starts"])
     rows = []
@@ -81,27 +80,27 @@ def _add(chapter: Chapter, task: str, family: str, at: dict[str, Any], evaluatio
     for start in starts:
         found = {_name(part): part["starts"][start] for part in at["parts"] if start in part["starts"]}
         hurt = [name for name, entry in found.items() if entry["hurts"]]
-        told = f"hurts on {', '.join(hurt)}" if hurt else f"hurts on none of {len(found) - 1} classes and slices"
-        chapter.lead.append(f"{task}, {labels}: {family} {start} {told}.")
-        worst = sorted(found.items(), key=lambda entry: entry[1]["difference"]["mean"])[:DRAWN]
+        verdict = f"hurts on {', '.join(hurt)}" if hurt else f"hurts on none of {len(found) - 1} classes and slices"
+        chapter.lead.append(f"{task}, {labels}: {family} {start} {verdict}.")
+        worst = sorted(found.items(), key=lambda entry: entry[1]["difference"]["mean"])[:PLOTTED]
         svg = figures.ranges(
             {name: tuple(entry["difference"][bound] for bound in ("mean", "low", "high")) for name, entry in worst},
-            x_label=f"{start} less scratch",
+            x_label=f"{start} minus scratch",
             reference=0.0,
         )
-        caption = f"{task}: {family} {start} against scratch, the parts that gain least"
+        caption = f"{task}: {family} {start} against scratch, the parts with the smallest gain"
         chapter.figures.append(Drawing(svg, f"{caption}, at {labels}."))
 
 
 def _forgetting(outputs: Outputs) -> dict[str, dict[str, Any]]:
-    """family -> perplexity a word of the general text (bits a character of a model of characters) before and after
-    adaptation, and how many times as high."""
+    """Family -> {measure, before, after, times}: perplexity per word on general text (bits per character for a
+    character model) before and after adaptation, and their ratio."""
     if "adapted" not in outputs.params.run.starts:
         return {}
     found: dict[str, dict[str, Any]] = {}
     for family in outputs.params.run.families:
         path = outputs.encoder_directory(family, "adapted") / "metrics.json"
-        metrics = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        metrics = read_json(path, made_by="the stage adapt", missing_ok=True)
         for key, measure in MEASURES.items():
             before, after = (metrics.get(f"general_{when}_{key}") for when in ("before", "after"))
             if before and after and family not in found:

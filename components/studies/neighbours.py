@@ -1,8 +1,8 @@
-"""Words near a word, in a table of word vectors or in the embedding layer of any other family, and a map of them.
+"""Nearest neighbours of words in a table of word vectors or in the embedding layer of another family, with a map.
 
-The map is the plane of the two largest principal components, or t-SNE (van der Maaten and Hinton 2008).
+The map is the plane of the first two principal components, or t-SNE (van der Maaten and Hinton 2008).
 
-Shape suffixes: V vocabulary, D width, N pieces drawn.
+Shape suffixes: V vocabulary, D width, N plotted pieces.
 """
 
 from __future__ import annotations
@@ -31,43 +31,45 @@ from components.studies.outputs import Outputs
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
-#: Words that the study chooses itself: this many, after the most frequent ones, which are near everything.
+#: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
 CHOSEN = 6
 SKIPPED = 150
-#: Rows of the table that are read at a time where a family has to compute it.
+#: Rows that are computed at once if a family computes its vectors from characters.
 ROWS = 1024
 
 
 def run(
     outputs: Outputs,
     *,
-    encoder: Annotated[str, typer.Option(help="Such as word2vec or bert-adapted; one a family if not said.")] = "",
-    words: Annotated[str, typer.Option(help="Divided by commas; frequent ones if not said.")] = "",
-    count: Annotated[int, typer.Option(help="Neighbours of each word.", min=1)] = 8,
-    background: Annotated[int, typer.Option(help="Further frequent words on the map.", min=0)] = 150,
-    method: Annotated[Literal["pca", "tsne"], typer.Option(help="How the map is made.")] = "pca",
+    encoder: Annotated[str, typer.Option(help="Encoder, such as bert-adapted; one per family by default.")] = "",
+    words: Annotated[str, typer.Option(help="Words, separated by commas; frequent ones by default.")] = "",
+    count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
+    background: Annotated[
+        int, typer.Option(help="Number of frequent words in the background of the map.", min=0)
+    ] = 150,
+    method: Annotated[Literal["pca", "tsne"], typer.Option(help="Projection of the map.")] = "pca",
 ) -> Findings:
-    """Neighbours of some words in one table or several, and a map of each.
+    """Neighbours of words in one or several tables, and a map of each.
 
     Raises:
-        ConfigError: no such encoder, or one that reads characters.
+        ConfigError: unknown encoder, or a character model.
         ArtifactError: its stage has not run.
-        DataError: a word that the vocabulary does not hold as one piece.
+        DataError: a word is not a single piece of the vocabulary.
     """
     asked = [word.strip() for word in words.split(",") if word.strip()]
     chapter = Chapter("Neighbours of a word")
     numbers: dict[str, Any] = {}
     chosen = outputs.chosen(encoder)
     if not encoder and len(chosen) > 1:
-        # Where several families were asked for at once, those that have no words are no mistake.
+        # By default, character models are skipped.
         chosen = [found for found in chosen if outputs.params.pretrain[found[0]].tokenizer != "char"]
         if not chosen:
-            raise ConfigError("run.families: all of them read characters, so none has a table of words")
+            raise ConfigError("run.families: all are character models, which have no table of words")
     for block, start in chosen:
         name = f"{block}-{start}"
         loaded = outputs.encoder(block, start)
         if loaded.tokenizer.kind == "char":
-            raise ConfigError(f"{name}: reads characters, so it has no table of words; choose another encoder")
+            raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
         table_VD = table(loaded.model)
         written = readable(loaded.tokenizer)
         found: dict[str, list[tuple[str, float]]] = {}
@@ -78,40 +80,39 @@ def run(
         rows = [
             [word, ", ".join(f"{near} {cosine:.2f}" for near, cosine in entries)] for word, entries in found.items()
         ]
-        chapter.tables.append(Table(["word", "nearest, with their cosines"], rows, name))
+        chapter.tables.append(Table(["word", "nearest, with cosines"], rows, name))
         others = frequent_words(loaded.tokenizer, count=background, skip=0)
         svg = figures.scatter(_map(loaded, table_VD, written, found, others, method=method))
         made = "two principal components" if method == "pca" else "t-SNE"
-        chapter.figures.append(Drawing(svg, f"{name}: the words and their neighbours ({made}), grey: frequent words."))
+        chapter.figures.append(Drawing(svg, f"{name}: words and their neighbours ({made}); grey: frequent words."))
     chapter.text.append(
-        "Of families other than word vectors the table is the embedding layer: what the model knows of a piece before "
-        "it has read what stands around it."
+        "For families other than word vectors the table is the embedding layer, which does not depend on the context."
     )
     return Findings(chapter, numbers)
 
 
 @torch.inference_mode()
 def table(model: LanguageModel) -> Tensor:
-    """(V, D) float32: a vector for every piece. Families that make them up from characters are asked piece by piece."""
+    """(V, D) float32 vectors of all pieces. Families without a table compute them from the pieces' characters."""
     if isinstance(model, StaticVectors):
         return model.vectors()
     weight = model.piece_embedding()
     if weight is not None:
         return weight.detach().float().cpu()
     framed = model.special_tokens([-1])
-    place = framed.index(-1)
+    position = framed.index(-1)
     found = []
     for first in range(0, model.config.vocabulary, ROWS):
         ids = torch.arange(first, min(first + ROWS, model.config.vocabulary))
         tokens = torch.tensor([framed]).repeat(len(ids), 1)
-        tokens[:, place] = ids
+        tokens[:, position] = ids
         hidden = model.hidden_states(tokens, torch.full((len(ids),), len(framed)))
-        found.append(hidden[0][:, place].float())
+        found.append(hidden[0][:, position].float())
     return torch.cat(found)
 
 
 def readable(tokenizer: Tokenizer) -> list[str]:
-    """The pieces as people write them; those that only continue a word keep their mark. All are different."""
+    """The surface forms of the pieces, all different. Pieces that continue a word keep their mark."""
     names = list(tokenizer.pieces)
     taken = set(names)
     for id_ in range(FIRST_ORDINARY, tokenizer.vocab_size):
@@ -123,7 +124,7 @@ def readable(tokenizer: Tokenizer) -> list[str]:
 
 
 def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
-    """The most frequent words of at least three letters that are one piece, without the first `skip` of them."""
+    """The most frequent words of at least three letters that are a single piece, after skipping `skip` of them."""
     counts = tokenizer.frequencies
     order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
     found: dict[str, None] = {}
@@ -135,21 +136,21 @@ def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
             found[word] = None
             if len(found) == skip + count:
                 break
-    # A small vocabulary has no words to skip.
+    # A small vocabulary may have fewer words to skip.
     return list(found)[-count:] if count else []
 
 
 def _piece(tokenizer: Tokenizer, word: str) -> int | None:
-    """The piece that a whole word is, if it is one that the vocabulary holds."""
+    """The id of a word that is a single piece; None for other words."""
     (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
     return int(ids[0]) if len(ids) == 1 and ids[0] != UNK else None
 
 
 def _vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[str]]:
-    """A word's vector and the names under which it would be its own neighbour.
+    """A word's vector, and the names of the word itself, which are excluded from its neighbours.
 
     Raises:
-        DataError: it is not one piece of the vocabulary, and the family cannot make up a vector.
+        DataError: the word is not a single piece, and the family has no vectors for other words.
     """
     tokenizer, model = encoder.tokenizer, encoder.model
     spelled = word.lower() if getattr(tokenizer, "lowercase", False) else word
@@ -162,7 +163,7 @@ def _vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list
         parts = " + ".join(tokenizer.pieces[piece] for piece in ids)
         close = nearest(spelled, tokenizer.pieces[FIRST_ORDINARY:])
         raise DataError(
-            f"{word!r} is not one piece of this vocabulary, but {parts or 'nothing'}"
+            f"{word!r} is not a single piece of the vocabulary but {parts or 'nothing'}"
             f"{close if close.startswith('; did') else ''}"
         )
     return table_VD[id_], [*own, tokenizer.pieces[id_]]
@@ -177,13 +178,13 @@ def _map(
     *,
     method: Literal["pca", "tsne"],
 ) -> dict[str, Cloud]:
-    """The clouds of the map: each word with its neighbours, and the frequent words behind."""
-    place = {name: id_ for id_, name in enumerate(written)}
+    """The groups of the map: each word with its neighbours, and the frequent words in the background."""
+    id_of = {name: id_ for id_, name in enumerate(written)}
     groups = {word: [word, *(near for near, _ in entries)] for word, entries in found.items()}
-    drawn = {name for names in groups.values() for name in names}
-    groups = {"frequent words": [word for word in others if word not in drawn and word in place], **groups}
+    shown = {name for names in groups.values() for name in names}
+    groups = {"frequent words": [word for word in others if word not in shown and word in id_of], **groups}
     rows = [
-        _vector(encoder, table_VD, name)[0] if name in found else table_VD[place[name]]
+        _vector(encoder, table_VD, name)[0] if name in found else table_VD[id_of[name]]
         for names in groups.values()
         for name in names
     ]
@@ -203,21 +204,21 @@ def _map(
 
 
 def planar(vectors_ND: np.ndarray, *, method: Literal["pca", "tsne"] = "pca") -> np.ndarray:
-    """(N, 2): vectors laid into the plane, the same way every time; each axis' largest value is positive (PCA).
+    """(N, D) -> (N, 2) projection, deterministic. For PCA, the largest absolute value of each axis is positive.
 
     Raises:
         DataError: fewer than three vectors.
     """
     if len(vectors_ND) < 3:
-        raise DataError(f"{len(vectors_ND)} words make no map; ask for more")
+        raise DataError(f"{len(vectors_ND)} words are too few for a map; name at least three")
     if method == "tsne":
         perplexity = min(30.0, (len(vectors_ND) - 1) / 3)
         found: np.ndarray = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(vectors_ND)
         return found
     positions: np.ndarray = PCA(2, svd_solver="full").fit_transform(vectors_ND)
     largest = np.abs(positions).argmax(0)
-    turned: np.ndarray = positions * np.sign(positions[largest, [0, 1]])
-    return turned
+    oriented: np.ndarray = positions * np.sign(positions[largest, [0, 1]])
+    return oriented
 
 
-STUDY = Study("neighbours", "Which words stand near a word, and what does the map look like?", run)
+STUDY = Study("neighbours", "Which words are nearest to a word?", run)

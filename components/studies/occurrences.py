@@ -1,4 +1,4 @@
-"""Words in their sentences, and the states that an encoder has at them: what the studies of contextuality read.
+"""Words in sentences, and an encoder's hidden states at them, for the study of contextuality.
 
 Shape suffixes: B sentences, T pieces, U words, D width.
 """
@@ -25,9 +25,9 @@ from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.sentences import sentence_starts
 
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
-#: Words of a sentence that is read: a shorter one says little, a longer one is a list or a table.
+#: Minimum and maximum number of words of a sentence; longer ones are usually lists or tables.
 LEAST_WORDS, MOST_WORDS = 4, 60
-#: Sentences that are read together.
+#: Sentences per batch.
 BATCH = 32
 
 Floats = NDArray[np.float32]
@@ -36,27 +36,26 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text and the spans of characters of its words."""
+    """A text and the character spans of its words."""
 
     text: str
     spans: list[tuple[int, int]]
 
-    def word(self, place: int) -> str:
-        """A word as it is counted: without regard to case."""
-        start, end = self.spans[place]
+    def word(self, index: int) -> str:
+        """The case-folded word with this index."""
+        start, end = self.spans[index]
         return self.text[start:end].casefold()
 
-    def snippet(self, place: int, *, around: int = 45) -> str:
-        """The word between brackets with the characters around it."""
-        start, end = self.spans[place]
+    def snippet(self, index: int, *, around: int = 45) -> str:
+        """The word in brackets with `around` characters on each side."""
+        start, end = self.spans[index]
         before = ("\u2026" if start > around else "") + self.text[max(0, start - around) : start]
         after = self.text[end : end + around] + ("\u2026" if end + around < len(self.text) else "")
         return " ".join(f"{before}[{self.text[start:end]}]{after}".split())
 
 
 def sentence(text: str, segmentation: Segmentation) -> Sentence:
-    """Find the words: letters, marks and digits between anything else, cut further where a language is written
-    without spaces."""
+    """Find the words of a text: runs of letters, marks and digits, further segmented for languages without spaces."""
     plain = text if text.isascii() else "".join("_" if _marks(letter) else letter for letter in text)
     spans = [match.span() for match in _WORD.finditer(plain)]
     segmenter = segmentation.choose(text)
@@ -68,7 +67,7 @@ def sentence(text: str, segmentation: Segmentation) -> Sentence:
 
 
 def of_letters(word: str) -> bool:
-    """Whether a word has letters and the marks on them only; in many scripts (Thai, Hindi) most words have marks."""
+    """Whether a word consists of letters and combining marks, which are common in Thai or Hindi."""
     return any(map(str.isalpha, word)) and all(letter.isalpha() or _marks(letter) for letter in word)
 
 
@@ -77,7 +76,7 @@ def _marks(letter: str) -> bool:
 
 
 def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
-    """The sentences of a document that are neither too short nor too long, in order."""
+    """The sentences of a document with an allowed number of words, in order."""
     thai = segmentation.choose(text) is SEGMENTERS["thai"]
     starts = sentence_starts(text, thai=thai)
     for start, end in pairwise([*starts, len(text)]):
@@ -87,26 +86,26 @@ def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
 
 
 def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
-    """At most `count` sentences of different documents, spread evenly over the corpus: the first fitting one of each.
+    """At most `count` sentences of different documents, evenly spread over the corpus.
 
     Raises:
         ArtifactError: the corpus is incomplete or damaged.
-        DataError: it holds no sentence.
+        DataError: the corpus has no sentence with an allowed number of words.
     """
     total = sum(measure(shard).documents for shard in shards(corpus))
-    # Some documents hold no sentence that fits; so a few more are looked at.
-    wanted = {place * total // (2 * count) for place in range(2 * count)}
+    # Twice as many documents, because some have no such sentence.
+    candidates = {number * total // (2 * count) for number in range(2 * count)}
     found = []
-    for place, text in enumerate(read_documents(corpus)):
-        if place in wanted and (first := next(sentences_of(text, segmentation), None)) is not None:
+    for number, text in enumerate(read_documents(corpus)):
+        if number in candidates and (first := next(sentences_of(text, segmentation), None)) is not None:
             found.append(first)
     if not found:
-        raise DataError(f"{corpus}: holds no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
+        raise DataError(f"{corpus}: contains no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
     return evenly(found, count)
 
 
 def search(corpus: Path, segmentation: Segmentation, word: str, *, count: int) -> list[tuple[Sentence, int]]:
-    """At most `count` sentences that hold `word`, with its place, spread evenly over those of the corpus.
+    """At most `count` sentences that contain `word`, with its index, evenly spread over those of the corpus.
 
     Raises:
         ArtifactError: the corpus is incomplete or damaged.
@@ -114,30 +113,30 @@ def search(corpus: Path, segmentation: Segmentation, word: str, *, count: int) -
     word = word.casefold()
     found = []
     for text in read_documents(corpus):
-        # Finding sentences and words costs much more than knowing that there are none.
+        # Segmentation into sentences and words is much slower than a substring search.
         if word not in text.casefold():
             continue
         for one in sentences_of(text, segmentation):
-            place = next((place for place in range(len(one.spans)) if one.word(place) == word), None)
-            if place is not None:
-                found.append((one, place))
+            index = next((index for index in range(len(one.spans)) if one.word(index) == word), None)
+            if index is not None:
+                found.append((one, index))
     return evenly(found, count)
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """At most `count` of the items, at even distances, in order."""
+    """At most `count` items, evenly spaced, in order."""
     if len(items) <= count:
         return list(items)
-    return [items[place * len(items) // count] for place in range(count)]
+    return [items[number * len(items) // count] for number in range(count)]
 
 
 @torch.inference_mode()
 def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[int, list[int], list[Floats]]]:
-    """What an encoder makes of the words of each sentence.
+    """Hidden states of the words of each sentence.
 
     Yields:
-        number of the sentence; the places of its words that were read (a model with few positions reads the first);
-        for the embedding and each layer (U, D_l), the family's `unit_states` at these words.
+        the number of the sentence; the indices of the U words within the model's positions; for the embedding and each
+        layer the (U, D_l) `unit_states` of these words.
     """
     model, tokenizer = encoder.model, encoder.tokenizer
     frame = model.special_tokens([-1])
@@ -146,15 +145,15 @@ def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[in
     for number, one in enumerate(sentences):
         ids, offsets = tokenizer.encode_with_offsets(one.text)
         offsets = offsets[:room]
-        places, units = [], []
-        for place, (start, end) in enumerate(one.spans):
+        indices, units = [], []
+        for index, (start, end) in enumerate(one.spans):
             own = [piece for piece, (begin, stop) in enumerate(offsets) if begin < end and stop > start]
-            # A word is read as a whole or not at all.
+            # Truncated words are excluded.
             if own and (offsets[own[-1]][1] >= end):
-                places.append(place)
+                indices.append(index)
                 units.append((first + own[0], first + own[-1]))
-        if places:
-            read.append((number, model.special_tokens(ids[:room].tolist()), places, units))
+        if indices:
+            read.append((number, model.special_tokens(ids[:room].tolist()), indices, units))
     read.sort(key=lambda entry: len(entry[1]))
     for start in range(0, len(read), BATCH):
         part = read[start : start + BATCH]
@@ -165,5 +164,5 @@ def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[in
             tokens_BT[row, : len(tokens)] = torch.tensor(tokens)
             units_BU2[row, : len(units)] = torch.tensor(units)
         layers = [model.unit_states(layer, units_BU2).float() for layer in model.hidden_states(tokens_BT, lengths)]
-        for row, (number, _, places, _) in enumerate(part):
-            yield number, places, [layer[row, : len(places)].numpy() for layer in layers]
+        for row, (number, _, indices, _) in enumerate(part):
+            yield number, indices, [layer[row, : len(indices)].numpy() for layer in layers]

@@ -1,13 +1,12 @@
-"""What a run left, as the studies read it: every reading is remembered by its digest, every gap names the stage."""
+"""The outputs of a run for the studies. Digests of the outputs that were read are recorded."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import MANIFEST, Manifest, read_manifest
+from components.artifacts import MANIFEST, Manifest, read_json, read_manifest
 from components.errors import ArtifactError, ConfigError, nearest
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -20,10 +19,11 @@ STAGE_OF = {"scratch": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
 
 @dataclass
 class Outputs:
-    """The outputs of one run, named by its settings.
+    """The outputs of one run.
 
     Attributes:
-        read: path below `out` -> digest of every output that was read so far.
+        params: settings of the run.
+        read: path below `out` -> digest, for the outputs that were read.
     """
 
     params: Params
@@ -38,11 +38,11 @@ class Outputs:
         """A complete output directory.
 
         Raises:
-            ArtifactError: it is not there yet (names the stage that makes it), or damaged.
+            ArtifactError: the output is missing (the message names the stage that writes it) or damaged.
         """
         path = self.out.joinpath(*parts)
         if not (path / MANIFEST).is_file():
-            raise ArtifactError(f"{path}: not there yet; run `headstart stage {stage}` (or `headstart retrain`) first")
+            raise ArtifactError(f"{path}: missing; run `headstart stage {stage}` (or `headstart retrain`) first")
         manifest = read_manifest(path)
         self.read["/".join(parts)] = manifest.digest
         return path
@@ -51,40 +51,39 @@ class Outputs:
         """The manifest of a complete output directory.
 
         Raises:
-            ArtifactError: as `directory`.
+            ArtifactError: see `directory`.
         """
         return read_manifest(self.directory(*parts, stage=stage))
 
     def task(self, name: str = "") -> str:
-        """A task of the settings; the first of run.tasks where none is named.
+        """A task of the settings; the first of run.tasks if `name` is empty.
 
         Raises:
-            ConfigError: there is none of this name.
+            ConfigError: unknown task.
         """
         if name and name not in self.params.data.tasks:
             raise ConfigError(f"--task: unknown task {name!r}{nearest(name, self.params.data.tasks)}")
         return name or self.params.run.tasks[0]
 
     def tasks(self, name: str = "") -> list[str]:
-        """The task named, or all of run.tasks.
+        """The named task; all of run.tasks if `name` is empty.
 
         Raises:
-            ConfigError: as `task`.
+            ConfigError: see `task`.
         """
         return [self.task(name)] if name else list(self.params.run.tasks)
 
     def evaluation(self, task: str) -> dict[str, Any]:
-        """What the stage `evaluate` found of a task.
+        """The content of a task's evaluation.json.
 
         Raises:
-            ArtifactError: it has not run.
+            ArtifactError: the stage `evaluate` has not run.
         """
         path = self.directory("evaluation", task, stage=f"evaluate --item {task}")
-        found: dict[str, Any] = json.loads((path / "evaluation.json").read_text(encoding="utf-8"))
-        return found
+        return read_json(path / "evaluation.json", made_by="the stage evaluate")
 
     def examples(self, task: str) -> Path:
-        """The directory with a task's labelled rows.
+        """The output directory of the stage `examples`: a task's labelled rows.
 
         Raises:
             ArtifactError: the stage `examples` has not run.
@@ -92,11 +91,11 @@ class Outputs:
         return self.directory("examples", task, stage=f"examples --item {task}")
 
     def split_name(self, encoder: str) -> tuple[str, str]:
-        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); a block alone means its best start that exists.
+        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder.
 
         Raises:
             ConfigError: params.yaml has no such block.
-            ArtifactError: the block has no encoder yet.
+            ArtifactError: the block has no encoder.
         """
         blocks = self.params.pretrain
         for start in STARTS:
@@ -110,40 +109,40 @@ class Outputs:
             if (self.out / "encoder" / encoder / start / MANIFEST).is_file():
                 return encoder, start
         raise ArtifactError(
-            f"{self.out / 'encoder' / encoder}: no trained encoder yet; run "
+            f"{self.out / 'encoder' / encoder}: has no trained encoder; run "
             f"`headstart stage pretrain --item {encoder}` (or `headstart retrain`) first"
         )
 
     def encoder(self, name: str, start: str) -> Encoder:
-        """The encoder of a block and a start, ready to read texts.
+        """The encoder of a block and a start.
 
         Raises:
-            ArtifactError: the stage that makes it has not run, or it is damaged.
+            ArtifactError: the stage that writes it has not run, or it is damaged.
         """
         return load_encoder(self.encoder_directory(name, start))
 
     def encoder_directory(self, name: str, start: str) -> Path:
-        """Where the encoder of a block and a start lies.
+        """The directory of the encoder of a block and a start.
 
         Raises:
-            ArtifactError: the stage that makes it has not run.
+            ArtifactError: the stage that writes it has not run.
         """
         return self.directory("encoder", name, start, stage=f"{STAGE_OF[start]} --item {name}")
 
     def finetuning(self, block: str) -> FinetuneSettings:
-        """How labels are learned on top of a block's encoders.
+        """The fine-tuning settings of a block.
 
         Raises:
-            ConfigError: the settings do not say.
+            ConfigError: there are none.
         """
         if block not in self.params.finetune:
-            raise ConfigError(f"finetune.{block}: missing; this study reads its texts as fine-tuning would")
+            raise ConfigError(f"finetune.{block}: missing; this study encodes texts as fine-tuning does")
         return self.params.finetune[block]
 
     def chosen(self, encoder: str = "") -> list[tuple[str, str]]:
-        """The encoder named, or the best start that exists of each of run.families.
+        """The named encoder; one encoder of each of run.families if `encoder` is empty.
 
         Raises:
-            ConfigError, ArtifactError: as `split_name`.
+            ConfigError, ArtifactError: see `split_name`.
         """
         return [self.split_name(name) for name in ([encoder] if encoder else self.params.run.families)]

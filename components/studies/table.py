@@ -1,4 +1,4 @@
-"""The studies. A study is one file ending in `STUDY = Study(...)` and one line here."""
+"""The table of studies. A study is a file ending in `STUDY = Study(...)` and a line in this table."""
 
 from __future__ import annotations
 

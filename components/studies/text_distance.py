@@ -1,4 +1,4 @@
-"""How far a task's texts are from what a language model was trained on: its own objective, measured on them."""
+"""Distance of a task's texts from a language model's training data: its perplexity on them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
 from components.tokenization.tokenize import encode_corpus
 from components.training.distributed import World
 
-#: Pieces that are predicted at most, in windows of this many, so many side by side.
+#: Maximum number of predicted pieces, window length in pieces, and batch size in rows.
 PIECES, WINDOW, ROWS = 100_000, 64, 32
 
 
 def perplexity(encoder: Encoder, texts: Iterable[str]) -> Perplexity | None:
-    """The encoder's perplexity on texts, its objective being what it learned (next pieces, masked pieces ...).
+    """The encoder's perplexity on texts under its own training objective.
 
-    None where there is none to measure: word vectors, translators, models that were imported without their output
-    layer, and texts too short to fill one window.
+    Returns:
+        None for word vectors, translators and models that were imported without their output layer, and for texts
+        shorter than two windows.
     """
     objective = family_named(encoder.family).objective
     fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
@@ -33,7 +34,7 @@ def perplexity(encoder: Encoder, texts: Iterable[str]) -> Perplexity | None:
         store = _store(encoder, texts, Path(folder) / "tokens")
         if store.tokens < 2 * WINDOW:
             return None
-        # A long text is read in windows, which positions bound.
+        # The model's positions limit the window.
         window = min(WINDOW, encoder.model.max_tokens or WINDOW)
         sampler = heldout_sampler(
             encoder.family,

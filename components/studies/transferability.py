@@ -1,13 +1,14 @@
 """How transferable are the features of each layer? (Yosinski, Clune, Bengio and Lipson 2014, figure 2)
 
-The first n layer groups are copied from an encoder, all above them are random, and the whole learns the task:
+The first n layer groups are copied from an encoder, the groups above are initialised randomly, and the network is
+trained on the task:
 
-    BnB, BnB+    copied from B, the encoder of the task's own domain (`adapted`); frozen, or learning too (+)
-    AnB, AnB+    copied from A, the encoder of general text (`pretrained`); frozen, or learning too (+)
+    BnB, BnB+    copied from B, the encoder of the task's domain (`adapted`); frozen, or trained (+)
+    AnB, AnB+    copied from A, the encoder of general text (`pretrained`); frozen, or trained (+)
 
-At n = 0 all four are the same network from scratch. Where BnB falls, layers that had learned together were torn apart;
-where AnB falls further, the copied layers were too much of the general text; where AnB+ stays above n = 0, transfer
-helps even so. The head reads the last layer, so that nothing goes around the random ones.
+At n = 0 all four are the same network trained from scratch. A decrease of BnB is due to co-adapted layers that were
+separated. A further decrease of AnB is due to layers that are specific to general text. If AnB+ stays above n = 0,
+transfer helps nevertheless. The head reads the last layer, so the random layers cannot be bypassed.
 """
 
 from __future__ import annotations
@@ -49,27 +50,32 @@ from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 from components.training.rng import counter_seed
 
-#: Series -> the start that its lower layers come from, and whether those go on learning.
+#: Series -> (start of the copied layers, whether they are trained).
 SERIES = {
     "BnB": ("adapted", False),
     "BnB+": ("adapted", True),
     "AnB": ("pretrained", False),
     "AnB+": ("pretrained", True),
 }
-#: The largest budget that is used unless another one is asked for, labels a class: more time, and less to gain.
+#: Largest default budget in labels per class: larger ones take longer and leave less to gain.
 MOST = 20
-#: Times that dev is scored while a network learns; the best counts, as it does in fine-tuning.
+#: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
 
 @dataclass(frozen=True)
 class Network:
-    """One network to train; plain values, to be sent to another process.
+    """One network to train, as plain values that can be sent to another process.
 
     Attributes:
-        encoder: directory that the lower layer groups come from.
-        copied: n, how many of them.
-        learning: whether they learn too.
+        examples: output directory of the stage `examples`.
+        encoder: directory of the encoder of the copied layer groups.
+        settings: of fine-tuning.
+        copied: n, the number of copied layer groups.
+        learning: whether the copied groups are trained.
+        budget: labels per class.
+        seed: of the labels and of the random layers.
+        epochs: length of the training.
     """
 
     examples: Path
@@ -85,18 +91,18 @@ class Network:
 def run(
     outputs: Outputs,
     *,
-    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
-    encoder: Annotated[str, typer.Option(help="A block of pretrain; the first of run.families if not said.")] = "",
-    budget: Annotated[int, typer.Option(help="Labels a class; if 0 the largest budget up to 20.", min=0)] = 0,
-    epochs: Annotated[float, typer.Option(help="Of each network.", min=0.01)] = 10.0,
-    seeds: Annotated[int, typer.Option(help="Each draws other labels and other random layers.", min=1)] = 3,
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    encoder: Annotated[str, typer.Option(help="Block of pretrain; the first of run.families by default.")] = "",
+    budget: Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 20.", min=0)] = 0,
+    epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, of labels and random layers.", min=1)] = 3,
 ) -> Findings:
-    """Dev scores of BnB, BnB+, AnB and AnB+ at every cut.
+    """Dev metric of BnB, BnB+, AnB and AnB+ for every n.
 
     Raises:
-        ConfigError: no such task or block.
-        ArtifactError: the block was not pretrained and adapted yet, or the task not read.
-        TrainingError: a loss that is not finite.
+        ConfigError: unknown task or block.
+        ArtifactError: a required stage has not run.
+        TrainingError: a loss is not finite.
     """
     name = outputs.task(task)
     block = encoder or outputs.params.run.families[0]
@@ -107,7 +113,9 @@ def run(
     sources = {start: outputs.encoder_directory(block, start) for start in ("adapted", "pretrained")}
     groups = len(load_encoder(sources["adapted"]).model.layer_groups())
     if len(load_encoder(sources["pretrained"]).model.layer_groups()) != groups:
-        raise ConfigError(f"{block}: its pretrained and its adapted encoder have different layers; run adapt again")
+        raise ConfigError(
+            f"{block}: the pretrained and the adapted encoder have different layers; run the stage adapt again"
+        )
     numbers = [found for found in facts.budgets if found != ALL and found <= MOST]
     labels = budget or max(numbers, default=facts.budgets[0])
     chosen = facts.seeds[:seeds]
@@ -128,8 +136,8 @@ def run(
     ]
     scores: dict[tuple[str, int], dict[int, float]] = {}
     with Progress(f"study transferability {block}", total=len(networks), unit="network") as bar:
-        for place, score in map_parallel(learn, networks, settings=outputs.params.cluster):
-            series, cut, seed = cells[place]
+        for index, score in map_parallel(learn, networks, settings=outputs.params.cluster):
+            series, cut, seed = cells[index]
             scores.setdefault((series, cut), {})[seed] = score
             bar.advance(1)
     scoring = scoring_for(facts.kind, facts.labels)
@@ -158,21 +166,21 @@ def run(
 
 
 def learn(network: Network) -> float:
-    """The best dev score of one network, a function of its description.
+    """The best dev metric of one network; deterministic.
 
-    All that learns does so at one rate from the first step on: discriminative rates and unfreezing would favour the
-    copied layers.
+    All trained layers have the same learning rate from the first step: discriminative rates and gradual unfreezing
+    would favour the copied layers.
 
     Raises:
         ArtifactError: encoder or examples are damaged.
         ConfigError: the settings do not suit the encoder.
-        TrainingError: a loss that is not finite.
+        TrainingError: a loss is not finite.
     """
     facts = read_facts(network.examples)
     task = find_task(facts.kind)
     rate = network.settings.scratch.rate or network.settings.training.rate
     training = network.settings.training.model_copy(update={"rate": rate})
-    # An auxiliary objective would teach the random layers something else beside.
+    # No auxiliary objective: it would train the random layers for another task.
     settings = network.settings.model_copy(update={"layers": "last", "lm_weight": 0.0, "training": training})
     loaded = load_encoder(network.encoder)
     encoder = partly_copied(loaded, network.copied, seed=network.seed)
@@ -197,7 +205,7 @@ def learn(network: Network) -> float:
     )
     epoch = -(-len(rows) // training.batch_size)
     steps = max(settings.min_steps, math.ceil(network.epochs * epoch))
-    scored_at = {round(steps * (place + 1) / EVALUATIONS) for place in range(EVALUATIONS)}
+    scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)}
     scoring = scoring_for(facts.kind, facts.labels)
     best = -math.inf
     for report in train(
@@ -215,8 +223,8 @@ def learn(network: Network) -> float:
 
 
 def partly_copied(loaded: Encoder, copied: int, *, seed: int) -> LanguageModel:
-    """An encoder of the same sizes whose lowest `copied` layer groups have the weights of `loaded`; the others are
-    random, the same ones for a seed whatever is copied."""
+    """An encoder of the same size whose lowest `copied` layer groups have the weights of `loaded`. The others are
+    initialised randomly; the initialisation depends on the seed, not on `copied`."""
     torch.manual_seed(counter_seed(seed, "encoder"))
     sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
     fresh = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
@@ -247,17 +255,17 @@ def _chapter(
     cut = int(np.argmax([value.mean for value in series_of(best)]))
     last = {series: intervals[series, groups].mean for series in SERIES}
     chapter.lead.append(
-        f"{name}: best is {best} with {cut} of {groups} layer groups copied ({series_of(best)[cut].mean:.3f}); all "
-        f"random {scratch:.3f}."
+        f"{name}: {best} with {cut} of {groups} copied layer groups is best ({series_of(best)[cut].mean:.3f}); "
+        f"training from scratch reaches {scratch:.3f}."
     )
     chapter.lead.append(
-        f"{name}: with all layers copied, general ones give {last['AnB']:.3f} frozen and {last['AnB+']:.3f} learning, "
+        f"{name}: with all layers copied, general ones reach {last['AnB']:.3f} frozen and {last['AnB+']:.3f} trained, "
         f"those of the domain {last['BnB']:.3f} and {last['BnB+']:.3f}."
     )
     chapter.text.append(
         f"{score} on dev at {budget}, mean over {len(next(iter(found.values())))} seeds with its interval. The "
-        "lowest n layer groups are copied (1: the embedding), those above are random; + means that the copied ones "
-        "learn too. A and B cut text each by its own vocabulary (Yosinski et al. 2014)."
+        "lowest n layer groups are copied (1: the embedding), those above are initialised randomly; +: the copied ones "
+        "are trained, too. A and B have their own vocabularies (Yosinski et al. 2014)."
     )
     rows = [
         [str(cut), *(curves.interval(series_of(series)[cut].as_dict()) for series in SERIES)]
@@ -265,7 +273,7 @@ def _chapter(
     ]
     chapter.tables.append(Table(["n", *SERIES], rows, f"{name} ({score} on dev)"))
     cuts: Sequence[int] = range(groups + 1)
-    drawn = {
+    lines = {
         series: Line(
             list(cuts),
             [value.mean for value in series_of(series)],
@@ -275,9 +283,9 @@ def _chapter(
         )
         for series in SERIES
     }
-    svg = figures.lines(drawn, x_label="n, layer groups copied", y_label=f"{score} on dev", ticks=True)
-    chapter.figures.append(Drawing(svg, f"{name}: dashed: copied layers stay frozen; bands are the intervals."))
+    svg = figures.lines(lines, x_label="n, copied layer groups", y_label=f"{score} on dev", ticks=True)
+    chapter.figures.append(Drawing(svg, f"{name}; dashed: copied layers are frozen; bands are the intervals."))
     return chapter
 
 
-STUDY = Study("transferability", "How far up can layers be taken over from another text?", run)
+STUDY = Study("transferability", "How many layers can be copied from another encoder?", run)

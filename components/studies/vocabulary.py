@@ -1,15 +1,14 @@
-"""How well the vocabularies of a run fit their text: whole, and script by script.
+"""How well the vocabularies of a run fit their text, in total and per script.
 
-The numbers are those of the stage `tokenizer` (components.tokenization.report): shares and rates on the sample of the
-corpus that the vocabulary was learned from.
+The stage `tokenizer` computes the numbers (components.tokenization.report) on the sample of the corpus that the
+vocabulary was trained on.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from components.artifacts import MANIFEST
+from components.artifacts import MANIFEST, read_json
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -17,20 +16,20 @@ from components.reporting.findings import Findings
 from components.studies.base import Study
 from components.studies.outputs import Outputs
 
-#: Scripts with a smaller share of the words are left to the JSON.
+#: Scripts with a smaller fraction of the words are in the JSON only.
 SHARE = 0.001
 
 
 def run(outputs: Outputs) -> Findings:
-    """The vocabulary report of every tokenizer below the run's folder.
+    """The vocabulary report of every tokenizer of the run.
 
     Raises:
-        ArtifactError: no tokenizer was trained yet.
+        ArtifactError: there is no trained tokenizer.
     """
     names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
     if not names:
         raise ArtifactError(
-            f"{outputs.out / 'tokenizer'}: no vocabulary yet; run `headstart stage tokenizer --item "
+            f"{outputs.out / 'tokenizer'}: has no vocabulary; run `headstart stage tokenizer --item "
             f"general-{outputs.params.tokenizer.kinds[0]}` (or `headstart retrain`) first"
         )
     found = {name: _read(outputs, name) for name in names}
@@ -58,8 +57,8 @@ def run(outputs: Outputs) -> Findings:
         for name, report in found.items()
         for script, part in _large(report).items()
     ]
-    columns = ["vocabulary", "pieces", "alphabet", "non-initial", "pieces a word", "characters a piece", "unknown"]
-    scripts = ["vocabulary", "script", "share of words", "its pieces", "pieces a word", "unknown"]
+    columns = ["vocabulary", "pieces", "alphabet", "non-initial", "pieces per word", "characters per piece", "unknown"]
+    scripts = ["vocabulary", "script", "share of words", "pieces", "pieces per word", "unknown"]
     heights = {
         f"{name}, {script}": part["pieces_per_word"]
         for name, report in found.items()
@@ -70,30 +69,28 @@ def run(outputs: Outputs) -> Findings:
     chapter = Chapter(
         "Vocabularies",
         lead=[
-            f"{best} cuts its text least: {found[best]['pieces_per_word']:.2f} pieces a word, "
-            f"{found[best]['unknown_rate']:.2%} of them unknown."
+            f"{best} has the fewest pieces per word: {found[best]['pieces_per_word']:.2f}, of which "
+            f"{found[best]['unknown_rate']:.2%} are unknown."
         ],
         text=[
-            "Non-initial pieces only go on with a word. Scripts are those of a word's first letter; 'none' are numbers "
-            "and signs. To stand beside: BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them non-initial."
+            "Non-initial pieces continue a word. The script of a word is that of its first letter; 'none' are numbers "
+            "and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them non-initial."
         ],
         tables=[Table(columns, whole), Table(scripts, by_script, "By script")],
-        figures=[Drawing(figures.bars(heights, x_label="pieces a word", form="{:.2f}"), "Pieces a word, by script.")],
+        figures=[
+            Drawing(figures.bars(heights, x_label="pieces per word", form="{:.2f}"), "Pieces per word, by script.")
+        ],
     )
     return Findings(chapter, found)
 
 
 def _read(outputs: Outputs, name: str) -> dict[str, Any]:
-    path = outputs.directory("tokenizer", name, stage=f"tokenizer --item {name}") / "report.json"
-    try:
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: missing; run the tokenizer stage again") from error
-    return report
+    directory = outputs.directory("tokenizer", name, stage=f"tokenizer --item {name}")
+    return read_json(directory / "report.json", made_by="the stage tokenizer")
 
 
 def _large(report: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {name: part for name, part in report["scripts"].items() if part["share_of_words"] >= SHARE}
 
 
-STUDY = Study("vocabulary", "How well do the vocabularies fit the text, language by language?", run)
+STUDY = Study("vocabulary", "How well do the vocabularies fit the text, per script?", run)

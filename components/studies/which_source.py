@@ -1,17 +1,17 @@
-"""Which pretrained encoder to start from, before any of them is fine-tuned; and how right that ranking was.
+"""Which pretrained encoder suits a task, ranked before fine-tuning, and how well the ranking agrees with fine-tuning.
 
-Three things are asked of each candidate and a labelled sample of the task's train split:
+Three criteria are computed for each candidate on a labelled sample of the task's train split:
 
-    LogME        how well its hidden states, the mean of each layer, explain the labels (components.studies.logme); all
-                 candidates are read alike, whatever the settings of their heads
-    vocabulary   unknown rate and pieces a word on the task's texts
-    distance     cross-entropy of the task's texts, nats a word, under the candidate's own objective. A masked and a
-                 causal model's cannot be compared; so a candidate's place among those of its objective counts, as a
-                 share of them
+    LogME        how well its hidden states (mean pooling, all layers) explain the labels (components.studies.logme),
+                 whatever the settings of the heads
+    vocabulary   unknown rate and pieces per word on the task's texts
+    distance     cross-entropy of the task's texts in nats per word under the candidate's own objective. Masked and
+                 causal models are not comparable, so the criterion is the relative rank among the candidates with the
+                 same objective
 
-Each gives a rank, the combined one is by their mean. Where the run fine-tuned the candidates, the ranks are compared
-with the dev scores: Spearman's and Kendall's rank correlation with exact p values, ties or not (all orders of few
-candidates).
+Each criterion gives a rank; the combined rank orders their mean. If the run has fine-tuned the candidates, the ranks
+are compared with the dev metrics: Spearman's and Kendall's rank correlation with exact p values, ties included
+(permutation test for few candidates).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from components.studies.text_distance import perplexity
 from components.tasks.kinds import scoring_for
 from components.tokenization.report import count_words, report_on_words
 
-#: Labels a class at most, unless more are asked for.
+#: Largest default budget in labels per class.
 MOST = 50
-#: Vectors of the sample that LogME looks at, and texts that perplexity is measured on, at most.
+#: Maximum number of vectors for LogME, and of texts for the perplexity.
 VECTORS, TEXTS = 4000, 3000
-#: Up to so many candidates every order is looked at for the p value; beyond, a distribution stands in.
+#: Maximum number of candidates for a permutation test; for more, p values come from an approximation.
 EXACT = 8
 
 Floats = NDArray[np.float64]
@@ -58,14 +58,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is known of an encoder before fine-tuning, and its dev score after it.
+    """The criteria of an encoder before fine-tuning, and its dev metric after fine-tuning.
 
     Attributes:
-        logme: nats a row; more is better.
-        unknown_rate, pieces_per_word: on the task's texts.
-        cross_entropy: nats a word on the task's texts; None where the family has no likelihood.
+        name: `<block>-<start>`.
         objective: causal, masked ...
-        score: dev score of fine-tuning, mean over seeds; None where the run has none.
+        logme: nats per row; higher is better.
+        unknown_rate: on the task's texts.
+        pieces_per_word: on the task's texts.
+        cross_entropy: nats per word on the task's texts; None if the family has no likelihood.
+        score: dev metric of fine-tuning, mean over seeds; None if the encoder is not fine-tuned.
     """
 
     name: str
@@ -80,20 +82,20 @@ class Candidate:
 def run(
     outputs: Outputs,
     *,
-    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     encoders: Annotated[
-        str, typer.Option(help="Candidates divided by commas, such as bert-adapted; all trained ones if not said.")
+        str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all trained ones by default.")
     ] = "",
     budget: Annotated[
-        int, typer.Option(help="Labels a class of the sample; if 0 the largest budget up to 50.", min=0)
+        int, typer.Option(help="Labels per class of the sample; 0: the largest budget up to 50.", min=0)
     ] = 0,
 ) -> Findings:
-    """Rank the candidates by what can be known beforehand.
+    """Rank the candidates without fine-tuning.
 
     Raises:
-        ConfigError: fewer than two candidates, no such encoder or task, a kind of task without labels, a sample with
-            one label.
-        ArtifactError: a stage that it needs has not run.
+        ConfigError: fewer than two candidates, an unknown encoder or task, a kind of task without labels, or a sample
+            with only one label.
+        ArtifactError: a required stage has not run.
     """
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
@@ -102,14 +104,12 @@ def run(
     chosen = _chosen(outputs, encoders)
     evaluation = _evaluation(outputs, name)
     texts = [" ".join(parts) for parts in evenly(data.train.fields, TEXTS)]
-    told = numbers_of(sample)
-    # Of them all over the sample: files are often sorted by label.
-    looked_at = np.asarray(evenly(range(len(told)), VECTORS))
-    targets = np.eye(len(data.facts.labels))[told[looked_at]]
-    if len(np.unique(told[looked_at])) < 2:
-        raise ConfigError(
-            f"{name}: the sample of train holds one label only, which tells no candidates apart; raise --budget"
-        )
+    numbers_M = numbers_of(sample)
+    # Evenly spread, because files are often sorted by label.
+    used = np.asarray(evenly(range(len(numbers_M)), VECTORS))
+    targets = np.eye(len(data.facts.labels))[numbers_M[used]]
+    if len(np.unique(numbers_M[used])) < 2:
+        raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
     candidates = []
     for block, start in chosen:
         loaded = outputs.encoder(block, start)
@@ -121,7 +121,7 @@ def run(
             Candidate(
                 name=f"{block}-{start}",
                 objective=family_named(loaded.family).objective,
-                logme=logme(vectors[torch.from_numpy(looked_at)].double().numpy(), targets),
+                logme=logme(vectors[torch.from_numpy(used)].double().numpy(), targets),
                 unknown_rate=fit["unknown_rate"],
                 pieces_per_word=fit["pieces_per_word"],
                 cross_entropy=math.log(on_task.perplexity_per_word)
@@ -147,23 +147,23 @@ def run(
 
 
 def ranks(candidates: Sequence[Candidate]) -> dict[str, Floats]:
-    """Criterion -> (K,) ranks, 1 for the best, ties shared; `combined` ranks their mean. `distance` is left out where a
-    candidate has no cross-entropy."""
+    """Criterion -> (K,) ranks, 1 for the best, with average ranks for ties; `combined` ranks their mean. `distance` is
+    omitted if a candidate has no cross-entropy."""
     unknown = stats.rankdata([candidate.unknown_rate for candidate in candidates])
     pieces = stats.rankdata([candidate.pieces_per_word for candidate in candidates])
     found: dict[str, Floats] = {
         "LogME": stats.rankdata([-candidate.logme for candidate in candidates]),
         "vocabulary": stats.rankdata(unknown + pieces),
     }
-    if (distances := places(candidates)) is not None:
+    if (distances := relative_ranks(candidates)) is not None:
         found["distance"] = stats.rankdata(distances)
     found["combined"] = stats.rankdata(np.sum(list(found.values()), axis=0))
     return found
 
 
-def places(candidates: Sequence[Candidate]) -> list[float] | None:
-    """Each candidate's place by cross-entropy among those of its objective, as a share between 0 (near) and 1; None if
-    one of them has no cross-entropy."""
+def relative_ranks(candidates: Sequence[Candidate]) -> list[float] | None:
+    """Relative rank of each candidate by cross-entropy among those with its objective, between 0 (low) and 1. None if a
+    candidate has no cross-entropy."""
     found = [0.0] * len(candidates)
     for objective in {candidate.objective for candidate in candidates}:
         rows = [row for row, candidate in enumerate(candidates) if candidate.objective == objective]
@@ -176,8 +176,8 @@ def places(candidates: Sequence[Candidate]) -> list[float] | None:
 
 
 def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
-    """Criterion -> rank correlations with the dev scores, positive where the better rank scored better, and p values;
-    {} with fewer than three scored candidates."""
+    """Criterion -> rank correlations with the dev metrics, positive if better ranks have better metrics, and p values.
+    Empty with fewer than three fine-tuned candidates."""
     rows = [row for row, candidate in enumerate(candidates) if candidate.score is not None]
     scores = np.asarray([candidates[row].score for row in rows], dtype=np.float64)
     if len(rows) < 3 or not np.ptp(scores):
@@ -200,8 +200,8 @@ def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) 
 
 
 def spearman(x: Floats, y: Floats) -> tuple[float, float]:
-    """Rank correlation and its two-sided p value: the share of all orders at least as far from 0, of up to `EXACT`
-    values; from the t distribution beyond."""
+    """Spearman's rho and its two-sided p value: from all permutations for up to `EXACT` values, otherwise from the t
+    distribution."""
     rho, p = (float(value) for value in stats.spearmanr(x, y))
     if len(x) > EXACT:
         return rho, p
@@ -211,13 +211,13 @@ def spearman(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def kendall(x: Floats, y: Floats) -> tuple[float, float]:
-    """Kendall's tau-b and its two-sided p value, likewise; from the normal distribution beyond."""
+    """Kendall's tau-b and its two-sided p value: from all permutations, or the normal distribution, as above."""
     tau, p = (float(value) for value in stats.kendalltau(x, y))
     if len(x) > EXACT:
         return tau, p
     above_x, above_y = (np.sign(values[:, None] - values) for values in (x, y))
     orders = _orders(len(x))
-    # Pairs in the same order less those in the other; what ties take off the denominator is the same in all orders.
+    # Concordant minus discordant pairs. The denominator of tau-b is the same for all permutations.
     return tau, _extreme(
         (above_y[orders[:, :, None], orders[:, None]] * above_x).sum((1, 2)), (above_y * above_x).sum()
     )
@@ -228,12 +228,12 @@ def _orders(count: int) -> NDArray[np.int64]:
 
 
 def _extreme(found: Floats, ours: float) -> float:
-    """The share of all orders' values that are at least as far from 0 as ours."""
+    """The fraction of the permutations' values that are at least as far from 0 as `ours`."""
     return float(np.mean(np.abs(found) >= abs(ours) - 1e-9))
 
 
 def _chosen(outputs: Outputs, encoders: str) -> list[tuple[str, str]]:
-    """The candidates named, or every trained encoder of run.families that the run uses.
+    """The named candidates; by default every trained encoder of run.families that the run uses.
 
     Raises:
         ConfigError: fewer than two.
@@ -244,14 +244,14 @@ def _chosen(outputs: Outputs, encoders: str) -> list[tuple[str, str]]:
         trained = [start for start in outputs.params.run.starts if start != "scratch"]
         found = [(block, start) for block in outputs.params.run.families for start in trained]
     if len(found) < 2:
-        raise ConfigError("--encoders: two or more candidates are needed to choose from")
+        raise ConfigError("--encoders: at least two candidates are needed")
     return found
 
 
 def _evaluation(outputs: Outputs, task: str) -> dict[str, Any] | None:
-    """What the run knows of fine-tuning, if it has got so far."""
-    made = (outputs.out / "evaluation" / task / MANIFEST).is_file()
-    return outputs.evaluation(task) if made else None
+    """The evaluation of the task, if it exists."""
+    exists = (outputs.out / "evaluation" / task / MANIFEST).is_file()
+    return outputs.evaluation(task) if exists else None
 
 
 def _dev_score(evaluation: Mapping[str, Any] | None, system: str, budget: int) -> float | None:
@@ -274,7 +274,7 @@ def _chapter(
 ) -> Chapter:
     order = np.argsort(ranked["combined"], kind="stable")
     score = title(main_score(evaluation)) if evaluation else "score"
-    columns = ["encoder", "LogME", "unknown", "pieces a word", "nats a word"]
+    columns = ["encoder", "LogME", "unknown", "pieces per word", "nats per word"]
     columns += [f"rank: {criterion}" for criterion in ranked] + [f"fine-tuned: {score} on dev"]
     rows = []
     for row in order:
@@ -292,23 +292,25 @@ def _chapter(
         )
     chapter = Chapter(f"{task}: which encoder to start from")
     best = candidates[order[0]]
-    chapter.lead.append(f"{task}: before any fine-tuning, {best.name} looks best.")
+    chapter.lead.append(f"{task}: before fine-tuning, {best.name} is ranked first.")
     scored = [candidate for candidate in candidates if candidate.score is not None]
     if evidence:
         winner = max(scored, key=lambda candidate: candidate.score or 0.0)
         combined = evidence.get("combined", {})
-        said = "the same" if winner.name == best.name else winner.name
+        found_best = "the same" if winner.name == best.name else winner.name
         measured = f" (rho {combined['spearman']:+.2f}, p {combined['spearman_p']:.3f})" if combined else ""
-        chapter.lead.append(f"{task}: fine-tuning found {said} best on dev, of {len(scored)} candidates{measured}.")
+        chapter.lead.append(
+            f"{task}: after fine-tuning, {found_best} is best on dev of {len(scored)} candidates{measured}."
+        )
     else:
-        chapter.lead.append(f"{task}: fewer than three candidates were fine-tuned, so the ranking stands unproven.")
+        chapter.lead.append(f"{task}: fewer than three candidates are fine-tuned, so the ranking cannot be verified.")
     chapter.text.append(
-        f"A labelled sample of train ({budget}) and the task's texts; dev only "
-        "for the scores of fine-tuning, which the ranking does not see. Nats a word: the cross-entropy of the task's "
-        "texts; a masked model, which sees both sides, is compared with masked ones only."
-        + ("" if "distance" in ranked else " A candidate without a likelihood: the distance is left out.")
+        f"The ranking uses a labelled sample of train ({budget}) and the task's texts; dev is used for the metrics of "
+        "fine-tuning only. Nats per word: the cross-entropy of the task's texts; masked models are compared only with "
+        "masked models."
+        + ("" if "distance" in ranked else " A candidate has no likelihood, so the distance is omitted.")
     )
-    chapter.tables.append(Table(columns, rows))
+    chapter.tables.append(Table(columns, rows, task))
     if evidence:
         columns = ["criterion", "Spearman's rho", "p", "Kendall's tau", "p "]
         rows = [
@@ -319,8 +321,8 @@ def _chapter(
             Table(columns, rows, f"{task}: rank correlation with fine-tuning, {len(scored)} candidates")
         )
         found_at = {candidate.name: (candidate.logme, float(candidate.score or 0.0)) for candidate in scored}
-        svg = figures.points(found_at, x_label="LogME (nats a row)", y_label=f"fine-tuned: {score} on dev")
-        chapter.figures.append(Drawing(svg, f"{task}: what was known before against what came out."))
+        svg = figures.points(found_at, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
+        chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
     else:
         svg = figures.bars(
             {candidates[row].name: float(ranked["combined"][row]) for row in order},
@@ -335,4 +337,4 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-STUDY = Study("which-source", "Which pretrained encoder suits the task best, before fine-tuning?", run)
+STUDY = Study("which-source", "Which pretrained encoder suits the task best, judged before fine-tuning?", run)

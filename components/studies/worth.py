@@ -1,6 +1,6 @@
-"""How many labels the transfer was worth: the number at which the same family from scratch reaches the same score.
+"""The number of labels that transfer was worth: with so many, training from scratch reaches the same score.
 
-`components.evaluation.worth` reads the numbers off the curves, with a bootstrap over seeds and test rows.
+`components.evaluation.worth` computes the numbers, with a bootstrap over seeds and test rows.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from components.studies.outputs import Outputs
 
 
 def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="One task; all of run.tasks if not said.")] = ""
+    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
 ) -> Findings:
-    """Labels that scratch needs for the score of every transferred system, at every number of labels.
+    """The number of labels with which scratch reaches the score of each transferred system, for every budget.
 
     Raises:
-        ConfigError: no such task.
-        ArtifactError: a task was not evaluated yet, or nothing was both transferred and trained from scratch.
+        ConfigError: unknown task.
+        ArtifactError: a task is not evaluated, or no family has both a transferred system and one from scratch.
     """
     chapter = Chapter("What the transfer was worth")
     numbers: dict[str, Any] = {}
@@ -34,8 +34,8 @@ def run(
         found, unit = evaluation["worth"], evaluation["unit"]
         if not found:
             raise ArtifactError(
-                f"{name}: nothing was both transferred and trained from scratch; run.starts must name scratch and "
-                "pretrained or adapted"
+                f"{name}: no family has both a transferred system and one from scratch; run.starts must name scratch "
+                "and pretrained or adapted"
             )
         numbers[name] = {"headline": evaluation["headline"], "unit": unit, "worth": found}
         chapter.lead.append(f"{name}: {evaluation['headline']}")
@@ -50,23 +50,21 @@ def run(
             [system, rounded(entry["labels"]), f"{entry['score']:.3f}", _needed(entry), _ratio(entry)]
             for system, entry in entries
         ]
-        columns = ["system", unit, title, "from scratch that takes", "times as many"]
+        columns = ["system", unit, title, "from scratch", "ratio"]
         chapter.tables.append(Table(columns, rows, name))
-        drawn = {
+        ranges = {
             f"{system}, {rounded(entry['labels'])}": _range(entry)
             for system, entry in entries
             if entry["ratio"]["low"] is not None
         }
-        if drawn:
-            svg = figures.ranges(drawn, x_label="times as many labels from scratch", reference=1.0, logarithmic=True)
+        if ranges:
+            svg = figures.ranges(ranges, x_label="ratio of the labels from scratch", reference=1.0, logarithmic=True)
             chapter.figures.append(
-                Drawing(
-                    svg, f"{name}: by system and number of {unit}; an arrow: beyond the labels that scratch was given."
-                )
+                Drawing(svg, f"{name}: by system and number of {unit}; arrow: beyond the largest budget of scratch.")
             )
     chapter.text.append(
-        "What scratch needs is read off its curve of mean test scores, interpolated over the logarithm of the labels; "
-        "the interval is a bootstrap over seeds and test rows, the same for both. Below 1 the transfer cost labels."
+        "The number of labels from scratch is interpolated in its curve of mean test scores over the logarithm of the "
+        "labels; the interval is a bootstrap over seeds and test rows. A ratio below 1: transfer needs more labels."
     )
     return Findings(chapter, numbers)
 
@@ -84,7 +82,7 @@ def _ratio(entry: dict[str, Any]) -> str:
 
 
 def _range(entry: dict[str, Any]) -> tuple[float, float, float | None]:
-    """Mean, low and high as a figure takes them; a mean beyond the curve stands at the curve's end."""
+    """Mean, low and high for a figure; a mean beyond the curve of scratch is clipped to its end."""
     ratio = entry["ratio"]
     mean = entry["most"] / entry["labels"] if ratio["mean"] is None else ratio["mean"]
     return mean, ratio["low"], ratio["high"]

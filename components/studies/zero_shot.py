@@ -1,17 +1,16 @@
-"""Zero-shot: which of several answers a language model finds most probable after a prompt; nothing is learned.
+"""Zero-shot classification: the answer that a language model finds most probable after a prompt, without training.
 
-Radford et al. 2019 (section 3) and Brown et al. 2020 (section 2.4) for models that say what comes next; for models that
-fill gaps the answer stands in place of [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, so
-three scores are compared, all from the same log-likelihoods l:
+Causal models: Radford et al. 2019 (section 3) and Brown et al. 2020 (section 2.4). For masked models, the answer
+replaces [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, so three scores are compared,
+computed from the same log-likelihoods l:
 
     sum      l(answer | prompt)
-    mean     l(answer | prompt) / its characters
-    prior    l(answer | prompt) - l(answer | nothing)
+    mean     l(answer | prompt) / number of characters
+    prior    l(answer | prompt) - l(answer | empty prompt)
 
-What a prompt has behind the answer counts as a part of it for models that say what comes next, in l and in characters.
+For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
 
-It is a study and no way to fine-tune: it draws no labels, has no budget and no weights to serve, and its figures stand
-beside those of the systems that learned.
+Zero-shot is a study and not a start of fine-tuning: it uses no labels, has no budget and no weights to serve.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from components.tokenization.special import UNK
 from components.tokenization.words import encode_words
 
 KINDS: Final = ("choice", "classification", "pair")
-#: Families that give pieces a probability.
+#: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
 SCORES: Final = ("sum", "mean", "prior")
 RESAMPLES: Final = 1000
@@ -55,24 +54,25 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prompt:
-    """How a row becomes a text: `before` and `after` surround the answer; {text} and {second} are the row's parts."""
+    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
 
     before: str
     after: str
 
     @classmethod
     def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> Prompt:
-        """From a text with at most one [MASK], where the answer stands; at the end, if there is none.
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none.
 
         Args:
-            parts: what may stand in braces.
+            template: the text.
+            parts: allowed names in braces.
 
         Raises:
-            ConfigError: more than one; braces around something else.
+            ConfigError: several [MASK], or another name in braces.
         """
         before, *after = template.split(GAP)
         if len(after) > 1:
-            raise ConfigError(f"--prompt: {template!r} has {len(after)} places for one answer; write one {GAP} or none")
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
         try:
             named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
             template.format(text="", second="")
@@ -80,11 +80,11 @@ class Prompt:
             named = {""}
         if not named <= set(parts):
             known = " and ".join(f"{{{part}}}" for part in parts)
-            raise ConfigError(f"--prompt: {template!r}: only {known} may stand in braces; write {{{{ for a brace")
+            raise ConfigError(f"--prompt: {template!r}: only {known} may be in braces; write {{{{ for a brace")
         return cls(before.rstrip(), after[0] if after else "")
 
     def fill(self, parts: Fields) -> tuple[str, str]:
-        """The texts before and after the answer."""
+        """The texts before and after the answer for a row."""
         named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
         return self.before.format(**named), self.after.format(**named)
 
@@ -92,29 +92,31 @@ class Prompt:
 def run(
     outputs: Outputs,
     *,
-    task: Annotated[str, typer.Option(help="One task; the first of run.tasks if not said.")] = "",
-    encoder: Annotated[str, typer.Option(help="Such as gpt-pretrained; one a family if not said.")] = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    encoder: Annotated[str, typer.Option(help="Encoder, such as gpt-pretrained; one per family by default.")] = "",
     prompt: Annotated[
-        str, typer.Option(help="{text}, {second} (of pairs), and [MASK] where the answer stands.")
+        str, typer.Option(help="Template with {text}, {second} (for pairs), and [MASK] in place of the answer.")
     ] = "{text}",
-    answers: Annotated[str, typer.Option(help='What is said for a label: "label=words; label=words".')] = "",
-    split: Annotated[Literal["dev", "test"], typer.Option(help="Prompts are chosen on dev.")] = "dev",
+    answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
+    split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
 ) -> Findings:
-    """Accuracy of every encoder by each of the three scores.
+    """Accuracy of every encoder for each of the three scores.
 
     Raises:
-        ConfigError: no such task or encoder; a kind of task without candidate answers; an encoder that predicts no
-            pieces; a wrong prompt, or a label in `answers` that there is not.
-        ArtifactError: a stage that it needs has not run.
+        ConfigError: unknown task or encoder; a kind of task without candidate answers; an encoder without a
+            language model; a malformed prompt, or an unknown label in `answers`.
+        ArtifactError: a required stage has not run.
     """
     name = outputs.task(task)
     directory = outputs.examples(name)
     facts = read_facts(directory)
     if facts.kind not in KINDS:
-        raise ConfigError(f"{name}: {facts.kind} has no answers to choose from; zero-shot takes {', '.join(KINDS)}")
+        raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
     template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
-    said = list(said_for(facts.labels, answers).values())
-    splits = {which: _asked(read_split(directory, which), template, said, kind=facts.kind) for which in ("dev", split)}
+    words = list(label_words(facts.labels, answers).values())
+    splits = {
+        which: _questions(read_split(directory, which), template, words, kind=facts.kind) for which in ("dev", split)
+    }
     scoring = scoring_for(facts.kind, facts.labels)
     confidence = outputs.params.evaluate.confidence
     numbers: dict[str, dict[str, dict[str, float]]] = {}
@@ -128,60 +130,60 @@ def run(
         except ConfigError as error:
             if encoder:
                 raise
-            notes.append(f"{system} is left out: {error}.")
+            notes.append(f"{system} is skipped: {error}.")
             continue
-        found = {which: _accuracy(loaded, asked, scoring, confidence=confidence) for which, asked in splits.items()}
+        found = {which: _accuracy(loaded, own, scoring, confidence=confidence) for which, own in splits.items()}
         numbers[system] = {score: value.as_dict() for score, value in found[split].items()}
         on_dev |= {(system, score): value.mean for score, value in found["dev"].items()}
         notes += _unknown(system, loaded, splits[split].candidates)
     if not numbers:
-        raise ConfigError(f"run.families: none of them can answer without learning to. {' '.join(notes)}")
-    asked = splits[split]
-    guess = float(np.mean([1 / len(row) for row in asked.candidates]))
+        raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
+    questions = splits[split]
+    guess = float(np.mean([1 / len(row) for row in questions.candidates]))
     most = None
     if facts.kind != "choice":
         usual = scoring.constant(read_split(directory, "train").targets)[0]
-        most = scoring.score(asked.rows.fields, asked.rows.targets, [usual] * len(asked.rows))["accuracy"]
-    # Rows that belong to none of the labels have no right answer.
-    count = sum(target[0] >= 0 for target in asked.rows.targets)
-    # The test split chooses nothing.
+        most = scoring.score(questions.rows.fields, questions.rows.targets, [usual] * len(questions.rows))["accuracy"]
+    # Rows without any of the labels have no right answer.
+    count = sum(target[0] >= 0 for target in questions.rows.targets)
+    # Nothing is selected on test.
     best = max(on_dev, key=lambda key: on_dev[key])
     chapter = _chapter(name, numbers, best, split=split, rows=count, prompt=prompt, guess=guess, most=most)
     chapter.text += notes
-    told = {"task": name, "split": split, "rows": count, "prompt": prompt, "answers": said, "accuracy": numbers}
-    return Findings(chapter, told | {"best_on_dev": list(best), "guessing": guess, "most_frequent": most})
+    content = {"task": name, "split": split, "rows": count, "prompt": prompt, "answers": words, "accuracy": numbers}
+    return Findings(chapter, content | {"best_on_dev": list(best), "guessing": guess, "most_frequent": most})
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A split's rows, the texts before and after the answer of each, and its candidates."""
+class _Questions:
+    """The rows of a split with their prompts (before, after) and candidate answers."""
 
     rows: Split
     prompts: list[tuple[str, str]]
     candidates: list[Sequence[str]]
 
 
-def _asked(rows: Split, template: Prompt, said: list[str], *, kind: str) -> _Asked:
+def _questions(rows: Split, template: Prompt, words: list[str], *, kind: str) -> _Questions:
     prompts = [template.fill(parts) for parts in rows.fields]
-    return _Asked(rows, prompts, [parts[1:] if kind == "choice" else said for parts in rows.fields])
+    return _Questions(rows, prompts, [parts[1:] if kind == "choice" else words for parts in rows.fields])
 
 
-def _accuracy(encoder: Encoder, asked: _Asked, scoring: Scoring, *, confidence: float) -> dict[str, Interval]:
-    """Of each of `SCORES`, with its interval over rows."""
-    found = answer_scores(encoder, asked.prompts, asked.candidates)
+def _accuracy(encoder: Encoder, questions: _Questions, scoring: Scoring, *, confidence: float) -> dict[str, Interval]:
+    """Score -> accuracy with its interval over rows."""
+    found = answer_scores(encoder, questions.prompts, questions.candidates)
     accuracy = {}
     for score in SCORES:
         answered = [_probabilities(row[score]) for row in found]
-        matrix = scoring.statistics(asked.rows.fields, asked.rows.targets, answered)
-        (draws,) = resampled([matrix], resamples=RESAMPLES)
+        matrix = scoring.statistics(questions.rows.fields, questions.rows.targets, answered)
+        (sums,) = resampled([matrix], resamples=RESAMPLES)
         value = float(scoring.scores(np.asarray(matrix.sum(0)).ravel())["accuracy"])
-        around = interval(np.asarray([value]), scoring.scores(draws)["accuracy"], confidence=confidence)
+        around = interval(np.asarray([value]), scoring.scores(sums)["accuracy"], confidence=confidence)
         accuracy[score] = around.within(0.0, 1.0)
     return accuracy
 
 
 def _unknown(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]]) -> list[str]:
-    """A sentence about answers that the vocabulary does not know: they are all as probable as any unknown word."""
+    """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
     distinct = list(dict.fromkeys(answer for row in candidates for answer in row))
     unknown = [
         answer
@@ -192,13 +194,13 @@ def _unknown(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]])
         return []
     named = ", ".join(map(repr, unknown[:5])) + (" ..." if len(unknown) > 5 else "")
     return [
-        f"{system} does not know all of {len(unknown)} of {len(distinct)} answers ({named}): how probable it finds "
-        "them says little."
+        f"{system}: {len(unknown)} of {len(distinct)} answers have unknown words ({named}), so their probabilities are "
+        "not meaningful."
     ]
 
 
 def _chosen(outputs: Outputs, encoder: str) -> list[tuple[str, str]]:
-    """The encoder named, or of run.families those that predict pieces."""
+    """The named encoder; by default those of run.families with a language model."""
     blocks = outputs.params.pretrain
     chosen = [
         (block, start)
@@ -206,50 +208,50 @@ def _chosen(outputs: Outputs, encoder: str) -> list[tuple[str, str]]:
         if encoder or family_named(blocks[block].family or block).objective in OBJECTIVES
     ]
     if not chosen:
-        raise ConfigError("run.families: none of them predicts pieces, so none can answer without learning to")
+        raise ConfigError("run.families: none has a language model, which zero-shot needs")
     return chosen
 
 
 def require_answers(encoder: Encoder) -> None:
-    """What says which answer is probable has to predict pieces, and those that come next rather than those before.
+    """Require a forward causal or a masked language model.
 
     Raises:
-        ConfigError: this encoder does not.
+        ConfigError: the encoder has none.
     """
     objective = family_named(encoder.family).objective
     if objective not in OBJECTIVES:
-        raise ConfigError(f"the family {encoder.family!r} predicts no pieces: it cannot answer without learning to")
+        raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
     if objective != "causal":
         require_output_layer(encoder)
     elif encoder.model.backward:
         raise ConfigError(
-            f"{encoder.family}: a backward model says what stands before a text, not what follows; use the forward one"
+            f"{encoder.family}: a backward model cannot predict the answer after a prompt; use the forward model"
         )
 
 
-def said_for(labels: Sequence[str], answers: str) -> dict[str, str]:
-    """Label -> what is said for it: its own name in words, unless `answers` has another.
+def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
+    """Label -> its answer: the words of its name, unless `answers` has another.
 
     Raises:
-        ConfigError: an entry without "=", or for a label that there is not.
+        ConfigError: an entry without "=" or with an unknown label.
     """
-    said = {label: label.replace("_", " ").replace("-", " ") for label in labels}
+    found = {label: label.replace("_", " ").replace("-", " ") for label in labels}
     for entry in filter(str.strip, answers.split(";")):
         label, separator, words = (part.strip() for part in entry.partition("="))
-        if not separator or not words or label not in said:
+        if not separator or not words or label not in found:
             raise ConfigError(f"--answers: {entry.strip()!r}: write label=words for labels among {', '.join(labels)}")
-        said[label] = words
-    return said
+        found[label] = words
+    return found
 
 
 def answer_scores(
     encoder: Encoder, prompts: Sequence[tuple[str, str]], candidates: Sequence[Sequence[str]]
 ) -> list[dict[str, Floats]]:
-    """For each prompt (before, after) the three scores of its candidates: name -> (C,).
+    """The three scores of the C candidates of each prompt (before, after): score -> (C,).
 
     Raises:
-        ConfigError: as `require_answers`.
-        DataError: an answer without a piece, or longer than what the model reads at once.
+        ConfigError: see `require_answers`.
+        DataError: an answer has no piece, or exceeds the model's positions.
     """
     require_answers(encoder)
     causal = family_named(encoder.family).objective == "causal"
@@ -274,14 +276,14 @@ def answer_scores(
 
 
 def _pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
-    """Each part as its own pieces, the answer and what follows as they stand behind other words; a mark that follows
-    without a space, as it stands there."""
+    """The pieces of each part. The answer and the text after it are tokenized as continuations of the text before,
+    with or without a space in between as in the prompt."""
     parts = [part for part in (before, answer, after.strip()) if part]
     (joined,) = encode_words(tokenizer, [parts])
     ends = (joined.spans[:, 1] + 1).tolist()
     pieces = [joined.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
     if before:
-        # A text begins without a space.
+        # No space before the beginning of a text.
         pieces[0] = tokenizer.encode_batch([before])[0].tolist()
     else:
         pieces.insert(0, [])
@@ -291,14 +293,14 @@ def _pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple
         alone, joined = (
             ids.tolist() for ids in tokenizer.encode_batch([f"{space}{answer}", f"{space}{answer}{after}"])
         )
-        # Where the answer's own pieces are others then, what follows stays behind a space.
+        # Only if the pieces of the answer remain the same.
         follows = joined[len(alone) :] if joined[: len(alone)] == alone else follows
     return pieces[0], pieces[1], follows
 
 
 def _probabilities(scores: Floats) -> NDArray[np.float32]:
-    shares = np.exp(scores - scores.max())
-    return (shares / shares.sum()).astype(np.float32)
+    weights = np.exp(scores - scores.max())
+    return (weights / weights.sum()).astype(np.float32)
 
 
 def _chapter(
@@ -314,8 +316,8 @@ def _chapter(
 ) -> Chapter:
     best, score = chosen
     lead = (
-        f"Without learning anything from labels {best} answers {numbers[best][score]['mean']:.1%} of {task} right on "
-        f"{split} ({rows} rows, score {score}, both chosen on dev); guessing answers {guess:.1%}"
+        f"Without labels, {best} answers {numbers[best][score]['mean']:.1%} of {task} correctly on {split} ({rows} "
+        f"rows, score {score}, both chosen on dev); random guessing {guess:.1%}"
         + (f", the most frequent label {most:.1%}." if most is not None else ".")
     )
     table = Table(
@@ -324,12 +326,13 @@ def _chapter(
             [name, *(f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" for value in entry.values())]
             for name, entry in numbers.items()
         ],
+        f"{task}: accuracy on {split}",
     )
     text = [
-        f"Prompt: {prompt!r}. Accuracy by the log-likelihood of the answer: its sum, its mean a character, and what "
-        "the prompt adds to it."
+        f"Prompt: {prompt!r}. Accuracy by the log-likelihood of the answer: its sum, its mean per character, and its "
+        "difference to the log-likelihood without a prompt."
     ]
     return Chapter(f"Zero-shot: {task}", [lead], text, [table])
 
 
-STUDY = Study("zero-shot", "How well does a language model answer without learning from labels?", run)
+STUDY = Study("zero-shot", "How well does a language model answer without labels?", run)

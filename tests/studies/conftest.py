@@ -1,4 +1,4 @@
-"""A run's settings with a folder of outputs that tests fill: a corpus, tokens, a task, tiny encoders."""
+"""Settings of a run and fixtures that write its outputs: corpus, tokens, task, tiny encoders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from components.tokenization.tokenize import encode_corpus
 from components.tokenization.word import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
-#: Blocks of `pretrain`, each of the family of its name.
+#: Block of `pretrain`, named like its family -> sizes.
 SIZES: dict[str, dict[str, Any]] = {
     "ulmfit": {"embedding": 8, "hidden": 8, "layers": 2},
     "bert": {"width": 16, "layers": 3, "heads": 2, "positions": 32},
@@ -36,7 +36,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "transformer-xl": {"width": 16, "layers": 2, "heads": 2, "memory": 8},
     "word2vec": {"width": 8},
 }
-#: What decides the class of a row, and what stands around it.
+#: Class -> words that determine it, and words that do not.
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"]}
 FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very", "bank", "river", "money"]
 WriteEvaluation = Callable[..., None]
@@ -49,7 +49,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The shipped settings with a block for each of `SIZES`, outputs below `tmp_path/out`."""
+    """The shipped settings with a block for each entry of `SIZES` and outputs below `tmp_path/out`."""
     monkeypatch.chdir(tmp_path)
     settings = yaml.safe_load((ROOT / "params.yaml").read_text())
     settings["run"]["out"] = "out"
@@ -81,7 +81,7 @@ def tokenizer_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def add_encoder(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., torch.nn.Module]:
-    """`add_encoder("bert", "adapted")`: random weights of a seed, stored as an output of the run."""
+    """`add_encoder("bert", "adapted")` writes an encoder with random weights as an output of the run."""
 
     def add(name: str, start: str = "adapted", *, seed: int = 0) -> torch.nn.Module:
         torch.manual_seed(seed)
@@ -97,7 +97,7 @@ def add_encoder(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., to
 
 @pytest.fixture
 def add_corpus(outputs: Outputs) -> Callable[..., None]:
-    """`add_corpus("domain", ["A text.", ...])`: documents as the stage `ingest` leaves them."""
+    """`add_corpus("domain", ["A text.", ...])` writes an output of the stage `ingest`."""
 
     def add(name: str, texts: Sequence[str]) -> None:
         with writing(outputs.out / "corpus" / name, kind=corpus.KIND) as draft:
@@ -110,7 +110,7 @@ def add_corpus(outputs: Outputs) -> Callable[..., None]:
 
 @pytest.fixture
 def add_tokens(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., None]:
-    """`add_tokens("domain-word", ["A text.", ...])`: held-out tokens as the stage `tokenize` leaves them."""
+    """`add_tokens("domain-word", ["A text.", ...])` writes held-out tokens as the stage `tokenize` does."""
 
     def add(name: str, texts: Sequence[str]) -> None:
         tokenizer = load_tokenizer(tokenizer_directory)
@@ -129,7 +129,7 @@ def add_tokens(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., Non
 
 @pytest.fixture
 def add_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
-    """`add_task("aws-type")`: two classes that a word decides, written by the stage `examples`."""
+    """`add_task("aws-type")` writes a task with two classes, determined by a word, with the stage `examples`."""
 
     def add(name: str = "aws-type", **settings: Any) -> Path:
         for number, split in enumerate(("train", "dev", "test")):
@@ -150,7 +150,7 @@ def add_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def write_evaluation(outputs: Outputs) -> WriteEvaluation:
-    """`write_evaluation("aws-type", {...})`: an output of the stage `evaluate`."""
+    """`write_evaluation("aws-type", {...})` writes an output of the stage `evaluate`."""
 
     def write(task: str, content: dict[str, Any]) -> None:
         with writing(outputs.out / "evaluation" / task, kind="evaluation") as draft:

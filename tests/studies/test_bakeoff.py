@@ -1,4 +1,4 @@
-"""The table of families from numbers that are known."""
+"""The table of families from given numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_rows_are_sorted_by_what_dev_prefers_of_frozen_and_tuned(out: Path) -> None:
+def test_rows_are_ordered_by_the_better_of_frozen_and_tuned_on_dev(out: Path) -> None:
     first, second = bakeoff.entries(out, families=["small-bert", "ulmfit"], tasks=["film"])
     assert (first.name, first.family, first.objective, first.quality) == (
         "ulmfit",
@@ -72,7 +72,7 @@ def test_the_table(out: Path) -> None:
     assert rows[1][6] == "0.600 [0.500, 0.700]"
 
 
-def test_what_has_not_run_is_named(out: Path) -> None:
+def test_missing_outputs_are_named(out: Path) -> None:
     with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart bakeoff` first"):
         bakeoff.entries(out, families=["gpt"], tasks=["film"])
     write(out / "evaluation" / "film" / "evaluation.json", {"labels": ["a"], "budgets": [5], "systems": []})

@@ -1,4 +1,4 @@
-"""`headstart study`: names, flags from signatures, what is printed and what is written."""
+"""`headstart study`: names, flags from signatures, terminal output and written files."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_help_lists_the_studies_and_their_flags() -> None:
     assert all(word in done.output for word in ("--word", "--times", "How often.", "--params"))
 
 
-def test_an_unknown_study_lists_what_exists() -> None:
+def test_an_unknown_study() -> None:
     with pytest.raises(ConfigError, match=r"unknown study 'benefit'; did you mean 'benefits'\?"):
         command.study(["benefit"])
     with pytest.raises(ConfigError, match="unknown study 'xyz'; known: benefits, .*label-efficiency"):
         command.study(["xyz"])
 
 
-def test_every_study_has_its_own_name_and_takes_the_outputs() -> None:
+def test_every_study_has_a_command() -> None:
     for name, study in STUDIES.items():
         assert study.name == name
         assert study.question.endswith("?")
@@ -72,20 +72,18 @@ def test_every_study_has_its_own_name_and_takes_the_outputs() -> None:
         assert "--params" in done.output, done.output
 
 
-def test_outputs_name_what_is_missing_and_the_stage_that_makes_it(outputs: Outputs) -> None:
-    with pytest.raises(
-        ArtifactError, match=r"evaluation/aws-type: not there yet; run `headstart stage evaluate --item"
-    ):
+def test_messages_about_missing_outputs_name_the_stage(outputs: Outputs) -> None:
+    with pytest.raises(ArtifactError, match=r"evaluation/aws-type: missing; run `headstart stage evaluate --item"):
         outputs.evaluation("aws-type")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
         outputs.encoder("ulmfit", "pretrained")
-    with pytest.raises(ArtifactError, match="no trained encoder yet; run `headstart stage pretrain --item ulmfit`"):
+    with pytest.raises(ArtifactError, match="has no trained encoder; run `headstart stage pretrain --item ulmfit`"):
         outputs.chosen("ulmfit")
     with pytest.raises(ConfigError, match="unknown encoder 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'"):
         outputs.chosen("ulmfit-adaptd")
     with pytest.raises(ConfigError, match="--task: unknown task 'aws-typ'; did you mean 'aws-type'"):
         outputs.task("aws-typ")
     outputs.params.finetune.pop("gpt")
-    with pytest.raises(ConfigError, match=r"finetune\.gpt: missing; this study reads its texts as fine-tuning would"):
+    with pytest.raises(ConfigError, match=r"finetune\.gpt: missing; this study encodes texts as fine-tuning does"):
         outputs.finetuning("gpt")
     assert outputs.split_name("ulmfit/scratch") == outputs.split_name("ulmfit-scratch") == ("ulmfit", "scratch")

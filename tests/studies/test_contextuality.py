@@ -1,4 +1,4 @@
-"""The measures by hand and by brute force, words in their sentences, and the senses of a word."""
+"""The measures against direct computation, words in sentences, and the senses of a word."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_measures_are_those_of_all_pairs() -> None:
+def test_measures_against_all_pairs() -> None:
     vectors = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     pairs = [cosine(one, other) for one, other in combinations(vectors, 2)]
     assert self_similarity(vectors) == pytest.approx(np.mean(pairs), abs=1e-6)
@@ -38,7 +38,7 @@ def test_measures_are_those_of_all_pairs() -> None:
     assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
 
 
-def test_measures_at_their_ends() -> None:
+def test_extreme_values_of_the_measures() -> None:
     same = np.tile(np.array([[1.0, 2.0]], dtype=np.float32), (5, 1))
     assert self_similarity(same) == pytest.approx(1) and explainable_variance(same) == pytest.approx(1)
     across = np.eye(3, dtype=np.float32)
@@ -48,26 +48,26 @@ def test_measures_at_their_ends() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_vectors_of_zero_give_numbers() -> None:
-    # Tables of word vectors may have none for what they do not know.
+def test_measures_of_zero_vectors() -> None:
+    # Tables of word vectors may have zero vectors for unknown words.
     nothing = np.zeros((4, 3), dtype=np.float32)
     assert (self_similarity(nothing), intra_sentence_similarity(nothing), explainable_variance(nothing)) == (0, 0, 1)
     half = np.array([[1, 0], [1, 0], [0, 0]], dtype=np.float32)
     assert self_similarity(half) == pytest.approx(1 / 3)
 
 
-def test_two_clouds_are_two_senses() -> None:
+def test_two_separate_clusters_are_two_senses() -> None:
     rng = np.random.default_rng(1)
     centres = np.array([[5, 0, 0]] * 6 + [[0, 5, 0]] * 14)
-    clusters, apart = two_senses((centres + 0.1 * rng.normal(size=(20, 3))).astype(np.float32))
-    assert clusters.tolist() == [1] * 6 + [0] * 14 and apart > 0.9
-    clusters, apart = two_senses(np.ones((5, 3), dtype=np.float32))
-    assert clusters.tolist() == [0] * 5 and apart == 0
+    clusters, silhouette = two_senses((centres + 0.1 * rng.normal(size=(20, 3))).astype(np.float32))
+    assert clusters.tolist() == [1] * 6 + [0] * 14 and silhouette > 0.9
+    clusters, silhouette = two_senses(np.ones((5, 3), dtype=np.float32))
+    assert clusters.tolist() == [0] * 5 and silhouette == 0
 
 
 def test_words_of_a_sentence() -> None:
     found = sentence("The user's bank, No. 2!", NONE)
-    assert [found.word(place) for place in range(len(found.spans))] == ["the", "user's", "bank", "no", "2"]
+    assert [found.word(index) for index in range(len(found.spans))] == ["the", "user's", "bank", "no", "2"]
     assert found.snippet(2) == "The user's [bank], No. 2!"
     assert found.snippet(2, around=4) == "\u2026r's [bank], No\u2026"
     texts = [one.text for one in sentences_of("It is. The red bank is old there. Too short.", NONE)]
@@ -77,46 +77,48 @@ def test_words_of_a_sentence() -> None:
 def test_words_of_a_language_without_spaces() -> None:
     thai = Segmentation("auto")
     found = sentence("ฉันไปโรงเรียน today", thai)
-    words = [found.word(place) for place in range(len(found.spans))]
+    words = [found.word(index) for index in range(len(found.spans))]
     assert words[-1] == "today" and "".join(words[:-1]) == "ฉันไปโรงเรียน" and len(words) > 2
 
 
-def test_words_of_letters_may_have_marks() -> None:
+def test_words_of_letters_may_have_combining_marks() -> None:
     assert all(map(of_letters, ["bank", "ที่", "บ้าน", "हिन्दी", "cafe\u0301"]))
     assert not any(map(of_letters, ["", "b2", "no.", "\u0301", "it's"]))
 
 
-def test_evenly() -> None:
+def test_evenly_spaced_items() -> None:
     assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
     assert evenly([1, 2], 4) == [1, 2]
 
 
-def test_a_sample_is_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
+def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
     add_corpus("domain", [f"The old bank number {n} is here." if n % 2 else "Short." for n in range(100)])
     directory = outputs.out / "corpus" / "domain"
     numbers = [int(one.word(4)) for one in sample(directory, NONE, count=10)]
     assert len(numbers) == 10 and numbers == sorted(set(numbers)) and numbers[0] < 12 and numbers[-1] > 80
     found = search(directory, NONE, "BANK", count=5)
-    assert [one.word(place) for one, place in found] == ["bank"] * 5
+    assert [one.word(index) for one, index in found] == ["bank"] * 5
     assert [one.word(4) for one, _ in found] == ["1", "21", "41", "61", "81"]
 
 
 @pytest.mark.parametrize("name", ["bert", "ulmfit", "gpt"])
-def test_states_are_the_familys_own_at_the_words(outputs: Outputs, add_encoder: Any, name: str) -> None:
+def test_states_are_the_hidden_states_at_the_words(outputs: Outputs, add_encoder: Any, name: str) -> None:
     add_encoder(name)
     encoder = outputs.encoder(name, "adapted")
     texts = ["The red bank, is old.", "A very large river is here and there and money."]
-    read = {number: (places, layers) for number, places, layers in states(encoder, [sentence(t, NONE) for t in texts])}
-    places, layers = read[0]
+    read = {
+        number: (indices, layers) for number, indices, layers in states(encoder, [sentence(t, NONE) for t in texts])
+    }
+    indices, layers = read[0]
     (ids,) = encoder.tokenizer.encode_batch([texts[0]])
     tokens = torch.tensor([encoder.model.special_tokens(ids.tolist())])
     with torch.no_grad():
         hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
-    assert len(layers) == len(hidden) and places == [0, 1, 2, 3, 4]
+    assert len(layers) == len(hidden) and indices == [0, 1, 2, 3, 4]
     column = tokens[0].tolist().index(encoder.tokenizer.pieces.index("bank"))
     for layer, expected in zip(layers, hidden, strict=True):
         assert layer[2] == pytest.approx(expected[0, column].numpy(), abs=1e-5)
-    # Eight positions hold END and seven words.
+    # The eight positions of gpt contain END and seven words.
     assert read[1][0] == (list(range(7)) if name == "gpt" else list(range(10)))
 
 
@@ -141,7 +143,7 @@ def test_the_study(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     assert set(outputs.read) == {"corpus/domain", "encoder/bert/adapted"}
 
 
-def test_static_vectors_know_no_context(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+def test_static_vectors_do_not_depend_on_the_context(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     add_corpus("domain", TEXTS)
     add_encoder("word2vec")
     found = contextuality.run(outputs, encoder="word2vec", word="bank", sentences=80)
@@ -149,33 +151,31 @@ def test_static_vectors_know_no_context(outputs: Outputs, add_corpus: Any, add_e
     assert layer["self_similarity"] == pytest.approx(1, abs=1e-5)
     assert layer["explainable_variance"] == pytest.approx(1, abs=1e-5)
     senses = found.numbers["word2vec-adapted"]["senses"]
-    assert senses["silhouette"] == 0 and "one cloud, not two senses" in senses["sentence"]
+    assert senses["silhouette"] == 0 and "form one cluster" in senses["sentence"]
 
 
-def test_too_little_text_is_said(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     add_encoder("bert")
     add_corpus("domain", ["Short."] * 20)
-    with pytest.raises(DataError, match="holds no sentence of 4 to 60 words"):
+    with pytest.raises(DataError, match="contains no sentence of 4 to 60 words"):
         contextuality.run(outputs, encoder="bert")
     add_corpus("domain", [f"One{n} two{n} three{n} four{n}." for n in range(20)])
-    with pytest.raises(DataError, match="no word stands in 5 of the 20 sentences; give --sentences more"):
+    with pytest.raises(DataError, match="no word occurs in 5 of the 20 sentences; raise --sentences"):
         contextuality.run(outputs, encoder="bert")
     add_corpus("domain", TEXTS)
-    with pytest.raises(
-        DataError, match="'zebra': found 0 times in sentences of the corpus; two senses need 10 or more"
-    ):
+    with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
         contextuality.run(outputs, encoder="bert", word="zebra")
 
 
-def test_a_model_that_does_not_read_so_far_is_said(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
+def test_words_beyond_the_positions_of_a_model(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
     add_encoder("gpt")
-    # Its eight positions hold END and seven words; the same words stand behind them.
+    # The eight positions contain END and seven words; the common words come after them.
     late = [" ".join(f"{first}{chr(97 + n)}" for first in "abcdefgh") + " the old bank." for n in range(20)]
     add_corpus("domain", late)
-    with pytest.raises(DataError, match="gpt: reads the first pieces of a sentence only, and no word stands there"):
+    with pytest.raises(DataError, match="gpt: no word occurs in 5 of the 20 sentences within the model's positions"):
         contextuality.run(outputs, encoder="gpt")
     add_corpus("domain", [*late, *(f"The river is very {text}." for text in ("old", "red", "large", "small", "here"))])
     with pytest.raises(
-        DataError, match="'bank': found 20 times in sentences of the corpus, 0 of which gpt-adapted has"
+        DataError, match="'bank': occurs 20 times in the corpus, 0 of them within the positions of gpt-adapted"
     ):
         contextuality.run(outputs, encoder="gpt", word="bank")

@@ -1,4 +1,4 @@
-"""RECL by hand, losses against a pass for every position, and the study on tiny models."""
+"""RECL on given losses, losses against one pass per position, and the study on tiny models."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ TEXTS = [
 ] * 40
 
 
-def test_it_ends_where_the_gain_does() -> None:
-    # Two models on four positions, contexts 10 to 40; `near` stops gaining at 20, `far` goes on to 40.
+def test_recl_is_the_context_where_the_gain_ends() -> None:
+    # Two models, four positions, contexts 10 to 40. The gain of `near` ends at 20, that of `far` continues to 40.
     near = np.array([[4.0] * 4, [3.0] * 4, [2.999] * 4, [2.9] * 4])
     far = np.array([[4.0] * 4, [3.5] * 4, [2.9] * 4, [2.5] * 4])
     contexts = [10, 20, 30, 40]
     losses = {"near": near, "far": far}
     assert effective(losses, "near", contexts, 1.0) == 20
-    # From 20 to 30 it has to beat the 3.0 of the other, and does.
+    # From 20 to 30 the baseline is the other model's 3.0.
     assert effective(losses, "far", contexts, 1.0) == 40
-    # Alone, its own loss is what it improves on.
+    # In a group of one, the baseline is the model's own loss.
     assert effective({"near": near}, "near", contexts, 1.0) == 20
     assert 1 - math.exp(-0.001) < 0.01 < 1 - math.exp(-0.1)
 
 
-def test_the_hardest_positions_decide() -> None:
-    # A long context helps at the hard position alone.
+def test_only_the_hardest_positions_count() -> None:
+    # A long context helps at the hardest position only.
     losses = {"one": np.array([[9.0, 1, 1, 1], [9.0, 1, 1, 1], [5.0, 1, 1, 1]])}
     losses["one"][1, 0] = 8.0
     contexts = [10, 20, 30]
@@ -49,7 +49,7 @@ def test_the_hardest_positions_decide() -> None:
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl", "gpt"])
-def test_losses_are_those_of_a_window_of_their_own(
+def test_losses_equal_those_of_one_pass_per_position(
     outputs: Outputs, add_encoder: Any, add_tokens: Any, name: str
 ) -> None:
     add_encoder(name)
@@ -59,18 +59,18 @@ def test_losses_are_those_of_a_window_of_their_own(
     ends = np.array([40, 44, 48, 101])
     found = context_losses(model, store, ends, longest=12, step=4)
     assert found.shape == (3, 4)
-    for place, context in enumerate((4, 8, 12)):
-        # gpt has 8 positions: it is given no more.
+    for index, context in enumerate((4, 8, 12)):
+        # gpt has 8 positions.
         used = min(context, model.max_tokens or context)
         for column, end in enumerate(ends):
             window = torch.from_numpy(store.span(int(end) - used, used + 1))[None]
             with torch.no_grad():
                 logits, _ = model.predict(window[:, :-1])
             expected = -logits[0, -1].log_softmax(-1)[window[0, -1]]
-            assert found[place, column] == pytest.approx(float(expected), abs=1e-4)
+            assert found[index, column] == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_what_is_carried_on_is_cheaper(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
+def test_a_carried_state_is_cheaper(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
     add_tokens("domain-word", TEXTS)
     store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
     for name in ("ulmfit", "transformer-xl"):
@@ -82,7 +82,7 @@ def test_what_is_carried_on_is_cheaper(outputs: Outputs, add_encoder: Any, add_t
     assert set(cost(outputs.encoder("gpt", "adapted").model, store, context=128)) == {"context", "anew_ms"}
 
 
-def test_the_study_compares_those_that_share_a_vocabulary(
+def test_the_study_compares_models_with_the_same_vocabulary(
     outputs: Outputs, add_encoder: Any, add_tokens: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_tokens("domain-word", TEXTS)
@@ -94,12 +94,12 @@ def test_the_study_compares_those_that_share_a_vocabulary(
     (group,) = found.numbers["groups"]
     assert set(group["recl"]) == {"ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"}
     assert group["contexts"] == [4, 8, 12, 16] and group["positions"] == 32
-    assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "8 positions"
-    assert "cannot" in found.chapter.tables[1].rows[2]
+    assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "gpt has 8 positions"
+    assert "none" in found.chapter.tables[1].rows[2]
     assert len(found.chapter.figures) == 2
 
 
-def test_a_backward_model_does_not_look_back_even_where_the_settings_do_not_say_so(
+def test_a_backward_model_is_excluded_by_its_own_settings(
     outputs: Outputs, add_encoder: Any, add_tokens: Any, tokenizer_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_tokens("domain-word", TEXTS)
@@ -114,19 +114,19 @@ def test_a_backward_model_does_not_look_back_even_where_the_settings_do_not_say_
     monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
     (group,) = effective_context.run(outputs, longest=8, step=4, positions=16).numbers["groups"]
     assert set(group["recl"]) == {"gpt-adapted"}
-    with pytest.raises(ConfigError, match="ulmfit-adapted: predicts no next piece"):
+    with pytest.raises(ConfigError, match="ulmfit-adapted: not a causal language model"):
         effective_context.run(outputs, encoder="ulmfit-adapted")
 
 
-def test_what_is_wrong_is_said(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
+def test_messages_about_unsuitable_options(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
     add_encoder("bert")
-    with pytest.raises(ConfigError, match="bert: predicts no next piece; this study needs a causal family"):
+    with pytest.raises(ConfigError, match="bert: not a causal language model; this study needs a causal family"):
         effective_context.run(outputs, encoder="bert")
-    with pytest.raises(ConfigError, match="--longest 16: two steps of 10 or more"):
+    with pytest.raises(ConfigError, match="--longest 16: must be at least two steps of 10"):
         effective_context.run(outputs, encoder="bert", longest=16, step=10)
     add_encoder("gpt")
     add_tokens("domain-word", TEXTS)
-    with pytest.raises(ConfigError, match="--step 9 is more than the model's 8 positions"):
+    with pytest.raises(ConfigError, match="--step 9 exceeds the model's 8 positions"):
         effective_context.run(outputs, encoder="gpt", longest=18, step=9, positions=16)
-    with pytest.raises(DataError, match=r"1[0-9]{3} held-out pieces, \d+ are needed; lower --longest or --positions"):
+    with pytest.raises(DataError, match=r"1[0-9]{3} held-out pieces, needs \d+; lower --longest or --positions"):
         effective_context.run(outputs, encoder="gpt", longest=1600, step=8, positions=64)

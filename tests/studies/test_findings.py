@@ -1,4 +1,4 @@
-"""What a study found goes to disk and comes back as it was."""
+"""Findings of a study are written and read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(out: Path, found: Findings = FOUND) -> Path:
     return findings.write(out, "layers", found, options={"encoder": "bert"}, inputs={"encoder/bert": "ab"})
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_reading_restores_the_findings(tmp_path: Path) -> None:
     directory = write(tmp_path)
     assert directory == tmp_path / "studies" / "layers"
     assert findings.read(directory) == FOUND
@@ -39,7 +39,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     assert set(manifest.files) == {"study.json", "figure-1.svg", "figure-2.svg"}
 
 
-def test_the_report_of_dvc_sees_that_it_changed(tmp_path: Path) -> None:
+def test_the_metrics_file_changes_with_the_findings(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics" / "study" / "layers.json"
     write(tmp_path)
     before = metrics.read_bytes()
@@ -49,7 +49,7 @@ def test_the_report_of_dvc_sees_that_it_changed(tmp_path: Path) -> None:
     assert metrics.read_bytes() != before
 
 
-def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+def test_damaged_findings_are_named(tmp_path: Path) -> None:
     assert findings.read_all(tmp_path) == {}
     directory = write(tmp_path)
     content = json.loads((directory / "study.json").read_text())
@@ -66,7 +66,7 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
         findings.read(directory)
 
 
-def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_nan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         write(tmp_path, Findings(FOUND.chapter, {"last": float("nan")}))
     assert not (tmp_path / "studies" / "layers").exists()

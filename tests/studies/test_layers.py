@@ -1,4 +1,4 @@
-"""Which layer: vectors as by hand, the regression as by scikit-learn, the mix finds the layer that knows."""
+"""Layer vectors against direct computation, the regression against scikit-learn, and the scalar mix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from components.studies.outputs import Outputs
 SETTINGS = FinetuneSettings(training=Training(rate=0.01, batch_size=4))
 
 
-def test_vectors_are_the_means_of_each_layer(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
+def test_vectors_are_the_means_of_the_hidden_states(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
     add_task()
     add_encoder("bert")
     encoder = outputs.encoder("bert", "adapted")
@@ -36,30 +36,30 @@ def test_vectors_are_the_means_of_each_layer(outputs: Outputs, add_task: Any, ad
             assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
 
 
-def test_the_regression_is_scikit_learns() -> None:
+def test_the_regression_equals_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     x, dev = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
     labels = (x[:, 0] > 0).astype(np.int64) * 2
     found = regressed(x, labels, dev, classes=4)
-    for penalty, guess in zip(sorted(PENALTIES, reverse=True), found, strict=True):
+    for penalty, probabilities in zip(sorted(PENALTIES, reverse=True), found, strict=True):
         expected = LogisticRegression(C=1 / penalty, max_iter=1000, tol=1e-8).fit(x, labels).predict_proba(dev)
-        assert guess[:, [0, 2]] == pytest.approx(expected, abs=2e-3)
-        assert not guess[:, [1, 3]].any()
+        assert probabilities[:, [0, 2]] == pytest.approx(expected, abs=2e-3)
+        assert not probabilities[:, [1, 3]].any()
     only = regressed(x, np.full(40, 1), dev, classes=2)
     assert only[0].tolist() == [[0.0, 1.0]] * 9
 
 
-def test_the_mix_weighs_the_layer_that_knows_most() -> None:
+def test_the_mix_gives_the_informative_layer_the_largest_weight() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (60,), generator=generator)
     noise = torch.randn(3, 60, 4, generator=generator)
     x = noise.clone()
     x[1, :, 0] = 2.0 * labels - 1
-    guess, weights = mixed(x, labels.numpy(), x[:, :10], classes=2, penalty=1.0)
+    probabilities, weights = mixed(x, labels.numpy(), x[:, :10], classes=2, penalty=1.0)
     assert weights.sum() == pytest.approx(1) and weights.argmax() == 1 and weights[1] > 0.8
-    assert (guess.argmax(1) == labels[:10].numpy()).all()
-    # One layer leaves nothing to weigh: then it is the regression alone. Of two classes scikit-learn penalises the
-    # difference of the weights, whose square is twice the sum of theirs.
+    assert (probabilities.argmax(1) == labels[:10].numpy()).all()
+    # With one layer it is the regression. For two classes scikit-learn penalises the difference of the weights, whose
+    # square is twice the sum of theirs.
     alone, _ = mixed(x[1:2], labels.numpy(), x[1:2, :10], classes=2, penalty=2.0)
     expected = (
         LogisticRegression(C=1.0, max_iter=1000).fit(x[1].numpy(), labels.numpy()).predict_proba(x[1, :10].numpy())
@@ -77,10 +77,10 @@ def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
         "first", "second_to_last", "last", "sum", "sum_last_four", "concat_last_four", "mix"
     }  # fmt: skip
     assert all(len(values) == 3 for values in scores.values())
-    # Three layers: the last four are all of them.
+    # With three layers, the last four are all layers.
     assert scores["sum"] == scores["sum_last_four"]
     assert found.numbers["labels"] == 5 and found.numbers["score"] == "macro_f1"
-    # A word decides the class, and the embedding keeps it.
+    # A word determines the class, and the embedding represents it.
     assert np.mean(scores["first"]) > 0.6
     assert found.chapter.tables[0].rows[0][:2] == ["first", "91.0"]
     assert layers.run(outputs, encoder="bert-adapted").numbers == found.numbers
@@ -88,24 +88,24 @@ def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
     assert set(one) == {"first", "last", "mix"}, "word vectors have one layer"
 
 
-def test_the_text_says_how_many_draws_there_were(
+def test_the_text_contains_the_number_of_samples(
     outputs: Outputs, add_task: Any, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_task()
     add_encoder("word2vec")
     monkeypatch.setattr(layers, "SEEDS", 5)
     found = layers.run(outputs, encoder="word2vec")
-    assert found.numbers["seeds"] == [0, 1, 2] and "mean over 3 draws" in found.chapter.text[0]
+    assert found.numbers["seeds"] == [0, 1, 2] and "mean over 3 samples" in found.chapter.text[0]
 
 
 def test_a_kind_without_one_label_is_refused(outputs: Outputs, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     add_task()
     monkeypatch.setattr("components.studies.frozen.LABELLED", ("pair",))
-    with pytest.raises(ConfigError, match="aws-type: this study learns one label a text or word, and classification"):
+    with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification"):
         layers.run(outputs)
 
 
-def test_tags_of_words_are_answers_of_sentences(outputs: Outputs, add_task: Any) -> None:
+def test_answers_of_tagging_are_tag_numbers_per_sentence(outputs: Outputs, add_task: Any) -> None:
     add_task()
     split = Labelled.of(outputs, "aws-type").dev.take([0, 1])
     split.targets[:] = [np.array([0.0, 1.0]), np.array([1.0])]

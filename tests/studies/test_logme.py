@@ -1,4 +1,4 @@
-"""LogME against the evidence written another way, maximised by another method."""
+"""LogME against the marginal likelihood, maximised by another method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.studies.logme import logme
 
 
 def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
-    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N: the weights integrated out beforehand."""
+    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N, with the weights integrated out."""
 
     def negative(logarithms: np.ndarray) -> float:
         alpha, beta = np.exp(logarithms)
@@ -25,7 +25,7 @@ def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
-def test_it_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
+def test_logme_is_the_maximum_of_the_evidence(rows: int, features: int) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(rows, features))
     y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
@@ -41,25 +41,25 @@ def test_features_of_less_than_full_rank() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 500.0, 1e5])
-def test_it_does_not_depend_on_how_large_the_features_are(scale: float) -> None:
+def test_logme_does_not_depend_on_the_scale_of_the_features(scale: float) -> None:
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=(34, 15)), np.eye(2)[rng.integers(0, 2, size=34)]
     assert logme(scale * x, y) == pytest.approx(logme(x, y), abs=1e-6)
     assert logme(np.zeros((34, 15)), y) < logme(x, y) + 1e-6
 
 
-def test_features_that_know_the_labels_come_first() -> None:
+def test_informative_features_have_a_higher_logme() -> None:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 3, size=60)
     targets = np.eye(3)[labels]
-    knowing = np.eye(3)[labels] @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(60, 6))
-    guessing = rng.normal(size=(60, 6))
-    assert logme(knowing, targets) > logme(guessing, targets) + 0.2
-    # More features that know nothing are no gain, as they would be to a regression's fit.
-    assert logme(np.hstack([knowing, rng.normal(size=(60, 30))]), targets) < logme(knowing, targets)
+    informative = np.eye(3)[labels] @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(60, 6))
+    noise = rng.normal(size=(60, 6))
+    assert logme(informative, targets) > logme(noise, targets) + 0.2
+    # Uninformative features do not raise it, unlike the fit of a regression.
+    assert logme(np.hstack([informative, rng.normal(size=(60, 30))]), targets) < logme(informative, targets)
 
 
-def test_a_label_that_all_rows_have_says_nothing() -> None:
+def test_constant_targets_are_ignored() -> None:
     rng = np.random.default_rng(6)
     x, y = rng.normal(size=(20, 4)), rng.integers(0, 2, size=(20, 1)).astype(float)
     assert logme(x, np.hstack([y, np.ones((20, 1))])) == pytest.approx(logme(x, y))

@@ -1,4 +1,4 @@
-"""Neighbours in tables whose vectors are known, and maps that do not change."""
+"""Neighbours in tables with known vectors, and deterministic maps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_table_of_every_family_is_its_embedding(outputs: Outputs, add_encode
     assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
 
 
-def test_a_family_that_spells_is_asked_piece_by_piece() -> None:
+def test_the_table_of_a_family_that_reads_characters() -> None:
     pieces = [*SPECIAL_PIECES, "red", "apple", "pear"]
     model = build_model(
         "elmo", vocabulary=8, settings={"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
@@ -50,7 +50,7 @@ def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
     vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
     pieces = outputs.encoder("word2vec", "adapted").tokenizer.pieces
     cosines = vectors @ vectors[pieces.index("apple")]
-    order = [pieces[place] for place in cosines.argsort(descending=True) if place >= len(SPECIAL_PIECES)]
+    order = [pieces[index] for index in cosines.argsort(descending=True) if index >= len(SPECIAL_PIECES)]
     assert [name for name, _ in near["Apple"]] == order[1:4]
     assert near["Apple"][0][1] == pytest.approx(float(cosines[pieces.index(order[1])]), abs=1e-6)
     svg = found.chapter.figures[0].svg
@@ -58,45 +58,45 @@ def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
     assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3, background=5) == found
 
 
-def test_words_that_are_no_piece_are_named(outputs: Outputs, add_encoder: Any) -> None:
+def test_words_that_are_not_a_single_piece(outputs: Outputs, add_encoder: Any) -> None:
     add_encoder("bert")
     add_encoder("word2vec")
     with pytest.raises(
-        DataError, match=r"'aple' is not one piece of this vocabulary, but \[UNK\]; did you mean 'apple'"
+        DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean 'apple'"
     ):
         neighbours.run(outputs, encoder="bert", words="aple")
     with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
         neighbours.run(outputs, encoder="word2vec", words="aple")
 
 
-def test_a_family_of_characters_has_no_words(outputs: Outputs, tmp_path: Any) -> None:
+def test_a_character_model_has_no_table_of_words(outputs: Outputs, tmp_path: Any) -> None:
     CharTokenizer([*SPECIAL_PIECES, *"abc"], segmentation=Segmentation("none")).save(tmp_path / "characters")
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
         save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
-    with pytest.raises(ConfigError, match="ulmfit-adapted: reads characters, so it has no table of words"):
+    with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
         neighbours.run(outputs, encoder="ulmfit")
 
 
-def test_families_of_characters_alone_have_none_either(outputs: Outputs, add_encoder: Any) -> None:
+def test_families_that_are_all_character_models(outputs: Outputs, add_encoder: Any) -> None:
     for name in ("ulmfit", "bert"):
         add_encoder(name)
     blocks = {name: block.model_copy(update={"tokenizer": "char"}) for name, block in outputs.params.pretrain.items()}
     run = outputs.params.run.model_copy(update={"families": ["ulmfit", "bert"]})
     params = outputs.params.model_copy(update={"pretrain": blocks, "run": run})
-    with pytest.raises(ConfigError, match=r"run\.families: all of them read characters"):
+    with pytest.raises(ConfigError, match=r"run\.families: all are character models"):
         neighbours.run(Outputs(params))
 
 
-def test_pieces_as_people_write_them() -> None:
+def test_surface_forms_of_pieces() -> None:
     pieces = [*SPECIAL_PIECES, "a", "b", "\u0120", "\u0120a", "\u0120ab"]
     merges = [("\u0120", "a"), ("\u0120a", "b")]
     tokenizer = BytePairTokenizer(pieces, merges=merges, segmentation=Segmentation("none"))
-    # "a" goes on with a word and has the name already; so the word "a" keeps its mark.
+    # The piece "a", which continues a word, already has this name, so the word "a" keeps its mark.
     assert readable(tokenizer)[5:7] == ["a", "b"] and readable(tokenizer)[8:] == ["\u0120a", "ab"]
 
 
-def test_words_come_by_frequency() -> None:
+def test_words_are_ordered_by_frequency() -> None:
     counts = np.array([0, 9, 9, 0, 0, 5, 7, 90, 7])
     tokenizer = WordTokenizer(
         [*SPECIAL_PIECES, "apple", "pear", "it", "plum"],
@@ -107,10 +107,10 @@ def test_words_come_by_frequency() -> None:
     )
     assert frequent_words(tokenizer, count=2, skip=0) == ["pear", "plum"]
     assert frequent_words(tokenizer, count=2, skip=1) == ["plum", "apple"]
-    assert frequent_words(tokenizer, count=2, skip=9) == ["plum", "apple"], "a small vocabulary has none to skip"
+    assert frequent_words(tokenizer, count=2, skip=9) == ["plum", "apple"], "a small vocabulary"
 
 
-def test_the_plane_keeps_what_varies_most() -> None:
+def test_the_projection_preserves_distances_in_a_plane() -> None:
     rng = np.random.default_rng(0)
     flat = np.outer(rng.normal(size=20), [3.0, 0, 0, 4.0]) + np.outer(rng.normal(size=20), [0, 1.0, 0, 0])
     found = planar(flat)
@@ -118,5 +118,5 @@ def test_the_plane_keeps_what_varies_most() -> None:
     assert np.linalg.norm(found[:, None] - found[None], axis=2) == pytest.approx(distances)
     assert (found[np.abs(found).argmax(0), [0, 1]] > 0).all()
     assert planar(flat, method="tsne").shape == (20, 2)
-    with pytest.raises(DataError, match="2 words make no map"):
+    with pytest.raises(DataError, match="2 words are too few for a map"):
         planar(flat[:2])

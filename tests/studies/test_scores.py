@@ -1,4 +1,4 @@
-"""Benefits and label efficiency: from an evaluation whose numbers are known."""
+"""Benefits and label efficiency from an evaluation with given numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def evaluation() -> dict[str, Any]:
     }
 
 
-def test_the_benefits_that_hold_stand_in_front(
+def test_the_lead_names_the_benefits_that_hold(
     outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
 ) -> None:
     write_evaluation("aws-type", evaluation)
@@ -78,7 +78,7 @@ def test_the_benefits_that_hold_stand_in_front(
     assert list(outputs.read) == ["evaluation/aws-type"]
 
 
-def test_benefits_of_one_number_of_labels_are_those_of_training(
+def test_benefits_with_one_label_budget_are_those_of_training(
     outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
 ) -> None:
     del evaluation["benefits"]["ulmfit"]["adapted"]["labels"]
@@ -91,7 +91,7 @@ def test_benefits_of_one_number_of_labels_are_those_of_training(
     assert {row[1] for row in found.chapter.tables[0].rows} == {"epochs"}
 
 
-def test_labels_that_the_others_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
+def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     found = label_efficiency.run(outputs)
     assert found.chapter.lead == [
@@ -105,7 +105,7 @@ def test_labels_that_the_others_need(outputs: Outputs, write_evaluation: Any, ev
     assert "tfidf-words" in found.chapter.figures[0].svg
 
 
-def test_large_numbers_of_labels_are_written_out(
+def test_large_numbers_of_labels_have_all_digits(
     outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
 ) -> None:
     evaluation["label_efficiency"]["ulmfit"]["adapted"][0] |= {
@@ -118,9 +118,9 @@ def test_large_numbers_of_labels_are_written_out(
     assert "with 2,000 labels a class" in found.chapter.lead[0] and "takes 12,346, 6.17" in found.chapter.lead[0]
 
 
-def test_without_a_transfer_there_is_nothing_to_say(outputs: Outputs, write_evaluation: Any) -> None:
+def test_an_evaluation_without_transferred_systems(outputs: Outputs, write_evaluation: Any) -> None:
     write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}})
-    with pytest.raises(ArtifactError, match=r"aws-type: nothing was both transferred .* run.starts must name scratch"):
+    with pytest.raises(ArtifactError, match=r"aws-type: no family has both .* run.starts must name scratch"):
         benefits.run(outputs)
     with pytest.raises(ArtifactError, match=r"aws-type: no transferred system .* run.starts must name pretrained"):
         label_efficiency.run(outputs)

@@ -1,4 +1,4 @@
-"""The perplexity of a task's texts against that of the same windows, one after the other."""
+"""The perplexity of a task's texts against that of the same windows, computed one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = " ".join(["the old apple is here and a goat", "gold river bank", "the plu
 
 
 @pytest.mark.parametrize("family", ["ulmfit", "gpt", "transformer-xl"])
-def test_it_is_that_of_the_pieces_one_after_the_other(family: str, outputs: Outputs, add_encoder: Any) -> None:
+def test_perplexity_equals_that_of_the_windows_one_by_one(family: str, outputs: Outputs, add_encoder: Any) -> None:
     add_encoder(family)
     encoder = outputs.encoder(family, "adapted")
     with torch.no_grad():
@@ -26,16 +26,16 @@ def test_it_is_that_of_the_pieces_one_after_the_other(family: str, outputs: Outp
     found = perplexity(encoder, [TEXT])
     assert found is not None and found.perplexity_per_word is not None and found.bits_per_character is not None
     stream = torch.tensor([*encoder.tokenizer.encode_batch([TEXT])[0].tolist(), END])
-    # Lanes of equal length, each read in windows as far as whole ones go; what carries a state reads on.
+    # Streams of equal length, each read in complete windows; a recurrent model carries its state.
     window = min(WINDOW, encoder.model.max_tokens or WINDOW)
-    lanes = min(32, len(stream) // (2 * window))
-    lane = len(stream) // lanes
-    assert lane % window
+    streams = min(32, len(stream) // (2 * window))
+    length = len(stream) // streams
+    assert length % window
     total, count = 0.0, 0
     with torch.no_grad():
-        for begin in range(0, lanes * lane, lane):
+        for begin in range(0, streams * length, length):
             carry: tuple[torch.Tensor, ...] = ()
-            for start in range(0, len(stream) // (lanes * window) * window, window):
+            for start in range(0, len(stream) // (streams * window) * window, window):
                 part = stream[begin + start : begin + start + window + 1]
                 logits, state = encoder.model.predict(part[None, :-1], carry)
                 carry = state if encoder.model.max_tokens is None else ()
@@ -48,7 +48,7 @@ def test_it_is_that_of_the_pieces_one_after_the_other(family: str, outputs: Outp
     assert found.bits_per_character == pytest.approx(found.loss * len(stream) / len(TEXT) / math.log(2))
 
 
-def test_what_has_no_likelihood_and_what_is_too_short(outputs: Outputs, add_encoder: Any) -> None:
+def test_word_vectors_and_short_texts_have_no_perplexity(outputs: Outputs, add_encoder: Any) -> None:
     for family in ("word2vec", "ulmfit"):
         add_encoder(family)
     assert perplexity(outputs.encoder("word2vec", "adapted"), [TEXT]) is None

@@ -1,4 +1,4 @@
-"""What transfer was worth and where it hurts: from evaluations whose numbers are known."""
+"""The worth of transfer and negative transfer from evaluations with given numbers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_the_transfer_was_worth(outputs: Outputs, write_evaluation: Any, ev
     assert "ulmfit-adapted, 5" in found.chapter.figures[0].svg and list(outputs.read) == ["evaluation/aws-type"]
 
 
-def test_large_numbers_of_labels_are_written_out(
+def test_large_numbers_of_labels_have_all_digits(
     outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
 ) -> None:
     entry = worth_entry(2500.0, (12345.6, 10000.0, None)) | {"most": 25000.0}
@@ -89,7 +89,7 @@ def test_large_numbers_of_labels_are_written_out(
     assert "ulmfit-adapted, 2,500" in found.chapter.figures[0].svg
 
 
-def test_where_transfer_hurts(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
+def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
@@ -101,7 +101,7 @@ def test_where_transfer_hurts(outputs: Outputs, write_evaluation: Any, evaluatio
     assert parts.rows[1] == [
         "class map", "40", "0.600 [0.590, 0.610]", "0.500 [0.490, 0.510]", "-0.100 [-0.110, -0.090]", "hurts",
     ]  # fmt: skip
-    assert forgetting.rows == [["ulmfit", "perplexity a word", "50.00", "200.00", "4.00"]]
+    assert forgetting.rows == [["ulmfit", "perplexity per word", "50.00", "200.00", "4.00"]]
     assert found.numbers["forgetting"]["ulmfit"]["times"] == 4
     assert "class map" in found.chapter.figures[0].svg
     assert list(outputs.read) == ["evaluation/aws-type", "encoder/ulmfit/adapted"]
@@ -113,7 +113,7 @@ def test_where_transfer_hurts(outputs: Outputs, write_evaluation: Any, evaluatio
 
 
 @pytest.mark.parametrize("study", [worth, negative_transfer])
-def test_without_a_transfer_there_is_nothing_to_say(outputs: Outputs, write_evaluation: Any, study: Any) -> None:
+def test_an_evaluation_without_transferred_systems(outputs: Outputs, write_evaluation: Any, study: Any) -> None:
     write_evaluation("aws-type", {"worth": {}, "transfer": {}, "unit": "labels a class", "headline": ""})
-    with pytest.raises(ArtifactError, match=r"aws-type: nothing was both transferred .* run.starts must name scratch"):
+    with pytest.raises(ArtifactError, match=r"aws-type: no family has both .* run.starts must name scratch"):
         study.run(outputs)

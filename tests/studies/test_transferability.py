@@ -1,4 +1,4 @@
-"""BnB, BnB+, AnB and AnB+: what is copied, what learns, what stays."""
+"""BnB, BnB+, AnB and AnB+: copied, trained and frozen layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.training.loop import TrainingState
 
 
 def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
-    """`map_parallel` in this process, in another order."""
+    """`map_parallel` in this process, in reverse order."""
     for index, item in reversed(list(enumerate(items))):
         yield index, function(item)
 
@@ -37,21 +37,21 @@ def network(outputs: Outputs, add_task: Any, add_encoder: Any) -> Network:
     )
 
 
-def test_the_lower_groups_are_copied_and_the_others_are_the_seeds_own(outputs: Outputs, network: Network) -> None:
+def test_lower_groups_are_copied_and_the_others_depend_on_the_seed(outputs: Outputs, network: Network) -> None:
     loaded = outputs.encoder("bert", "adapted")
     own = loaded.model.layer_groups()
     random = partly_copied(loaded, 0, seed=3).layer_groups()
     for copied in range(len(own) + 1):
         found = partly_copied(loaded, copied, seed=3).layer_groups()
-        for place, group in enumerate(found):
-            expected = own if place < copied else random
-            assert all(torch.equal(a, b) for a, b in zip(group, expected[place], strict=True)), (copied, place)
+        for index, group in enumerate(found):
+            expected = own if index < copied else random
+            assert all(torch.equal(a, b) for a, b in zip(group, expected[index], strict=True)), (copied, index)
     other = partly_copied(loaded, 2, seed=4).layer_groups()
     assert not torch.equal(other[-1][0], random[-1][0]) and torch.equal(other[0][0], own[0][0])
 
 
 @pytest.mark.parametrize("learning", [False, True])
-def test_copied_layers_stay_frozen_unless_they_learn(
+def test_copied_layers_are_frozen_unless_trained(
     outputs: Outputs, network: Network, monkeypatch: pytest.MonkeyPatch, learning: bool
 ) -> None:
     kept: list[TaskModel] = []
@@ -66,13 +66,13 @@ def test_copied_layers_stay_frozen_unless_they_learn(
     assert 0 <= score <= 1
     (model,) = kept
     before = partly_copied(outputs.encoder("bert", "adapted"), 2, seed=0).layer_groups()
-    for place, (old, new) in enumerate(zip(before, model.encoder.layer_groups(), strict=True)):
+    for index, (old, new) in enumerate(zip(before, model.encoder.layer_groups(), strict=True)):
         moved = any(not torch.equal(a, b.cpu()) for a, b in zip(old, new, strict=True))
-        assert moved == (learning or place >= 2), place
+        assert moved == (learning or index >= 2), index
     assert model.features.layers == "last"
 
 
-def test_a_network_is_a_function_of_its_description(network: Network) -> None:
+def test_training_is_deterministic(network: Network) -> None:
     assert learn(network) == learn(network)
 
 
@@ -87,7 +87,7 @@ def test_the_study(outputs: Outputs, network: Network, add_encoder: Any, monkeyp
 
     monkeypatch.setattr(transferability, "learn", scored)
     found = transferability.run(outputs, encoder="bert", seeds=2)
-    # Four groups: 2 seeds of 4 series at 4 cuts, and once from scratch.
+    # Four groups and two seeds: 4 series with 4 values of n, and once from scratch.
     assert len(asked) == 2 * (4 * 4 + 1)
     scores = found.numbers["scores"]
     assert scores["BnB"]["2"] == pytest.approx([0.2, 0.22]) and scores["BnB+"]["2"] == pytest.approx([0.21, 0.23])
@@ -95,7 +95,7 @@ def test_the_study(outputs: Outputs, network: Network, add_encoder: Any, monkeyp
     assert scores["AnB"]["0"] == scores["BnB+"]["0"] == pytest.approx([0.01, 0.03])
     assert (
         found.chapter.lead[0]
-        == "aws-type, bert: best is AnB+ with 4 of 4 layer groups copied (1.420); all random 0.020."
+        == "aws-type, bert: AnB+ with 4 of 4 copied layer groups is best (1.420); training from scratch reaches 0.020."
     )
     assert (
         found.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
@@ -104,7 +104,9 @@ def test_the_study(outputs: Outputs, network: Network, add_encoder: Any, monkeyp
     assert found.numbers["labels"] == 5
 
 
-def test_all_in_earnest(outputs: Outputs, network: Network, add_encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_study_with_training(
+    outputs: Outputs, network: Network, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_encoder("word2vec")
     add_encoder("word2vec", "pretrained", seed=1)
     monkeypatch.setattr(transferability, "map_parallel", one_by_one)
@@ -113,13 +115,11 @@ def test_all_in_earnest(outputs: Outputs, network: Network, add_encoder: Any, mo
     assert found.numbers["groups"] == 1 and all(
         0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values()
     )
-    # Of one seed nobody knows the spread.
+    # A single seed has no interval.
     assert not any("[" in cell for row in found.chapter.tables[0].rows for cell in row)
     assert set(outputs.read) == {"examples/aws-type", "encoder/word2vec/adapted", "encoder/word2vec/pretrained"}
 
 
 def test_both_encoders_are_needed(outputs: Outputs, network: Network) -> None:
-    with pytest.raises(
-        ArtifactError, match="bert/pretrained: not there yet; run `headstart stage pretrain --item bert`"
-    ):
+    with pytest.raises(ArtifactError, match="bert/pretrained: missing; run `headstart stage pretrain --item bert`"):
         transferability.run(outputs, encoder="bert")

@@ -1,4 +1,4 @@
-"""The vocabularies of a run, from the reports that the stage `tokenizer` leaves."""
+"""The study of vocabularies from reports of the stage `tokenizer`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(outputs: Outputs, name: str, pieces_per_word: float, unknown: float) -
     return report
 
 
-def test_all_tokenizers_and_the_scripts_that_matter(outputs: Outputs) -> None:
+def test_all_tokenizers_and_their_frequent_scripts(outputs: Outputs) -> None:
     reports = {
         "domain-wordpiece": write(outputs, "domain-wordpiece", 1.25, 0.0),
         "domain-word": write(outputs, "domain-word", 1.0, 0.08),
@@ -44,11 +44,11 @@ def test_all_tokenizers_and_the_scripts_that_matter(outputs: Outputs) -> None:
     whole, scripts = found.chapter.tables
     assert whole.rows[1] == ["domain-wordpiece", "8,000", "90", "30.2%", "1.250", "4.30", "0.000%"]
     assert [row[:2] for row in scripts.rows] == [["domain-word", "latin"], ["domain-wordpiece", "latin"]]
-    # Words cut nothing because they do not know one in twelve.
-    assert found.chapter.lead == ["domain-wordpiece cuts its text least: 1.25 pieces a word, 0.00% of them unknown."]
+    # Words have one piece each, but 8% of them are unknown.
+    assert found.chapter.lead == ["domain-wordpiece has the fewest pieces per word: 1.25, of which 0.00% are unknown."]
     assert set(outputs.read) == {"tokenizer/domain-word", "tokenizer/domain-wordpiece"}
 
 
 def test_without_a_vocabulary(outputs: Outputs) -> None:
-    with pytest.raises(ArtifactError, match="no vocabulary yet; run `headstart stage tokenizer --item general-word`"):
+    with pytest.raises(ArtifactError, match="has no vocabulary; run `headstart stage tokenizer --item general-word`"):
         vocabulary.run(outputs)

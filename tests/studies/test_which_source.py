@@ -1,4 +1,4 @@
-"""Ranks, their correlation with what came out, and the study on tiny encoders."""
+"""Ranks, their correlation with the dev metrics, and the study on tiny encoders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def candidate(name: str, objective: str, logme: float, pieces: float, entropy: f
     return Candidate(name, objective, logme, 0.0, pieces, entropy, score)
 
 
-def test_ranks_by_hand() -> None:
+def test_ranks() -> None:
     found = ranks(
         [
             candidate("a", "causal", -0.1, 1.2, 5.0, 0.9),
@@ -34,47 +34,47 @@ def test_ranks_by_hand() -> None:
     )
     assert found["LogME"].tolist() == [1, 3, 2, 4]
     assert found["vocabulary"].tolist() == [1.5, 3, 1.5, 4]
-    # First and second of two each: a masked model is not nearer because it sees both sides.
+    # Ranks among two models with the same objective: masked models are not compared with causal ones.
     assert found["distance"].tolist() == [1.5, 3.5, 1.5, 3.5]
     assert found["combined"].tolist() == [1, 3, 2, 4]
 
 
-def test_a_candidate_without_a_likelihood_leaves_the_distance_out() -> None:
+def test_the_distance_is_omitted_if_a_candidate_has_no_likelihood() -> None:
     one, other = candidate("a", "causal", -0.1, 1.2, 5.0, 0.9), candidate("w", "static", -0.2, 1.0, None, 0.5)
     assert set(ranks([one, other])) == {"LogME", "vocabulary", "combined"}
 
 
-def test_correlation_with_what_came_out() -> None:
+def test_correlation_with_the_dev_metrics() -> None:
     found = [
         candidate(name, "causal", -number, 1 + number, number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")
     ]
     evidence = correlations(found, ranks(found))
     assert evidence["LogME"]["spearman"] == pytest.approx(1) and evidence["combined"]["kendall"] == pytest.approx(1)
-    # Two of the 24 orders are as extreme: the same and its mirror image.
+    # Two of the 24 permutations are as extreme: the identity and the reversal.
     assert evidence["LogME"]["spearman_p"] == pytest.approx(2 / 24)
     assert evidence["LogME"]["kendall_p"] == pytest.approx(2 / 24)
     assert correlations(found[:2], ranks(found[:2])) == {}
 
 
 @pytest.mark.parametrize("count", [5, 7])
-def test_exact_p_is_that_of_all_orders(count: int) -> None:
+def test_exact_p_values_equal_those_of_a_permutation_test(count: int) -> None:
     rng = np.random.default_rng(count)
     x, y = rng.normal(size=count), rng.normal(size=count)
     rho, p = spearman(x, y)
     independent = stats.permutation_test(
-        (x,), lambda drawn: stats.spearmanr(drawn, y).statistic, permutation_type="pairings", n_resamples=np.inf
+        (x,), lambda permuted: stats.spearmanr(permuted, y).statistic, permutation_type="pairings", n_resamples=np.inf
     )
     assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
     assert p == pytest.approx(independent.pvalue)
 
 
 @pytest.mark.parametrize("measure", [spearman, kendall])
-def test_exact_p_of_ties(measure: Callable[..., tuple[float, float]]) -> None:
+def test_exact_p_values_with_ties(measure: Callable[..., tuple[float, float]]) -> None:
     x, y = np.asarray([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]), np.asarray([2.0, 1.0, 3.0, 3.0, 3.0, 7.0])
     reference = {spearman: stats.spearmanr, kendall: stats.kendalltau}[measure]
     found, p = measure(x, y)
     independent = stats.permutation_test(
-        (x,), lambda drawn: reference(drawn, y).statistic, permutation_type="pairings", n_resamples=np.inf
+        (x,), lambda permuted: reference(permuted, y).statistic, permutation_type="pairings", n_resamples=np.inf
     )
     assert found == pytest.approx(reference(x, y).statistic)
     assert p == pytest.approx(independent.pvalue)
@@ -101,8 +101,8 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
         add_encoder(name, seed=seed)
     names = "ulmfit-adapted, bert, word2vec-adapted"
-    unproven = which_source.run(outputs, encoders=names)
-    assert "stands unproven" in unproven.chapter.lead[1] and unproven.numbers["evidence"] == {}
+    unverified = which_source.run(outputs, encoders=names)
+    assert "cannot be verified" in unverified.chapter.lead[1] and unverified.numbers["evidence"] == {}
     assert "evaluation/aws-type" not in outputs.read
     write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
     found = which_source.run(outputs, encoders=names)
@@ -112,7 +112,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
         "bert-adapted": 0.6,
         "word2vec-adapted": 0.5,
     }
-    # Word vectors have no likelihood; an untrained model's is that of about even chances.
+    # Word vectors have no likelihood; the distribution of an untrained model is almost uniform.
     assert entries["word2vec-adapted"]["cross_entropy"] is None
     assert entries["ulmfit-adapted"]["cross_entropy"] == pytest.approx(np.log(24) * 7 / 6, rel=0.1)
     assert all(entry["pieces_per_word"] == 1 and entry["unknown_rate"] == 0 for entry in entries.values())
@@ -120,7 +120,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert found.numbers["labels"] == 5
     assert which_source.run(outputs, encoders=names).numbers == found.numbers
     assert "macro F1 on dev" in found.chapter.figures[0].svg
-    # What is damaged is not passed over as if it had not been made.
+    # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
     with pytest.raises(ArtifactError, match=r"evaluation\.json: missing or of another size"):
         which_source.run(outputs, encoders=names)
@@ -134,7 +134,7 @@ def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **sou
     examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
 
 
-def test_a_file_sorted_by_label_shows_all_its_labels(
+def test_the_vectors_of_a_file_sorted_by_label_have_all_labels(
     outputs: Outputs, add_encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [{"text": f"the {word} is old {n}", "label": word} for word in ("apple", "iron", "pear") for n in range(6)]
@@ -148,20 +148,20 @@ def test_a_file_sorted_by_label_shows_all_its_labels(
     assert [targets.sum(0).tolist() for targets in seen] == [[2, 2, 2], [2, 2, 2]]
 
 
-def test_a_sample_of_one_label_ranks_nothing(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:
+def test_a_sample_with_one_label_is_refused(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:
     rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
     write_task(outputs, tmp_path, [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
     for name in ("ulmfit", "bert"):
         add_encoder(name)
-    with pytest.raises(ConfigError, match="aws-type: the sample of train holds one label only, .*raise --budget"):
+    with pytest.raises(ConfigError, match="aws-type: the sample of train has only one label, .*raise --budget"):
         which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
 
 
-def test_what_is_wrong_is_said(outputs: Outputs, add_task: Any) -> None:
-    with pytest.raises(ArtifactError, match="examples/aws-type: not there yet; run `headstart stage examples --item"):
+def test_messages_about_missing_inputs(outputs: Outputs, add_task: Any) -> None:
+    with pytest.raises(ArtifactError, match="examples/aws-type: missing; run `headstart stage examples --item"):
         which_source.run(outputs)
     add_task()
-    with pytest.raises(ConfigError, match="--encoders: two or more candidates"):
+    with pytest.raises(ConfigError, match="--encoders: at least two candidates"):
         which_source.run(outputs, encoders="ulmfit-adapted")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
         which_source.run(outputs)

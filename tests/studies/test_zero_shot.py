@@ -1,4 +1,4 @@
-"""Zero-shot: candidate answers by their likelihood, as by hand; prompts, labels in words, the study as a whole."""
+"""Zero-shot: likelihoods of candidate answers against direct computation; prompts; the study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies import zero_shot
 from components.studies.outputs import Outputs
-from components.studies.zero_shot import Prompt, _pieces, answer_scores, said_for
+from components.studies.zero_shot import Prompt, _pieces, answer_scores, label_words
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -26,7 +26,7 @@ WORDS = ["the", "old", "apple", "iron", "is", "fruit", "metal", "a", "red", "sto
 TOKENIZER = WordTokenizer(
     [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
 )
-IDS = {word: place for place, word in enumerate(TOKENIZER.pieces)}
+IDS = {word: id_ for id_, word in enumerate(TOKENIZER.pieces)}
 SIZES = {
     "ulmfit": {"embedding": 8, "hidden": 8, "layers": 2},
     "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 12},
@@ -44,50 +44,49 @@ def encoder_of(family: str, **settings: str) -> Encoder:
     return Encoder(family, model, TOKENIZER)
 
 
-def test_the_likelihood_of_a_causal_model_by_hand() -> None:
+def test_the_scores_of_a_causal_model() -> None:
     encoder = encoder_of("ulmfit")
     found = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
 
-    def total(*words: str, wanted: int) -> float:
+    def total(*words: str, last: int) -> float:
         tokens = [END, *(IDS[word] for word in words)]
         with torch.no_grad():
-            shares = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
-        places = range(len(tokens) - wanted, len(tokens))
-        return sum(shares[place - 1, tokens[place]].item() for place in places)
+            log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
+        return sum(log_probs[t - 1, tokens[t]].item() for t in range(len(tokens) - last, len(tokens)))
 
-    sums = [total("the", "apple", "is", "a", "fruit", wanted=2), total("the", "apple", "is", "metal", wanted=1)]
-    alone = [total("a", "fruit", wanted=2), total("metal", wanted=1)]
+    sums = [total("the", "apple", "is", "a", "fruit", last=2), total("the", "apple", "is", "metal", last=1)]
+    alone = [total("a", "fruit", last=2), total("metal", last=1)]
     assert found["sum"] == pytest.approx(sums, abs=1e-6)
     assert found["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
     assert found["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
 
 
-def test_a_masked_model_fills_in_the_answer() -> None:
+def test_the_scores_of_a_masked_model() -> None:
     encoder = encoder_of("bert")
     found = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
     with torch.no_grad():
-        shares = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
-    expected = shares[4, IDS["a"]] + shares[5, IDS["metal"]]
+        log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
+    expected = log_probs[4, IDS["a"]] + log_probs[5, IDS["metal"]]
     assert found["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_what_follows_the_answer_counts_for_a_causal_model() -> None:
+def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
     encoder = encoder_of("ulmfit")
     with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
     chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
     assert with_end == pytest.approx(chained, abs=1e-6)
 
 
-def test_the_mean_is_taken_over_all_that_is_said() -> None:
+def test_the_mean_is_over_the_characters_that_are_scored() -> None:
     found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
     assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
-    # A masked model says the answer alone.
+    # A masked model scores the answer only.
     found = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
     assert found["mean"] == pytest.approx([found["sum"][0] / 5, found["sum"][1] / 7])
 
 
-def test_a_mark_behind_the_answer_stands_where_the_prompt_has_it() -> None:
+def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
     characters = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz ."], segmentation=Segmentation("none"))
 
     def written(after: str) -> list[str]:
@@ -103,7 +102,7 @@ def test_prompts() -> None:
     assert Prompt.of("{text} is a [MASK] .").fill(("An apple",)) == ("An apple is a", " .")
     assert Prompt.of("{text} and {second}: [MASK]").fill(("a", "b")) == ("a and b:", "")
     assert Prompt.of("{{}} {text}").fill(("{x}",)) == ("{} {x}", "")
-    with pytest.raises(ConfigError, match="has 2 places for one answer"):
+    with pytest.raises(ConfigError, match=r"has 2 \[MASK\]; write one or none"):
         Prompt.of("[MASK] {text} [MASK]")
     for wrong in (
         "{words}",
@@ -116,23 +115,23 @@ def test_prompts() -> None:
         "{text:d}",
         "{text",
     ):
-        with pytest.raises(ConfigError, match=r"only \{text\} and \{second\} may stand in braces"):
+        with pytest.raises(ConfigError, match=r"only \{text\} and \{second\} may be in braces"):
             Prompt.of(wrong)
-    with pytest.raises(ConfigError, match=r"only \{text\} may stand in braces"):
+    with pytest.raises(ConfigError, match=r"only \{text\} may be in braces"):
         Prompt.of("{text} {second}", parts=("text",))
 
 
-def test_labels_in_words() -> None:
-    assert said_for(["a_b", "c-d", "e"], " e = an e ; a_b=first") == {"a_b": "first", "c-d": "c d", "e": "an e"}
+def test_answers_for_labels() -> None:
+    assert label_words(["a_b", "c-d", "e"], " e = an e ; a_b=first") == {"a_b": "first", "c-d": "c d", "e": "an e"}
     for wrong in ("e", "x=y", "e="):
         with pytest.raises(ConfigError, match="write label=words for labels among a_b, e"):
-            said_for(["a_b", "e"], wrong)
+            label_words(["a_b", "e"], wrong)
 
 
-def test_what_cannot_answer() -> None:
-    with pytest.raises(ConfigError, match="'word2vec' predicts no pieces"):
+def test_encoders_that_cannot_answer() -> None:
+    with pytest.raises(ConfigError, match="'word2vec' has no language model"):
         answer_scores(encoder_of("word2vec"), [("the", "")], [("apple",)])
-    with pytest.raises(ConfigError, match="ulmfit: a backward model says what stands before a text, .*forward one"):
+    with pytest.raises(ConfigError, match="ulmfit: a backward model cannot predict the answer .*use the forward model"):
         answer_scores(encoder_of("ulmfit", direction="backward"), [("the", "")], [("apple",)])
     with pytest.raises(DataError, match="answer 'apple apple .*exceeds the model's positions"):
         answer_scores(encoder_of("bert"), [("the", "")], [("apple " * 12,)])
@@ -140,7 +139,7 @@ def test_what_cannot_answer() -> None:
 
 @pytest.fixture
 def run_of(outputs: Outputs, tmp_path: Path) -> Outputs:
-    """A run with two tasks and an encoder."""
+    """A run with two tasks and one encoder."""
     things = [("apple", "fruit"), ("iron", "metal")]
     for split, count in (("train", 6), ("dev", 4), ("test", 4)):
         rows = [things[number % 2] for number in range(count)]
@@ -163,7 +162,7 @@ def run_of(outputs: Outputs, tmp_path: Path) -> Outputs:
 
 
 def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
-    """An encoder as the run's adapted one of a block."""
+    """Write an encoder as the adapted encoder of a block."""
     TOKENIZER.save(folder / "tokenizer")
     with writing(outputs.out / "encoder" / block / "adapted", kind="encoder") as draft:
         save_encoder(draft.path, family=encoder.family, model=encoder.model, tokenizer=folder / "tokenizer")
@@ -199,12 +198,12 @@ def test_the_study_of_choices(run_of: Outputs) -> None:
     assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
 
 
-def test_the_test_split_chooses_nothing(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
         found = []
         for number, (before, _after) in enumerate(prompts):
             right = np.eye(2)[number % 2]
-            # On dev the sum is right and the mean wrong, on test the other way round.
+            # On dev the sum is right and the mean wrong, on test vice versa.
             good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
             found.append({good: right, bad: -right, "prior": -right})
         return found
@@ -213,23 +212,21 @@ def test_the_test_split_chooses_nothing(run_of: Outputs, monkeypatch: pytest.Mon
     found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
     assert found.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
     assert found.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
-    assert "answers 0.0% of aws-type right on test (4 rows, score sum, both chosen on dev)" in found.chapter.lead[0]
+    assert "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in found.chapter.lead[0]
 
 
-def test_what_cannot_answer_is_left_out_unless_it_is_asked_for(run_of: Outputs, tmp_path: Path) -> None:
+def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of: Outputs, tmp_path: Path) -> None:
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)
     found = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
     assert list(found.numbers["accuracy"]) == ["ulmfit-adapted"]
-    assert "transformer-xl-adapted is left out: ulmfit: a backward model" in " ".join(found.chapter.text)
-    assert "ulmfit-adapted does not know all of 1 of 2 answers ('banana')" in " ".join(found.chapter.text)
-    with pytest.raises(ConfigError, match="a backward model says what stands before"):
+    assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(found.chapter.text)
+    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(found.chapter.text)
+    with pytest.raises(ConfigError, match="a backward model cannot predict the answer"):
         zero_shot.run(outputs, task="aws-type", encoder="transformer-xl-adapted")
     run = run.model_copy(update={"families": ["transformer-xl"]})
-    with pytest.raises(
-        ConfigError, match=r"run\.families: none of them can answer .* transformer-xl-adapted is left out"
-    ):
+    with pytest.raises(ConfigError, match=r"run\.families: none has a causal .* transformer-xl-adapted is skipped"):
         zero_shot.run(Outputs(outputs.params.model_copy(update={"run": run})), task="aws-type")
-    with pytest.raises(ConfigError, match=r"only \{text\} may stand in braces"):
+    with pytest.raises(ConfigError, match=r"only \{text\} may be in braces"):
         zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", prompt="{text} {second}")
