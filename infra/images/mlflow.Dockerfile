@@ -1,4 +1,4 @@
-# The MLflow server: mlflow with a Postgres driver and an S3 client, at the versions of the lock.
+# The MLflow server: mlflow with a Postgres driver and an S3 client, in the locked versions.
 FROM python:3.11-slim-bookworm
 
 ENV PIP_NO_CACHE_DIR=1 \

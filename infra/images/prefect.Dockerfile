@@ -1,11 +1,11 @@
-# The Prefect server, and the worker that starts flow runs as Kubernetes jobs, at the versions of the lock.
+# The Prefect server, and the worker that starts flow runs as Kubernetes Jobs, in the locked versions.
 FROM python:3.11-slim-bookworm AS server
 
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PYTHONUNBUFFERED=1
 
-# fastapi and sqlalchemy are named for their limits: prefect 3.8.8 breaks with newer ones (see requirements.in).
+# fastapi and sqlalchemy are named because prefect 3.8.8 fails with newer versions (requirements.in).
 COPY requirements.lock /opt/headstart/
 RUN pip install --constraint /opt/headstart/requirements.lock prefect asyncpg fastapi sqlalchemy \
     && useradd --create-home --uid 1000 prefect

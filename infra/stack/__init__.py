@@ -1,1 +1,1 @@
-"""The services of infra/compose.yaml as processes of this machine; `infra/local-stack` is the command."""
+"""The services of infra/compose.yaml as local processes: the command `infra/local-stack`."""

@@ -23,17 +23,17 @@ from infra.stack.params import overlay
 
 FOLDER = Path(".headstart/stack")
 PARAMS = Path(__file__).parents[1] / "local-stack-params.yaml"
-#: What `run` does when no command is given: the flow, as the Prefect worker runs it.
+#: Default command of `run`: a flow run on the Prefect worker.
 FLOW = ["prefect", "deployment", "run", "retrain/retrain", "--watch"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
-Folder = Annotated[Path, typer.Option("--folder", help="Where logs, databases and the clone are kept.")]
+Folder = Annotated[Path, typer.Option("--folder", help="Folder of logs, databases and the clone.")]
 Params = Annotated[
     Path | None,
-    typer.Option("--params", help="Keys that replace those of params.yaml; the shipped ones make a run of minutes."),
+    typer.Option("--params", help="File of keys that override params.yaml; the default makes a run of minutes."),
 ]
-AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Leave params.yaml as the branch has it.")]
+AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Use params.yaml of the branch without overrides.")]
 
 
 @app.command()
@@ -51,7 +51,7 @@ def run(
     params: Params = PARAMS,
     as_it_is: AsItIs = False,
 ) -> None:
-    """Run a command in the workspace against the services: those that run, or new ones that are stopped in the end."""
+    """Run a command in the workspace with the running services, or with new ones that are stopped at the end."""
     try:
         running = stack.attach(folder)
         ours = False
@@ -68,19 +68,19 @@ def run(
 
 @app.command()
 def down(*, folder: Folder = FOLDER) -> None:
-    """Stop what `up` started, and nothing else."""
+    """Stop the services that `up` has started."""
     stack.down(folder)
 
 
 @app.command()
 def status(*, folder: Folder = FOLDER) -> None:
-    """Say which services run; exit code 1 unless all of them do."""
+    """Print which services run; the exit code is 1 unless all do."""
     sys.exit(0 if stack.status(folder) else 1)
 
 
 @app.command()
 def env() -> None:
-    """Print .env.example with its secrets drawn: `infra/local-stack env > infra/.env` for compose."""
+    """Print .env.example with random secrets: `infra/local-stack env > infra/.env` for compose."""
     text = compose.ENV_EXAMPLE.read_text(encoding="utf-8")
     filled = compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE))
     for line in text.splitlines():
@@ -93,7 +93,7 @@ def _up(folder: Path, params: Path | None) -> stack.Stack:
     stack.note_uncommitted(running.values, print)
     if params is not None:
         overlay(running.layout.workspace / "params.yaml", params)
-        print(f"params.yaml of the workspace with the keys of {params.name}")
+        print(f"params.yaml of the workspace with the overrides of {params.name}")
     return running
 
 
@@ -125,20 +125,20 @@ def _call(
 
 
 def _flow(running: stack.Stack) -> int:
-    """The flow as a run of its deployment; the worker's lines are relayed as they come."""
+    """Run the deployment of the flow and print the worker's lines meanwhile."""
     with running.layout.log("prefect-worker").open(encoding="utf-8", errors="replace") as lines:
         lines.seek(0, os.SEEK_END)
 
         def relay() -> None:
             for line in lines:
-                # Prefect's own log says each line of the flow a second time, with the time in front.
+                # Prefect's log repeats each line of the flow with a time stamp.
                 if not re.match(r"\d\d:\d\d:\d\d\.\d+ \|", line):
                     print(line, end="", flush=True)
 
         code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay)
     print(processes.last_lines(running.layout.log("flow"), 1).strip())
     if code == 0:
-        # The outputs beside the data, as a run's owner would do it for the others.
+        # The outputs, in addition to the data, for other clones.
         code = _call(["dvc", "push", "--quiet"], running)
         for line in stack.stored(running):
             print(line)
@@ -146,7 +146,7 @@ def _flow(running: stack.Stack) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # An exception unwinds through every `finally`, so a TERM stops the services as a Ctrl-C does.
+    # An exception runs every `finally`, so SIGTERM stops the services as Ctrl-C does.
     raise SystemExit(128 + number)
 
 

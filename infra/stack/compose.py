@@ -1,8 +1,8 @@
-"""compose.yaml as the one source of commands and settings, and its translation to processes on 127.0.0.1.
+"""Commands and settings of compose.yaml, translated to processes on 127.0.0.1.
 
-In compose every service is a host with fixed ports (`mlflow:5000`) and listens on 0.0.0.0. As local processes they
-share one host, so each port becomes a free one, and everything that names it follows: addresses in the environment of
-others, the flags of the service's own command, its list of allowed hosts.
+In compose every service is a host with fixed ports (`mlflow:5000`) and listens on 0.0.0.0. Local processes share one
+host, so each port is replaced by a free one wherever it is named: in addresses in the environment of other services, in
+the options of the service's command, and in its list of allowed hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPOSE = Path(__file__).parents[1] / "compose.yaml"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 #: The port that each service listens on in its container.
 PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379}
-#: Where the containers mount the shared clone, and where the image has its copy of the repository.
+#: Mount point of the shared clone in containers, and path of the image's copy of the repository.
 WORKSPACE = "/workspace"
 IMAGE_ROOT = "/opt/headstart"
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?:(?P<rule>:?[-?])(?P<word>[^}]
 
 @dataclass(frozen=True)
 class Service:
-    """What compose runs for one name: program and arguments, and the variables it sees."""
+    """Command and environment of a service in compose."""
 
     name: str
     command: tuple[str, ...]
@@ -58,17 +58,17 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name of .env stands for something that must be drawn at random and never be committed."""
+    """Whether a variable of .env is a secret, which must be random and must not be committed."""
     return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_TOKEN"))
 
 
 def draw_secret() -> str:
-    """32 random characters that mean nothing in a URL, in SQL or in JSON."""
+    """32 random hexadecimal characters, which need no escaping in URLs, SQL and JSON."""
     return secrets.token_hex(16)
 
 
 def fill_secrets(values: Mapping[str, str], draw: Callable[[], str] = draw_secret) -> dict[str, str]:
-    """`values` with every empty secret drawn ."""
+    """`values` with a random value for every empty secret."""
     return {name: draw() if not value and is_secret(name) else value for name, value in values.items()}
 
 
@@ -76,7 +76,7 @@ def interpolate(text: str, values: Mapping[str, str]) -> str:
     """`${NAME}`, `${NAME-default}`, `${NAME:-default}`, `${NAME?message}`, `${NAME:?message}` and `$$`, as in compose.
 
     Raises:
-        ConfigError: a variable that must be set is not.
+        ConfigError: a required variable is not set.
     """
 
     def substitute(match: re.Match[str]) -> str:
@@ -102,17 +102,17 @@ def _interpolated(tree: Any, values: Mapping[str, str]) -> Any:
 
 
 def load_compose(values: Mapping[str, str], *, path: Path = COMPOSE) -> dict[str, Any]:
-    """The compose file with its variables filled in.
+    """The compose file with its variables replaced.
 
     Raises:
-        ConfigError: a variable that must be set is not.
+        ConfigError: a required variable is not set.
     """
     tree: dict[str, Any] = _interpolated(yaml.safe_load(path.read_text(encoding="utf-8")), values)
     return tree
 
 
 def services(compose: Mapping[str, Any]) -> dict[str, Service]:
-    """Every service that has a command of its own (Postgres runs its image's)."""
+    """Every service with a command (that of Postgres is in its image)."""
     return {
         name: Service(
             name, tuple(map(str, body["command"])), {k: str(v) for k, v in body.get("environment", {}).items()}
@@ -123,7 +123,7 @@ def services(compose: Mapping[str, Any]) -> dict[str, Service]:
 
 
 def free_ports(names: Iterable[str]) -> dict[str, int]:
-    """A free TCP port of 127.0.0.1 for each name, all different."""
+    """A free TCP port of 127.0.0.1 for each name; all are different."""
     held = {name: socket.socket() for name in names}
     try:
         for each in held.values():
@@ -135,7 +135,7 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: str = "") -> str:
-    """`text` with the containers' addresses and paths turned into this machine's; `owner`: the service it is of."""
+    """`text` with addresses and paths of containers replaced by local ones; `owner`: the service it belongs to."""
     for name, port in PORTS.items():
         text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
     if owner in PORTS:
@@ -147,7 +147,7 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
 
 
 def localize(service: Service, ports: Mapping[str, int], *, workspace: Path) -> Service:
-    """The service as a process of this machine; it needs no `join-ray`, for this host is a Ray node already."""
+    """The service as a local process, without `join-ray`, because this host is a Ray node already."""
     command = service.command[1:] if service.command[0].endswith("/join-ray") else service.command
     return replace(
         service,

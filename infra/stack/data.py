@@ -1,6 +1,6 @@
-"""Puts this checkout's version of the data into the bucket: `python -m infra.stack.data s3://bucket/prefix`.
+"""Push this checkout's version of the data to the bucket: `python -m infra.stack.data s3://bucket/prefix`.
 
-What `dvc push data.dvc` does, without a remote written into the checkout's settings.
+As `dvc push data.dvc`, without a remote in the checkout's configuration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from infra.stack.compose import ROOT
 
 
 def push(remote: str) -> int:
-    """Push what data.dvc names; returns how many files went over."""
+    """Push the data of data.dvc; returns the number of transferred files."""
     settings = {"core": {"remote": "s3"}, "remote": {"s3": {"url": remote}}}
     with Repo(str(ROOT), config=settings) as repo:
         return int(repo.push(targets=["data.dvc"]))

@@ -1,4 +1,4 @@
-"""Settings laid over params.yaml."""
+"""Overrides of params.yaml."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from components.settings.loading import load_params
 
 
 def merged(base: Any, over: Any) -> Any:
-    """`over` where both are not mappings, else key by key; a key that `base` has and `over` has not stays."""
+    """`base` with the keys of `over`; mappings are merged recursively, other values replaced."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
     return base | {key: merged(base.get(key), value) for key, value in over.items()}
 
 
 def overlay(params: Path, over: Path) -> None:
-    """Replace in the file `params` the keys that the file `over` has, and check what comes out.
+    """Override keys of the file `params` by those of the file `over`, and check the result.
 
     Raises:
-        ConfigError: `over` is missing or no YAML mapping, or the outcome is not valid.
+        ConfigError: `over` is missing or no YAML mapping, or the result is invalid.
     """
     try:
         keys = yaml.safe_load(over.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A Postgres of one's own: a new cluster in a folder, reached over TCP with passwords, with Debian's programs."""
+"""A temporary Postgres cluster in a folder, with password authentication over TCP, run by Debian's programs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from infra.stack.processes import StackError
 
-#: Debian keeps the programs of each version apart, and off the PATH.
+#: Debian installs the programs of each version in a separate folder outside of the PATH.
 DEBIAN = Path("/usr/lib/postgresql")
 MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put initdb, postgres and psql on the PATH)"
 
 
 def programs(folder: Path = DEBIAN) -> Path:
-    """The folder that holds initdb, postgres and psql: the PATH's, else the newest version's of Debian's packages.
+    """The folder with initdb, postgres and psql: the one on the PATH, or else of Debian's newest version.
 
     Raises:
-        StackError: there is none.
+        StackError: not found.
     """
     versions = sorted(
         folder.glob("*/bin"), key=lambda each: [int(part) for part in re.findall(r"\d+", each.parent.name)]
     )
-    # /usr/bin/psql of Debian is a wrapper, and other programs may be linked one by one: all three from one folder.
+    # All three from one folder: Debian's /usr/bin/psql is a wrapper, and single programs may be links.
     on_path = shutil.which("initdb")
     for candidate in [*([Path(on_path).resolve().parent] if on_path else []), *reversed(versions)]:
         if all((candidate / name).exists() for name in ("initdb", "postgres", "psql")):
@@ -34,10 +34,10 @@ def programs(folder: Path = DEBIAN) -> Path:
 
 
 def unprivileged_user(euid: int, *, names: Iterable[str] = ("postgres", "nobody")) -> str | None:
-    """Whom to run Postgres as: it refuses to run as root, and otherwise one's own account is right.
+    """The account for Postgres, which refuses to run as root; None: the current account.
 
     Raises:
-        StackError: this is root and there is no such account.
+        StackError: the current account is root and none of `names` exists.
     """
     if euid != 0:
         return None
@@ -48,15 +48,15 @@ def unprivileged_user(euid: int, *, names: Iterable[str] = ("postgres", "nobody"
         except KeyError:
             continue
     raise StackError(
-        f"Postgres does not run as root, and there is no account {' or '.join(names)}; add one or be another user"
+        f"Postgres does not run as root, and there is no account {' or '.join(names)}; add one or use another account"
     )
 
 
 def make_home(folder: Path, user: str | None) -> Path:
-    """An empty folder that `user` owns and can reach.
+    """Create a folder that is owned by and accessible to `user`.
 
     Raises:
-        StackError: a folder above it is closed to others.
+        StackError: a parent folder is not accessible to others.
     """
     folder.mkdir(parents=True)
     if user is None:
@@ -64,8 +64,8 @@ def make_home(folder: Path, user: str | None) -> Path:
     for parent in folder.parents:
         if not parent.stat().st_mode & 0o001:
             raise StackError(
-                f"{parent}: closed to the account {user!r}, which runs Postgres; "
-                f"open it (chmod o+x) or name another --folder"
+                f"{parent}: not accessible to the account {user!r}, which runs Postgres; "
+                f"allow access (chmod o+x) or choose another --folder"
             )
     entry = pwd.getpwnam(user)
     os.chown(folder, entry.pw_uid, entry.pw_gid)
@@ -73,7 +73,7 @@ def make_home(folder: Path, user: str | None) -> Path:
 
 
 def initdb_command(binaries: Path, home: Path, password_file: Path) -> list[str]:
-    """Make the cluster in `home`/data; connections over TCP need the superuser's password from the start."""
+    """Create the cluster in `home`/data with a password of the superuser."""
     return [
         str(binaries / "initdb"),
         f"--pgdata={home / 'data'}",
@@ -87,7 +87,7 @@ def initdb_command(binaries: Path, home: Path, password_file: Path) -> list[str]
 
 
 def server_command(binaries: Path, home: Path, port: int) -> list[str]:
-    """Serve the cluster on 127.0.0.1 alone, without a socket file; durability is not wanted of a throw-away."""
+    """Serve the cluster on 127.0.0.1, without a socket file, and without fsync because it is temporary."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
@@ -100,6 +100,6 @@ def server_command(binaries: Path, home: Path, port: int) -> list[str]:
 
 
 def psql_command(binaries: Path, port: int, *arguments: str) -> list[str]:
-    """psql as the superuser, which stops at the first error."""
+    """psql as the superuser; it stops at the first error."""
     connection = ["--host=127.0.0.1", f"--port={port}", "--username=postgres", "--no-psqlrc", "--quiet"]
     return [str(binaries / "psql"), *connection, "--set=ON_ERROR_STOP=1", *arguments]

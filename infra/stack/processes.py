@@ -1,4 +1,4 @@
-"""Processes that outlive the command which started them, and are ended with all they started, if still ours."""
+"""Background processes that outlive the command which started them, and are stopped with all their descendants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StackError(HeadstartError):
 
 @dataclass(frozen=True)
 class Started:
-    """A process by its number and its time of birth: a number alone may belong to somebody else by now."""
+    """A process, identified by pid and creation time because pids are reused."""
 
     name: str
     pid: int
@@ -50,7 +50,7 @@ def start(
     folder: Path,
     user: str | None = None,
 ) -> Started:
-    """Start a process in a session of its own, with its output in `log`.
+    """Start a process in a new session, with its output in `log`.
 
     Raises:
         StackError: the program does not exist.
@@ -69,7 +69,7 @@ def run(
     user: str | None = None,
     timeout: float = 600,
 ) -> None:
-    """Run a command to its end, with its output in `log`.
+    """Run a command and wait for its end, with its output in `log`.
 
     Raises:
         StackError: it failed or took longer than `timeout` seconds; the message ends with its last lines.
@@ -124,10 +124,10 @@ def wait_until(
 
 
 def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, patience: float = 6) -> None:
-    """End processes with everything that they started: politely, then for certain.
+    """Stop processes and everything that they started: SIGTERM, then SIGKILL after `patience` seconds.
 
-    Ray's agents and the stages of a flow live in sessions of their own, and outlive a parent that was killed, so
-    neither a group nor a tree finds them all: `marker`, a variable and its value that only they inherited, does.
+    Ray's agents and the stages of a flow have their own sessions and outlive a killed parent, so neither the process
+    group nor the tree contains all of them. `marker`, an environment variable and its value, is inherited by all.
     """
     roots = [process for each in started if (process := each.process())]
     family = {process for root in roots for process in [root, *_children(root)]}
@@ -150,7 +150,7 @@ def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, p
 
 
 def marked(name: str, value: str) -> list[psutil.Process]:
-    """The processes whose environment has `name` set to `value`."""
+    """Processes with the environment variable `name` set to `value`."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -169,13 +169,13 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 
 def remember(path: Path, started: Sequence[Started], facts: Mapping[str, object]) -> None:
-    """Write down what runs, so that a later command finds it."""
+    """Store the running processes for later commands."""
     write_atomic(path, json.dumps({"processes": [asdict(each) for each in started], **facts}, indent=1) + "\n")
     path.chmod(0o600)
 
 
 def recall(path: Path) -> tuple[list[Started], dict[str, Any]]:
-    """What `remember` wrote: processes in their order, and the other facts; nothing if there is no such file.
+    """Read what `remember` stored: processes in order, and the other facts; empty without a file.
 
     Raises:
         StackError: the file is damaged.
@@ -186,11 +186,11 @@ def recall(path: Path) -> tuple[list[Started], dict[str, Any]]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         return [Started(**each) for each in facts.pop("processes")], facts
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise StackError(f"{path}: damaged ({error}); end the processes by hand and remove the file") from error
+        raise StackError(f"{path}: damaged ({error}); stop the processes manually and remove it") from error
 
 
 def last_lines(path: Path, count: int = 15) -> str:
-    """The end of a log, indented."""
+    """The last lines of a log, indented."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def last_lines(path: Path, count: int = 15) -> str:
 
 
 def _as_user(user: str | None) -> dict[str, Any]:
-    """Arguments of Popen that give up root, or none."""
+    """Arguments of Popen that change from root to `user`."""
     if user is None or os.geteuid() != 0:
         return {}
     entry = pwd.getpwnam(user)

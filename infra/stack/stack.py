@@ -1,4 +1,4 @@
-"""Start, stop and describe the services of compose.yaml as processes of this machine."""
+"""Start, stop and list the services of compose.yaml as local processes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from infra.stack import compose, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started
 
-#: A random value in this variable tells the stack's processes, and all that they start, from everybody else's.
+#: A random value of this variable identifies the processes of a stack and their descendants.
 MARKER = "HEADSTART_STACK"
-#: Variables of the caller that would change what the services do.
+#: Prefixes of the caller's variables that would affect the services.
 FOREIGN = ("AWS_", "HEADSTART_", "MLFLOW_", "PG", "POSTGRES_", "PREFECT_", "PYTHONPATH", "RAY_", "VIRTUAL_ENV")
-#: Shared memory that each Ray node may fill; Ray's least is 78,643,200.
+#: Size of the object store of each Ray node; Ray's minimum is 78,643,200.
 OBJECT_STORE_BYTES = 200_000_000
 
 Say = Callable[[str], None]
@@ -33,13 +33,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of one stack, all below one folder, except Ray's: its socket paths must be shorter than 107 bytes."""
+    """Paths of a stack, all in one folder except Ray's, whose socket paths must be shorter than 107 bytes."""
 
     folder: Path
 
     @property
     def state(self) -> Path:
-        """What runs, and its settings with their secrets."""
+        """Processes and settings, secrets included."""
         return self.folder / "state.json"
 
     @property
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def workspace(self) -> Path:
-        """The clone that the flow runs in."""
+        """The clone in which the flow runs."""
         return self.folder / "workspace"
 
     @property
@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def empty(self) -> Path:
-        """A file without a word; DVC reads AWS's files where they are named, and /dev/null is no file to it."""
+        """An empty file in place of AWS's configuration; DVC does not accept /dev/null."""
         return self.folder / "empty"
 
     def log(self, name: str) -> Path:
@@ -66,7 +66,7 @@ class Layout:
 
 @dataclass
 class Stack:
-    """A stack while it is being started: what runs so far, and what it was started with."""
+    """A stack: the processes that run so far, and its settings."""
 
     layout: Layout
     values: dict[str, str]
@@ -84,14 +84,14 @@ class Stack:
         }
 
     def environment(self, service: Service | None = None) -> dict[str, str]:
-        """The caller's variables less what would interfere, those of the service, and the marker."""
+        """The caller's variables without those of `FOREIGN`, the variables of the service, and the marker."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         programs = Path(sys.executable).parent
         return {
             **kept,
             "PATH": f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
-            # No keys but the ones given: neither a profile of the user nor the metadata service of a cloud machine.
+            # Only explicit keys: no profile of the user, no metadata service of a cloud machine.
             "AWS_CONFIG_FILE": str(self.layout.empty),
             "AWS_SHARED_CREDENTIALS_FILE": str(self.layout.empty),
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -101,11 +101,11 @@ class Stack:
         }
 
     def client_environment(self) -> dict[str, str]:
-        """What a command needs to use the stack: the Prefect worker's variables."""
+        """Environment of a command that uses the stack: that of the Prefect worker."""
         return self.environment(self.services["prefect-worker"])
 
     def command(self, name: str) -> list[str]:
-        """compose's command of a service, with what two Ray nodes on one small host need besides."""
+        """The command of a service in compose, with the options that two Ray nodes on one host need."""
         command = list(self.services[name].command)
         if command[:2] == ["ray", "start"]:
             command += ["--node-ip-address=127.0.0.1", f"--object-store-memory={OBJECT_STORE_BYTES}"]
@@ -115,7 +115,7 @@ class Stack:
         return command
 
     def start(self, name: str, command: list[str] | None = None, **options: Any) -> Started:
-        """Start a service in the background and write it down at once."""
+        """Start a service in the background and store it immediately."""
         service = self.services.get(name)
         started = processes.start(
             name,
@@ -132,7 +132,7 @@ class Stack:
         return started
 
     def run(self, name: str, *, folder: Path = ROOT) -> None:
-        """Run a one-off service of compose to its end."""
+        """Run a one-off service of compose and wait for its end."""
         processes.run(
             name,
             self.command(name),
@@ -155,7 +155,7 @@ class Stack:
 
 
 def settings(*, example: Path = compose.ENV_EXAMPLE) -> dict[str, str]:
-    """The settings of .env.example with fresh secrets, the repository and its branch being this checkout's.
+    """The settings of .env.example with random secrets, and with the repository and branch of this checkout.
 
     Raises:
         ConfigError: this checkout is not on a branch.
@@ -163,12 +163,12 @@ def settings(*, example: Path = compose.ENV_EXAMPLE) -> dict[str, str]:
     values = compose.fill_secrets(compose.read_env(example))
     branch = _git("branch", "--show-current")
     if not branch:
-        raise ConfigError(f"{ROOT}: not on a branch; the flow runs in a clone of one: `git switch -c NAME` first")
+        raise ConfigError(f"{ROOT}: not on a branch, of which the flow needs a clone; run `git switch -c NAME` first")
     return {**values, "HEADSTART_REPOSITORY": str(ROOT), "HEADSTART_BRANCH": branch}
 
 
 def up(folder: Path, *, say: Say = print) -> Stack:
-    """Start everything and wait until it answers. What has been started is stopped again if a part fails.
+    """Start all services and wait until they answer. If one fails, all are stopped.
 
     Raises:
         StackError: a stack runs in this folder already, a program is missing, or a service did not start.
@@ -176,7 +176,9 @@ def up(folder: Path, *, say: Say = print) -> Stack:
     layout = Layout(folder.resolve())
     running, _ = processes.recall(layout.state)
     if any(each.process() for each in running):
-        raise StackError(f"{folder}: a stack runs here; `infra/local-stack down` ends it, or name another --folder")
+        raise StackError(
+            f"{folder}: a stack runs here; stop it with `infra/local-stack down` or choose another --folder"
+        )
     user = postgres.unprivileged_user(os.geteuid())
     binaries = postgres.programs()
     shutil.rmtree(layout.folder, ignore_errors=True)
@@ -196,34 +198,34 @@ def up(folder: Path, *, say: Say = print) -> Stack:
 def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     clock = time.monotonic()
 
-    def told(what: str) -> None:
+    def report(what: str) -> None:
         stack.say(f"{time.monotonic() - clock:6.1f} s  {what}")
 
     address = {name: f"127.0.0.1:{port}" for name, port in stack.ports.items()}
 
     _make_databases(stack, binaries, user)
-    told(f"postgres    {address['postgres']}, databases mlflow and prefect ({binaries})")
+    report(f"postgres    {address['postgres']}, databases mlflow and prefect ({binaries})")
 
-    # A server for tests takes the place of compose's SeaweedFS: the same protocol, kept in memory.
+    # Instead of compose's SeaweedFS a test server with the same protocol, in memory.
     s3 = stack.start("s3", ["moto_server", "-H", "127.0.0.1", "-p", str(stack.ports["s3"])])
     stack.wait(s3, lambda: answers(f"http://{address['s3']}/moto-api/"))
     stack.run("buckets")
-    told(f"s3          {address['s3']}, buckets headstart and mlflow")
+    report(f"s3          {address['s3']}, buckets headstart and mlflow")
 
-    # These three need most of a minute of processor time in all, and do not need each other.
+    # These three start in parallel: they are independent and need most of a minute of processor time.
     mlflow = stack.start("mlflow")
     prefect = stack.start("prefect-server")
     head = stack.start("ray-head")
     stack.wait(head, lambda: succeeds(stack, "ray", "health-check", f"--address={address['ray-head']}"))
     for number in range(int(stack.values["RAY_WORKERS"])):
         stack.start("ray-worker", log=stack.layout.log(f"ray-worker-{number}"))
-    told(f"ray         {address['ray-head']}, a head and {stack.values['RAY_WORKERS']} more node(s)")
+    report(f"ray         {address['ray-head']}, a head and {stack.values['RAY_WORKERS']} more node(s)")
     stack.wait(mlflow, lambda: answers(f"http://{address['mlflow']}/health"))
-    told(f"mlflow      http://{address['mlflow']}")
+    report(f"mlflow      http://{address['mlflow']}")
     stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
-    told(f"prefect     http://{address['prefect-server']}")
+    report(f"prefect     http://{address['prefect-server']}")
 
-    # Where the branch names a version of the data that this checkout has made, the workspace need not make it again.
+    # If the branch names a version of the data that this checkout has, the workspace need not extract it.
     if _git("ls-files", "data.dvc"):
         client = stack.client_environment()
         processes.run(
@@ -233,18 +235,18 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
             log=stack.layout.log("data"),
             folder=ROOT,
         )
-        told("data        what data.dvc names is in the bucket headstart")
+        report("data        the data of data.dvc is in the bucket headstart")
     stack.run("workspace")
-    told(f"workspace   {stack.layout.workspace}, a clone of {stack.values['HEADSTART_BRANCH']} with its data")
+    report(f"workspace   {stack.layout.workspace}, a clone of {stack.values['HEADSTART_BRANCH']} with its data")
     stack.run("deployment", folder=stack.layout.workspace)
     stack.start("prefect-worker", folder=stack.layout.workspace)
-    told("worker      serves the pool headstart")
+    report("worker      serves the pool headstart")
 
 
 def _make_databases(stack: Stack, binaries: Path, user: str | None) -> None:
     layout, port = stack.layout, stack.ports["postgres"]
     home = postgres.make_home(layout.postgres, user)
-    # Postgres's account must be able to read it, and nobody else.
+    # Readable by Postgres's account only.
     password = home / "password"
     password.write_text(stack.values["POSTGRES_PASSWORD"], encoding="utf-8")
     password.chmod(0o600)
@@ -286,7 +288,7 @@ def attach(folder: Path, *, say: Say = print) -> Stack:
     layout = Layout(folder.resolve())
     started, facts = processes.recall(layout.state)
     if not any(each.process() for each in started):
-        raise StackError(f"{folder}: no stack runs here; `infra/local-stack up` starts one")
+        raise StackError(f"{folder}: no stack runs here; start one with `infra/local-stack up`")
     return Stack(
         layout,
         facts["values"],
@@ -299,13 +301,13 @@ def attach(folder: Path, *, say: Say = print) -> Stack:
 
 
 def down(folder: Path, *, say: Say = print) -> None:
-    """Stop everything that was started in this folder; logs and workspace stay."""
+    """Stop everything that was started in this folder; logs and workspace are kept."""
     layout = Layout(folder.resolve())
     started, facts = processes.recall(layout.state)
     if not facts:
         say(f"{folder}: no stack")
         return
-    # The stores go last, so that nothing that is still saying good-bye complains about them.
+    # The stores are stopped last, because other services use them while they shut down.
     marker = (MARKER, str(facts["marker"]))
     processes.stop([each for each in started if each.name not in ("postgres", "s3")])
     processes.stop(started, marker=marker)
@@ -319,7 +321,7 @@ def down(folder: Path, *, say: Say = print) -> None:
 
 
 def status(folder: Path, *, say: Say = print) -> bool:
-    """Say which services run; whether all of them do."""
+    """Print which services run; returns whether all do."""
     started, facts = processes.recall(Layout(folder.resolve()).state)
     if not started:
         say(f"{folder}: no stack")
@@ -332,8 +334,8 @@ def status(folder: Path, *, say: Say = print) -> bool:
 
 
 def stored(running: Stack) -> list[str]:
-    """What the buckets hold: a line for each of their top folders, with objects and megabytes."""
-    import s3fs  # type: ignore[import-untyped]  # takes a second, and only this needs it
+    """Contents of the buckets: a line per top-level folder, with objects and megabytes."""
+    import s3fs  # type: ignore[import-untyped]  # slow to import, and used only here
 
     keys = running.services["buckets"].environment
     store = s3fs.S3FileSystem(
@@ -345,7 +347,7 @@ def stored(running: Stack) -> list[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether an HTTP address answers with success."""
+    """Whether a URL answers with success."""
     try:
         with urllib.request.urlopen(address, timeout=3) as response:
             return bool(response.status < 400)
@@ -354,7 +356,7 @@ def answers(address: str) -> bool:
 
 
 def succeeds(stack: Stack, *command: str) -> bool:
-    """Whether a command of the client ends well within a few seconds."""
+    """Whether a command with the client's environment succeeds within 20 seconds."""
     try:
         return not subprocess.run(
             command, env=stack.client_environment(), capture_output=True, timeout=20, check=False
@@ -368,7 +370,7 @@ def _git(*arguments: str) -> str:
 
 
 def note_uncommitted(values: Mapping[str, str], say: Say) -> None:
-    """Say that the flow runs what is committed, where that is not what lies in the checkout."""
+    """Print a note if the checkout has uncommitted changes, which the flow does not see."""
     changed = _git("status", "--porcelain").splitlines()
     if changed:
         say(

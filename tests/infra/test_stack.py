@@ -190,7 +190,7 @@ class TestPostgres:
     def test_a_closed_folder_above_is_named(self, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o700)
-        with pytest.raises(StackError, match=rf"^{closed}: closed to the account 'nobody'.*chmod o\+x"):
+        with pytest.raises(StackError, match=rf"^{closed}: not accessible to the account 'nobody'.*chmod o\+x"):
             postgres.make_home(closed / "postgres", "nobody")
 
     def test_listens_on_this_host_alone(self, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ class TestProcesses:
     def test_a_damaged_memory_is_reported(self, tmp_path: Path) -> None:
         state = tmp_path / "state.json"
         state.write_text('{"processes": [{"name": "s3"}]}')
-        with pytest.raises(StackError, match=r"state\.json: damaged .*; end the processes by hand and remove the file"):
+        with pytest.raises(StackError, match=r"state\.json: damaged .*; stop the processes manually and remove it"):
             processes.recall(state)
 
 
@@ -287,7 +287,7 @@ class TestCommands:
         processes.remember(tmp_path / "state.json", [started], {"marker": "m", "ray_folder": "", "ports": {}})
         try:
             with pytest.raises(
-                StackError, match=r"a stack runs here; `infra/local-stack down` ends it, or name another"
+                StackError, match=r"a stack runs here; stop it with `infra/local-stack down` or choose another"
             ):
                 stack.up(tmp_path)
             said: list[str] = []
@@ -305,7 +305,7 @@ class TestCommands:
         assert stack.status(tmp_path, say=said.append) is False
         stack.down(tmp_path, say=said.append)
         assert said == [f"{tmp_path}: no stack"] * 2
-        with pytest.raises(StackError, match="no stack runs here; `infra/local-stack up` starts one"):
+        with pytest.raises(StackError, match="no stack runs here; start one with `infra/local-stack up`"):
             stack.attach(tmp_path)
 
     def test_what_was_started_is_stopped_when_a_part_fails(
@@ -358,8 +358,8 @@ class TestStore:
             ).stdout.splitlines()
             for _ in range(2)
         ]
-        assert printed[0] == ["bucket headstart: made", "bucket mlflow: made"]
-        assert printed[1] == ["bucket headstart: there", "bucket mlflow: there"]
+        assert printed[0] == ["bucket headstart: created", "bucket mlflow: created"]
+        assert printed[1] == ["bucket headstart: exists", "bucket mlflow: exists"]
         files = s3fs.S3FileSystem(
             key="any", secret="any", endpoint_url=f"http://127.0.0.1:{store.ports['s3']}", skip_instance_cache=True
         )
