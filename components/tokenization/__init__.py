@@ -1,7 +1,7 @@
-"""Text to ids and back: vocabularies (WordPiece, words, characters), and the memory-mapped store of token ids.
+"""Tokenizers, and the memory-mapped store of token ids.
 
-Importing this package, `special` or `store` needs NumPy and PyArrow only; the tokenizers' own libraries are imported
-when one is trained or loaded.
+This package and its modules `special` and `store` import NumPy and PyArrow only; the libraries of a tokenizer are
+imported when it is trained or loaded.
 """
 
 from __future__ import annotations

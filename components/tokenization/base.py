@@ -1,4 +1,4 @@
-"""What every tokenizer promises, how it is stored, and how one vocabulary is laid over another."""
+"""Base class of tokenizers, their storage, and the mapping between two vocabularies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS: Final[LazyTable[type[Tokenizer]]] = LazyTable(
     }
 )
 
-#: Their ids are part of the fingerprint. Never edit them: every stored tokenizer would count as changed.
+#: Texts whose ids are part of the fingerprint. An edit invalidates every stored tokenizer.
 PROBES: Final = (
     "The quick brown fox jumps over the lazy dog.",
     "Naïve café, Ångström - ÉCLAIR; straße İstanbul ﬁne",
@@ -53,25 +53,26 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer(ABC):
-    """A vocabulary and the rule that cuts text into its pieces.
+    """A vocabulary, and the rule that splits text into its pieces.
 
-    Ids are positions in `pieces`; the first five are the special pieces of `components.tokenization.special`. Text
-    never yields a special id other than UNK: "[MASK]" in a document is seven ordinary characters.
+    Ids are indices into `pieces`; the first five are the special pieces of `components.tokenization.special`. Text is
+    never encoded to a special id other than UNK: "[MASK]" in a document is ordinary text.
+
+    Shapes: V pieces.
 
     Attributes:
-        kind: the name in `KINDS`.
+        kind: key in `KINDS`.
         pieces: id -> piece.
-        segmentation: cuts languages without spaces into words before anything else.
-        frequencies: (V,) int64, how often each id stood in the training sample (END once a document); None if the
-            tokenizer was made from a vocabulary alone.
+        segmentation: word segmentation of languages without spaces, applied first.
+        frequencies: (V,) int64 counts of the ids in the training sample, END once per document; None without a sample.
     """
 
     kind: ClassVar[str]
-    #: Whether the ids depend on the segmentation; where not, it only counts words.
+    #: Whether the ids depend on the segmentation; otherwise it is only used to count words.
     segmented: ClassVar[bool] = True
-    #: What segmentation puts between two words that had nothing between them.
+    #: What segmentation inserts between two adjacent words.
     separator: ClassVar[str] = " "
-    #: Whether white space belongs to the word after it, so that a text may be cut before white space, not behind it.
+    #: Whether white space is part of the following word, so that a text may be split before white space only.
     leads_with_space: ClassVar[bool] = False
 
     def __init__(
@@ -82,87 +83,87 @@ class Tokenizer(ABC):
         frequencies: NDArray[np.int64] | None = None,
     ) -> None:
         if tuple(pieces[:FIRST_ORDINARY]) != SPECIAL_PIECES:
-            raise ArtifactError(f"a vocabulary begins with {', '.join(SPECIAL_PIECES)}; found {list(pieces[:5])}")
+            raise ArtifactError(f"a vocabulary must begin with {', '.join(SPECIAL_PIECES)}; found {list(pieces[:5])}")
         self.pieces = list(pieces)
         self.segmentation = segmentation
         self.frequencies = frequencies
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces, the special ones included."""
+        """Number of pieces V, including the special pieces."""
         return len(self.pieces)
 
     def spelling(self, id_: int) -> str:
-        """The piece that an id stands for."""
+        """The piece of an id."""
         return self.pieces[id_]
 
     @abstractmethod
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        """All ids of all texts in one flat array, without special pieces and without segmentation.
+        """The concatenated ids of all texts, without special pieces and without segmentation.
 
         Returns:
-            ids (N,) int32 and offsets (len(texts) + 1,) int64: text i is `ids[offsets[i]:offsets[i + 1]]`.
+            ids (N,) int32 and offsets (len(texts) + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`.
         """
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Text from ids; START, END and PAD are left out. What survives the round trip stands at each class."""
+        """The text of ids, without START, END and PAD. Each class documents what a round trip preserves."""
 
     def continues(self, id_: int) -> bool:
-        """Whether a piece goes on with the word before it."""
+        """Whether a piece continues the previous word."""
         return False
 
     def surface(self, id_: int) -> str:
-        """The characters of text that an ordinary piece stands for, without marks and spaces around them."""
+        """The text of an ordinary piece, without markers and surrounding spaces."""
         return self.pieces[id_]
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """What, beside `pieces`, makes an equal tokenizer: keyword arguments of the class."""
+        """Keyword arguments of the class that are stored in config.json."""
 
     @abstractmethod
     def _write_vocabulary(self, directory: Path) -> None:
-        """Write the vocabulary file that `_read_vocabulary` reads."""
+        """Write the vocabulary file."""
 
     @classmethod
     @abstractmethod
     def _read_vocabulary(cls, directory: Path) -> list[str]:
-        """The pieces from the file that `_write_vocabulary` wrote."""
+        """Read the pieces from the vocabulary file."""
 
     @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        """Further keyword arguments of the class that stand in the vocabulary file (merges, scores)."""
+        """Keyword arguments of the class that are stored in the vocabulary file (merges, scores)."""
         return {}
 
     def _rules(self) -> Any:
-        """What `_read_rules` reads, for the fingerprint; None where the pieces and the settings say it all."""
+        """The values that `_read_rules` reads, for the fingerprint; None if there are none."""
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text, int32, without special pieces (views of one array)."""
+        """The ids of each text, int32, without special pieces; views of one array."""
         ids, offsets = self.encode_ragged([self.segmentation.spaced(text, self.separator) for text in texts])
         return [ids[start:end] for start, end in pairwise(offsets.tolist())]
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        """The ids of `encode_batch([text])` and for each piece the span of characters of `text` that it stands for."""
+        """The ids of `encode_batch([text])`, and for each piece its (start, end) in the characters of `text`."""
 
     def log_frequencies(self) -> NDArray[np.float32]:
-        """Log unigram probabilities (V,), each count raised by one; what the output bias of a language model starts at.
+        """Log unigram probabilities (V,) with add-one smoothing, the initial output bias of language models.
 
         Raises:
-            ArtifactError: the tokenizer carries no counts.
+            ArtifactError: the tokenizer has no frequencies.
         """
         if self.frequencies is None:
-            raise ArtifactError("the tokenizer carries no counts of its pieces; run the tokenizer stage again")
+            raise ArtifactError("the tokenizer has no frequencies of its pieces; run the tokenizer stage again")
         raised = self.frequencies.astype(np.float64) + 1
         logarithms: NDArray[np.float32] = np.log(raised / raised.sum()).astype(np.float32)
         return logarithms
 
     def fingerprint(self) -> str:
-        """SHA-256 over the kind, the pieces and the ids of fixed probe texts (`PROBES`).
+        """SHA-256 over the kind, the pieces and the ids of the texts in `PROBES`.
 
-        It changes with anything that changes ids: the vocabulary, a setting, or the behaviour of a library.
+        It changes with everything that changes ids: the vocabulary, a setting, or the behaviour of a library.
         """
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())
@@ -173,12 +174,12 @@ class Tokenizer(ABC):
         return digest.hexdigest()
 
     def _probed(self) -> Iterator[bytes]:
-        """What becomes of each of the probe texts."""
+        """The encoding of each probe text, as bytes."""
         for ids in self.encode_batch(PROBES):
             yield np.asarray(ids, dtype="<i4").tobytes()
 
     def save(self, directory: Path) -> None:
-        """Write config.json, the vocabulary file and, where there are counts, frequencies.npy into `directory`."""
+        """Write config.json, the vocabulary file and, if there are frequencies, frequencies.npy to `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         self._write_vocabulary(directory)
         if self.frequencies is not None:
@@ -194,10 +195,10 @@ class Tokenizer(ABC):
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote and prove that it still gives the same ids.
+    """Read a saved tokenizer, and verify by its fingerprint that it gives the same ids as when it was saved.
 
     Raises:
-        ArtifactError: a missing or damaged file, an unknown kind, or other ids than when it was saved.
+        ArtifactError: a file is missing or damaged, the kind is unknown, or the fingerprint differs.
     """
     directory = Path(directory)
     try:
@@ -213,7 +214,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         settings |= cls._read_rules(directory)
         tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
     except FileNotFoundError as error:
-        raise ArtifactError(f"{error.filename}: does not exist; {directory} is no tokenizer directory") from error
+        raise ArtifactError(f"{error.filename}: does not exist; {directory} is not a tokenizer directory") from error
     except (ValueError, KeyError, TypeError, EOFError) as error:
         raise ArtifactError(f"{directory}: damaged tokenizer ({error!r}); run the tokenizer stage again") from error
     if frequencies is not None and frequencies.shape != (tokenizer.vocab_size,):
@@ -223,22 +224,19 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         )
     if tokenizer.fingerprint() != stored:
         raise ArtifactError(
-            f"{directory}: this tokenizer no longer gives the ids that it gave when it was made: its files or the "
-            "tokenizers or pythainlp library changed; restore it, install the locked versions, or run the tokenizer "
-            "stage and everything after it again"
+            f"{directory}: this tokenizer no longer gives the ids that it gave when it was saved: its files or the "
+            "tokenizers or pythainlp library have changed; restore it, install the locked versions, or run the stage "
+            "tokenizer and all later stages again"
         )
     return tokenizer
 
 
 def overlap(old: Sequence[str], new: Sequence[str]) -> NDArray[np.int64]:
-    """Where the pieces of a new vocabulary stood in the old one: (len(new),) int64, old id or -1.
-
-    It is what `LanguageModel.remap_vocabulary` takes: pieces that both share keep their rows.
-    """
-    place = {piece: index for index, piece in enumerate(old)}
-    return np.fromiter((place.get(piece, -1) for piece in new), dtype=np.int64, count=len(new))
+    """The old id of each piece of a new vocabulary, or -1: (len(new),) int64, for `LanguageModel.remap_vocabulary`."""
+    ids = {piece: index for index, piece in enumerate(old)}
+    return np.fromiter((ids.get(piece, -1) for piece in new), dtype=np.int64, count=len(new))
 
 
 def well_formed(text: str) -> str:
-    """`text` with lone surrogates, which UTF-8 cannot hold, replaced one for one by U+FFFD."""
+    """`text` with every lone surrogate, which cannot be encoded as UTF-8, replaced by U+FFFD."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)

@@ -1,8 +1,8 @@
-"""What WordPiece and the word vocabulary share: text is normalised and cut into words the BERT way.
+"""BERT's normalisation and word splitting, shared by WordPiece and word vocabularies.
 
-Devlin et al. 2019 and google-research/bert `tokenization.py`, as in the `tokenizers` library: control characters
-vanish, every kind of white space separates, a CJK ideograph or a punctuation mark is a word by itself; with
-`lowercase`, letters are lower-cased and (with `strip_accents`) lose their combining marks.
+Devlin et al. 2019 and google-research/bert `tokenization.py`, as in the `tokenizers` library: control characters are
+removed, white space separates words, every CJK ideograph and punctuation mark is a word; `lowercase` lower-cases
+letters, `strip_accents` removes combining marks.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from tokenizers.models import Model
 
 from components.artifacts import write_atomic
 from components.errors import ArtifactError
-from components.tokenization.base import Ids, Tokenizer, well_formed
+from components.tokenization.base import Ids
 from components.tokenization.distinct import DistinctWordEncoder, count_distinct
+from components.tokenization.library import VOCABULARY, LibraryTokenizer
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
-from components.tokenization.special import END, PAD, START
+from components.tokenization.special import OMITTED
 
-VOCABULARY: Final = "tokenizer.json"
-#: Share of combining marks among a sample's characters from which they are letters of the script and must be kept.
+#: Share of combining marks in a sample from which they count as letters of the script and are kept.
 MARKS_SHARE: Final = 0.01
-WORDS_AT_ONCE: Final = 1 << 14
 
-_HIDDEN = frozenset({PAD, START, END})
-# Where a space is left out when words are joined again: before closing marks, after opening ones, around an
-# apostrophe, hyphen, slash or underscore inside a word.
+# Decoding inserts no space before closing punctuation, after opening punctuation, and around an apostrophe, hyphen,
+# slash or underscore.
 _NO_SPACE_BEFORE = frozenset(".,;:!?%)]}'-/_\u2019\u2026\u201d\u3002\uff0c")
 _NO_SPACE_AFTER = frozenset("([{'-/_\u2019\u201c#@$")
 
 
-class BertWordsTokenizer(Tokenizer):
-    """Base of the tokenizers that cut words the BERT way.
+class BertWordsTokenizer(LibraryTokenizer):
+    """Base class of tokenizers that split words like BERT.
 
-    `decode` joins pieces into words and puts spaces where English would; encoding its text again gives the same ids,
-    if none of them is UNK or special and no segmenter is at work. Case, control characters and the exact white space
-    of the original are lost.
+    `decode` joins pieces into words with English spacing. Encoding the result gives the same ids if none is UNK or
+    special and there is no segmentation. Case, control characters and the original white space are lost.
 
     Args:
-        lowercase: lower-case everything.
-        strip_accents: take combining marks off letters ("é" and "e" are one); BERT does it whenever it lower-cases,
-            which would destroy scripts whose vowels are combining marks, such as Thai.
+        pieces: id -> piece.
+        segmentation: see `Tokenizer`.
+        lowercase: whether text is lower-cased.
+        strip_accents: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases,
+            which destroys scripts whose vowels are combining marks, such as Thai.
+        frequencies: see `Tokenizer`.
     """
 
     def __init__(
@@ -76,32 +76,16 @@ class BertWordsTokenizer(Tokenizer):
 
     @abstractmethod
     def _model(self, vocabulary: dict[str, int]) -> Model:
-        """The model of the `tokenizers` library over `vocabulary`."""
-
-    def _encode_words(self, words: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = []
-        # In groups, because the library's result for a word is a hundred times larger than its ids.
-        for start in range(0, len(words), WORDS_AT_ONCE):
-            group = words[start : start + WORDS_AT_ONCE]
-            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
-        return ids
+        """The library's model of `vocabulary`, piece -> id."""
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         return self._distinct.encode(texts)
-
-    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        spaced, inserted = self.segmentation.spaced_with_insertions(well_formed(text))
-        encoding = self.backend.encode(spaced, add_special_tokens=False)
-        spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        # A position moves back by the number of spaces that were inserted before it.
-        spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
-        return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]
 
     def decode(self, ids: Iterable[int]) -> str:
         words: list[str] = []
         for id_ in ids:
             piece = self.spelling(id_)
-            if id_ in _HIDDEN:
+            if id_ in OMITTED:
                 continue
             if words and self.continues(id_):
                 words[-1] += self.surface(id_)
@@ -126,7 +110,7 @@ class BertWordsTokenizer(Tokenizer):
 
 
 def backend(model: Model, *, lowercase: bool, strip_accents: bool) -> Backend:
-    """A tokenizer of the `tokenizers` library with BERT's normaliser and pre-tokenizer, and no added tokens."""
+    """A tokenizer of the library with BERT's normaliser and pre-tokenizer, without added tokens."""
     result = Backend(model)
     result.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
@@ -136,7 +120,7 @@ def backend(model: Model, *, lowercase: bool, strip_accents: bool) -> Backend:
 
 
 def count_words(texts: Sequence[str], cutter: Backend) -> Counter[str]:
-    """How often each word of `texts` comes, words cut by the normaliser and the pre-tokenizer of `cutter`."""
+    """Word counts of `texts`, split by the normaliser and the pre-tokenizer of `cutter`."""
 
     def cut(part: str) -> list[str]:
         return [word for word, _ in cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part))]
@@ -145,9 +129,9 @@ def count_words(texts: Sequence[str], cutter: Backend) -> Counter[str]:
 
 
 def marks_are_letters(texts: Iterable[str]) -> bool:
-    """Whether a sample's script writes letters as combining marks, so that stripping them would destroy it.
+    """Whether combining marks are letters of the sample's script, so that they must not be stripped.
 
-    In composed text (NFC) of Latin, Greek or Cyrillic there are next to none.
+    Composed (NFC) text in Latin, Greek or Cyrillic script has almost none.
     """
     counts: Counter[str] = Counter()
     characters = 0
@@ -160,7 +144,7 @@ def marks_are_letters(texts: Iterable[str]) -> bool:
 
 
 def join_words(words: Sequence[str], *, scripts: Sequence[re.Pattern[str]] = ()) -> str:
-    """Words and punctuation marks as a line of text; no space between two characters of one of the `scripts`."""
+    """Join words and punctuation marks to a text, without spaces between characters of one of the `scripts`."""
     parts = list(words[:1])
     for before, word in pairwise(words):
         left, right = before[-1], word[0]

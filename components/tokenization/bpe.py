@@ -1,8 +1,8 @@
-"""Byte-level BPE: any text as pieces of its UTF-8 bytes, without a loss.
+"""Byte-level BPE: lossless encoding of any text.
 
-Sennrich, Haddow and Birch 2016 (Neural Machine Translation of Rare Words with Subword Units) over bytes, as in Radford
-et al. 2019 (GPT-2): a text is cut into words with the space before each, numbers, punctuation and white space; the
-bytes of each part, written as 256 printable characters, are joined by the learned merges.
+Byte-pair encoding (Sennrich, Haddow and Birch 2016) over UTF-8 bytes, as in GPT-2 (Radford et al. 2019): a text is
+split into words with their leading space, numbers, punctuation and white space; the bytes of each part, written as 256
+printable characters, are merged by the learned rules.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from tokenizers import Tokenizer as Backend
 
 from components.artifacts import write_atomic
 from components.settings.tokenizer import BytePairSettings
-from components.tokenization.base import Ids, Tokenizer, well_formed
-from components.tokenization.bert import VOCABULARY, WORDS_AT_ONCE, BertWordsTokenizer
+from components.tokenization.base import Ids
+from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.distinct import Bytes, DistinctWordEncoder, count_distinct, starts_of_texts_too
+from components.tokenization.library import VOCABULARY, LibraryTokenizer
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START
+from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES
 from components.tokenization.wordpiece import check_size, repeated
 
-#: Stands between words that a segmenter told apart: a code point that Unicode keeps out of text, so that taking it out
-#: again leaves the text as it was.
+#: Inserted between segmented words: a Unicode noncharacter, which does not occur in text and can be removed again.
 SEPARATOR: Final = "\ufdd0"
-#: GPT-2's cut: `{0}` is what a word consists of, letters and, where marks count as such, combining marks.
+#: GPT-2's pattern; `{0}` is the class of word characters: letters, and with `marks` combining marks.
 PATTERN: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?[{0}]+| ?\p{{N}}+| ?[^\s{0}\p{{N}}]+|\s+(?!\S)|\s+"
 
-_HIDDEN = frozenset({PAD, START, END})
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-#: Byte -> the character that stands for it: itself if printable, the others in order from U+0100.
+#: Byte -> character: itself if printable; the other bytes follow from U+0100.
 _CHARACTER = {byte: chr(byte) for byte in _PRINTABLE}
 _CHARACTER |= {byte: chr(0x100 + index) for index, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))}
 _BYTE = {character: byte for byte, character in _CHARACTER.items()}
 _SPACE_CHARACTER = _CHARACTER[ord(" ")]
 
-# Classes of a byte for the cut: 0 may be anything (part of a longer character, a control).
+# Byte classes; 0 is unknown (part of a longer character, a control character).
 _LETTER, _DIGIT, _MARK, _APOSTROPHE, _SPACE, _WHITE, _BEYOND = range(1, 8)
 _CLASS = np.zeros(256, dtype=np.uint8)
 _CLASS[0x21:0x7F] = _MARK
@@ -49,9 +48,9 @@ _CLASS[[*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]] = _LETT
 _CLASS[ord("'")] = _APOSTROPHE
 _CLASS[ord(" ")] = _SPACE
 _CLASS[[*b"\t\n\x0b\x0c\r"]] = _WHITE
-# First bytes of characters that are no white space (that begins with C2, E1, E2 or E3; SEPARATOR with EF).
+# First bytes of multi-byte characters other than white space (C2, E1, E2, E3) and SEPARATOR (EF).
 _CLASS[[byte for byte in range(0xC3, 0xF5) if byte not in (0xE1, 0xE2, 0xE3, 0xEF)]] = _BEYOND
-# _CUTS[a, b]: whether b after a always begins a part, in a text of which nothing else is known.
+# _CUTS[a, b]: whether a byte of class b after one of class a begins a part, whatever the context.
 _CUTS = np.zeros((8, 8), dtype=bool)
 _CUTS[np.ix_([_LETTER, _DIGIT, _MARK, _APOSTROPHE], [_SPACE, _WHITE])] = True
 _CUTS[_LETTER, [_DIGIT, _MARK, _APOSTROPHE]] = True
@@ -60,20 +59,22 @@ _CUTS[_MARK, [_LETTER, _DIGIT]] = True
 _NO_SPACE = np.isin(np.arange(8), [_LETTER, _DIGIT, _MARK, _APOSTROPHE, _BEYOND])
 
 
-class BytePairTokenizer(Tokenizer):
-    """Pieces are byte sequences in GPT-2's spelling ("Ġthe" is " the"); there is no unknown text.
+class BytePairTokenizer(LibraryTokenizer):
+    """Pieces are byte sequences in GPT-2's notation ("Ġthe" is " the"); there are no unknown pieces.
 
-    `decode` gives every text back exactly, whatever is in it: NUL, emoji, Thai, any white space. Only a lone surrogate,
-    which UTF-8 cannot hold, becomes U+FFFD; and where a segmenter is at work, U+FDD0 (no character) vanishes. Bytes
-    that are no UTF-8, as a cut through a character leaves them, decode as U+FFFD.
+    `decode` is the exact inverse for every text, with two exceptions: a lone surrogate becomes U+FFFD, and with
+    segmentation the noncharacter U+FDD0 is removed. Bytes that are not UTF-8 (a truncated character) decode as U+FFFD.
 
-    A special piece has no merges, so text never yields it. A span of `encode_with_offsets` holds the space before a
-    word; the spans of a character's several pieces are all that character.
+    Special pieces have no merges, so text is never encoded to them. Spans of `encode_with_offsets` include the leading
+    space of a word; all pieces of one character have the span of the character.
 
     Args:
-        merges: pairs of pieces, first the ones that are joined first.
-        marks: combining marks are parts of words, without which Thai, Arabic or Hindi words fall to pieces; GPT-2 and
-            RoBERTa take them for punctuation.
+        pieces: id -> piece.
+        merges: pairs of pieces in order of priority.
+        segmentation: see `Tokenizer`.
+        marks: whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them
+            as punctuation.
+        frequencies: see `Tokenizer`.
     """
 
     kind = "bpe"
@@ -95,33 +96,19 @@ class BytePairTokenizer(Tokenizer):
         vocabulary = {piece: index for index, piece in enumerate(self.pieces)}
         try:
             model = models.BPE(vocabulary, self.merges, unk_token="[UNK]")
-        except Exception as error:  # the library's own type: a merge whose parts or whole are no pieces
+        except Exception as error:  # the library raises plain Exception: a merge refers to an unknown piece
             raise ValueError(f"merges do not fit the pieces: {error}") from error
         self.backend = Backend(model)
         self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation)
         self._distinct = DistinctWordEncoder(
-            self._encode_parts, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
+            self._encode_words, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
         )
-
-    def _encode_parts(self, parts: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = []
-        for start in range(0, len(parts), WORDS_AT_ONCE):
-            group = parts[start : start + WORDS_AT_ONCE]
-            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
-        return ids
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         return self._distinct.encode(texts)
 
-    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        cut, inserted = self.segmentation.spaced_with_insertions(well_formed(text), SEPARATOR)
-        encoding = self.backend.encode(cut, add_special_tokens=False)
-        spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
-        return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]
-
     def decode(self, ids: Iterable[int]) -> str:
-        return b"".join(self._bytes(id_) for id_ in ids if id_ not in _HIDDEN).decode("utf-8", "replace")
+        return b"".join(self._bytes(id_) for id_ in ids if id_ not in OMITTED).decode("utf-8", "replace")
 
     def continues(self, id_: int) -> bool:
         return not self.pieces[id_].startswith(_SPACE_CHARACTER)
@@ -152,12 +139,17 @@ class BytePairTokenizer(Tokenizer):
 
 
 def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation: Segmentation) -> BytePairTokenizer:
-    """Merge the most frequent pair of pieces until the vocabulary is full; `texts` are already segmented.
+    """Learn merges of the most frequent pairs until the vocabulary is full.
 
-    Only the counts of the words matter, so the library is given each word as often as it comes, cut already.
+    Only word counts matter, so the library receives every word, already split, as often as it occurs.
+
+    Args:
+        texts: segmented texts.
+        settings: size and least frequency of a pair.
+        segmentation: of the texts.
 
     Raises:
-        DataError: the texts give fewer pieces than asked for, or the special pieces and the bytes alone are more.
+        DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
     """
     cutter = pre_tokenizer(marks=True, segmentation=segmentation)
     words = count_distinct(
@@ -185,7 +177,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
 
 
 def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.PreTokenizer:
-    """What cuts a text before its bytes are joined; arguments as of `BytePairTokenizer`."""
+    """The pre-tokenizer of a byte-level BPE vocabulary; arguments as in `BytePairTokenizer`."""
     pattern = Regex(PATTERN.format(r"\p{L}\p{M}" if marks else r"\p{L}"))
     segments = [] if segmentation.name == "none" else [pre_tokenizers.Split(SEPARATOR, "removed")]
     return pre_tokenizers.Sequence(
@@ -198,17 +190,16 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 
 
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Cut where GPT-2's pattern always does, judged from neighbouring bytes alone.
+    """Positions at which GPT-2's pattern always splits, judged by adjacent bytes.
 
-    What follows a cut is matched as in the whole text, since the pattern never looks back; and what precedes it also,
-    since the pattern looks ahead from white space only. A last space before what is no white space always leads a part,
-    whatever stands before it.
+    Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only. A space
+    before a character other than white space always begins a part.
     """
     return starts_of_texts_too(_begins(data), ends)
 
 
 def _cut_segmented(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """As `_cut`, and before each SEPARATOR (EF B7 90), which no part goes across."""
+    """`_cut`, and a split before each SEPARATOR (EF B7 90), which no part crosses."""
     start = _begins(data)
     start[:-2] |= (data[:-2] == 0xEF) & (data[1:-1] == 0xB7) & (data[2:] == 0x90)
     return starts_of_texts_too(start, ends)

@@ -1,4 +1,4 @@
-"""A vocabulary of characters, grown from the corpus, for any script (FLAIR: Akbik et al. 2018)."""
+"""Character vocabulary learned from the corpus, for any script (Flair: Akbik et al. 2018)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from components.settings.tokenizer import CharSettings
 from components.tokenization.base import Ids, Tokenizer, well_formed
 from components.tokenization.distinct import chunks
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 
 VOCABULARY: Final = "vocabulary.json"
 _CODE_POINTS: Final = 0x110000
-_HIDDEN = frozenset({PAD, START, END})
 
 
 class CharTokenizer(Tokenizer):
-    """One piece a code point, white space and case included, so one id a character of the text.
+    """One piece per code point, including white space; case is kept.
 
-    `decode` gives the text back exactly, but for characters outside the vocabulary (UNK), which become U+FFFD. What a
-    reader sees as one character may be several code points (a letter and its marks, an emoji sequence): all of them
-    are kept, in order, so it survives the round trip too. Segmentation plays no part in the ids.
+    `decode` is the exact inverse except for characters outside the vocabulary (UNK), which become U+FFFD. Segmentation
+    does not affect the ids.
     """
 
     kind = "char"
@@ -53,7 +51,7 @@ class CharTokenizer(Tokenizer):
         return self._id_of[code_points(text)], [(index, index + 1) for index in range(len(text))]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return "".join("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in _HIDDEN)
+        return "".join("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in OMITTED)
 
     def _settings(self) -> dict[str, Any]:
         return {}
@@ -73,7 +71,12 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
-    """Keep the characters seen at least `min_frequency` times, the most frequent ones up to `max_vocabulary` pieces.
+    """Learn a vocabulary of the most frequent characters.
+
+    Args:
+        texts: texts of the sample.
+        settings: least frequency of a character, and most pieces.
+        segmentation: of the texts, for word counts.
 
     Raises:
         DataError: no character is frequent enough.
@@ -82,11 +85,11 @@ def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Se
     for run in chunks(texts):
         counts += np.bincount(code_points(well_formed("".join(run))), minlength=_CODE_POINTS)
     frequent = np.flatnonzero(counts >= settings.min_frequency)
-    # A stable sort keeps equal counts in the order of their code points.
+    # The sort is stable: characters with equal counts stay in code-point order.
     ranked = frequent[np.argsort(-counts[frequent], kind="stable")][: max(0, settings.max_vocabulary - FIRST_ORDINARY)]
     if len(ranked) == 0:
         raise DataError(
-            f"tokenizer.char: no character of the corpus comes {settings.min_frequency} times and fits into "
+            f"tokenizer.char: no character of the corpus occurs {settings.min_frequency} times and fits into "
             f"{settings.max_vocabulary} pieces; lower min_frequency, raise max_vocabulary, or add text"
         )
     return CharTokenizer([*SPECIAL_PIECES, *map(chr, ranked)], segmentation=segmentation)

@@ -1,11 +1,9 @@
-"""Exact encoding at a multiple of the usual speed: every distinct word is encoded once.
+"""Fast exact encoding: every distinct word is encoded once.
 
-Every kind of tokenizer has places in a text across which it never joins anything. BERT's normaliser and pre-tokenizer,
-for one, look at one character at a time, apart from combining marks, and never join what stands on the two sides of
-ASCII white space or ASCII punctuation. So cutting a text at such places first and encoding the parts by themselves
-gives exactly the ids of the whole. The parts are few: the cut is a table look-up over bytes, the distinct parts are
-found by Arrow's dictionary encoding, only new ones go to the `tokenizers` library, and the ids of the text are gathered
-from the ids of its parts.
+Every tokenizer has positions that no piece crosses: for BERT's normaliser and pre-tokenizer, the boundaries of ASCII
+white space and punctuation. Splitting a text there and encoding the parts separately gives the ids of the whole text.
+Split positions are a table look-up over bytes, distinct parts are found by Arrow's dictionary encoding, only new parts
+go to the `tokenizers` library, and the ids of a text are gathered from those of its parts.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from numpy.typing import NDArray
 
 from components.tokenization.base import Ids, well_formed
 
-#: Bytes of text cut and counted at a time: large enough to make words repeat, small enough to bound memory.
+#: Bytes of text processed at a time: large enough that words repeat, small enough to bound memory.
 CHUNK_BYTES: Final = 8 << 20
-#: The memory is emptied when the distinct words in it reach this many bytes (of UTF-8) ...
+#: Size in bytes at which the cache of encoded words is cleared.
 MEMORY_BYTES: Final = 64 << 20
-#: ... and a part longer than this is not remembered: it will hardly come again.
+#: Longer parts are not cached; they rarely repeat.
 LONGEST_REMEMBERED: Final = 256
 
-# White space that the normaliser keeps as such (other ASCII controls vanish, which joins their neighbours: no cut).
+# ASCII white space of BERT's normaliser. It removes other control characters and so joins their neighbours.
 _WHITE: Final = " \t\n\r"
 _SPACE: Final = 1
 _PUNCTUATION: Final = 2
@@ -40,18 +38,18 @@ _CLASS = _ONLY_SPACES.copy()
 _CLASS[[ord(character) for character in string.punctuation]] = _PUNCTUATION
 
 Bytes = NDArray[np.uint8]
-#: (bytes of texts, where each text ends) -> positions at which a part begins: that of every text, and further ones.
+#: (bytes of the concatenated texts, end of each text) -> start positions of all parts, including those of the texts.
 Cut = Callable[[Bytes, NDArray[np.int32]], NDArray[np.int64]]
 Integer = TypeVar("Integer", np.int32, np.int64)
 
 
 def cut_bert_words(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Cut before words and punctuation marks; white space belongs to what it follows."""
+    """Split before words and punctuation marks; white space is part of the preceding part."""
     return _cut(_CLASS[data], ends)
 
 
 def cut_at_spaces(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Cut where ASCII white space ends; it belongs to what it follows."""
+    """Split after ASCII white space, which is part of the preceding part."""
     return _cut(_ONLY_SPACES[data], ends)
 
 
@@ -63,7 +61,7 @@ def _cut(kind: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The positions where `start` is true or a text begins, ascending."""
+    """The positions at which `start` is true or a text begins, ascending."""
     start[0] = True
     inner = ends[:-1]
     start[inner[inner < len(start)]] = True
@@ -71,13 +69,13 @@ def starts_of_texts_too(start: NDArray[np.bool_], ends: NDArray[np.int32]) -> ND
 
 
 class DistinctWordEncoder:
-    """Encodes many texts through `encode_words`, which sees each distinct word once.
+    """Encodes texts through `encode_words`, which is called once per distinct word.
 
     Args:
-        encode_words: words -> ids of each; must be free of context across the cuts.
-        lowercase: `encode_words` makes no difference between the cases of ASCII letters.
-        cut: where texts are cut into words.
-        stripped: ASCII white space around a word changes nothing.
+        encode_words: words -> ids of each word, independent of context.
+        lowercase: whether `encode_words` ignores the case of ASCII letters.
+        cut: splits texts into words.
+        stripped: whether `encode_words` ignores surrounding ASCII white space.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class DistinctWordEncoder:
     def _forget(self) -> None:
         self._row: dict[str, int] = {}
         self._bytes = 0
-        #: The ids of all rows, and where each row begins in them and the last one ends; with room for more.
+        #: The ids of all rows, and the offsets of the rows in them; both over-allocated.
         self._flat: Ids = np.empty(0, dtype=np.int32)
         self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._rows_held = self._ids_held = 0
@@ -132,23 +130,23 @@ class DistinctWordEncoder:
             first = self._starts[rows]
             lengths = self._starts[rows + 1] - first
             word_ends = np.cumsum(lengths)
-            # Position k of the result lies in some word w and is read at first[w] + (k - where w begins).
+            # Position k of the result is in a word w; its id is at first[w] + (k - start of w).
             source = np.repeat(first - (word_ends - lengths), lengths)
             source += np.arange(len(source))
             ids = self._flat[source]
-        # The number of words that start before a text's end leads to the number of ids before it.
+        # Number of words that start before the end of each text.
         before = np.searchsorted(starts, ends)
         return ids, np.concatenate(([0], word_ends))[before]
 
     def _rows(self, words: list[str]) -> NDArray[np.int64]:
-        """Row of each distinct word in the memory, after encoding those that were not there."""
+        """The cache row of each distinct word; words that are not cached are encoded first."""
         if self._bytes > MEMORY_BYTES:
             self._forget()
         known = self._row
         rows = [known.get(word, -1) for word in words]
         unseen = [index for index, row in enumerate(rows) if row < 0]
         if unseen:
-            # White space around a word and its case make no other word, where nothing depends on them.
+            # Variants in case and white space share a row if the encoder ignores them.
             plain = [self._plain(words[index]) for index in unseen]
             added = self._add([word for word in dict.fromkeys(plain) if word not in known])
             for index, word in zip(unseen, plain, strict=True):
@@ -159,7 +157,7 @@ class DistinctWordEncoder:
         return np.asarray(rows, dtype=np.int64)
 
     def _add(self, words: list[str]) -> dict[str, int]:
-        """Encode new words and append their ids to the memory; returns the row of each."""
+        """Encode new words and append their ids to the cache; returns the row of each."""
         first, held = self._rows_held, self._ids_held
         encoded = self._encode_words(words)
         ends = held + np.cumsum(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
@@ -190,7 +188,7 @@ def count_distinct(
     cut: Cut = cut_bert_words,
     stripped: bool = True,
 ) -> Counter[str]:
-    """How often each word of `texts` comes; `cut_words` gives the words of a part, the rest is as for the encoder."""
+    """Word counts of `texts`; `cut_words` splits a part into words, the other arguments are the encoder's."""
     number: dict[str, int] = {}
 
     def numbers(parts: list[str]) -> list[list[int]]:
@@ -201,8 +199,7 @@ def count_distinct(
 
 
 def _with_room(array: NDArray[Integer], size: int) -> NDArray[Integer]:
-    """The array itself if it has `size` places; or a copy with at least twice as many as now, so that a memory which
-    grows word by word, as texts come one by one, is not copied each time."""
+    """The array if it has `size` elements; otherwise a copy with at least twice the capacity (amortised growth)."""
     if size <= len(array):
         return array
     larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
@@ -211,7 +208,7 @@ def _with_room(array: NDArray[Integer], size: int) -> NDArray[Integer]:
 
 
 def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Runs of texts of about CHUNK_BYTES characters each; a longer text is a run by itself."""
+    """Consecutive runs of texts of about CHUNK_BYTES characters each; a longer text is a run of its own."""
     runs: list[Sequence[str]] = []
     first = size = 0
     for index, text in enumerate(texts):

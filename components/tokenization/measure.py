@@ -1,4 +1,4 @@
-"""How much text a shard of the corpus holds, from its footer alone."""
+"""The size of a corpus shard, from its Parquet footer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from components.errors import ArtifactError
 
 
 class Size(NamedTuple):
-    """Rows, and bytes of uncompressed UTF-8 text."""
+    """Rows, and uncompressed bytes of UTF-8 text."""
 
     documents: int
     text_bytes: int
 
 
 def measure(shard: Path) -> Size:
-    """The size of one Parquet shard of the corpus.
+    """The size of a Parquet shard of the corpus.
 
     Raises:
         ArtifactError: the shard is damaged.
@@ -30,4 +30,4 @@ def measure(shard: Path) -> Size:
         groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         return Size(metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups))
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise ArtifactError(f"{shard}: no readable shard of a corpus ({error}); run the ingest stage again") from error
+        raise ArtifactError(f"{shard}: not a readable corpus shard ({error}); run the stage ingest again") from error

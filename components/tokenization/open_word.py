@@ -1,4 +1,4 @@
-"""Whole words, unseen ones too, for models that read how a word is spelt (ELMo: characters, fastText: n-grams)."""
+"""Open word vocabulary, for models that read the spelling of words (ELMo: characters, fastText: n-grams)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
 from components.tokenization.word import WordTokenizer, train_word
 
-#: So many different unseen words get ids of their own (some 200 MB); whatever comes after them is UNK.
+#: Most unseen words with ids of their own (about 200 MB); further ones are UNK.
 MOST_UNSEEN: Final = 1 << 20
-#: Characters of the longest unseen word that gets an id; a longer one is no word, and UNK.
+#: Most characters of an unseen word with an id; longer ones are UNK.
 LONGEST_UNSEEN: Final = 256
 
 
 class OpenWordTokenizer(WordTokenizer):
-    """As `WordTokenizer`, but a word outside the vocabulary gets an id of its own, `vocab_size` or more.
+    """A `WordTokenizer` in which a word outside the vocabulary gets an id of its own, at least `vocab_size`.
 
-    `spelling(id)` is the word of any id. Ids from `vocab_size` on are given in the order in which words are met: they
-    belong to this object, to be used with it and the models bound to it, never to be stored. `encode_batch` and
-    `encode_with_offsets` give them; `encode_ragged`, which fills token stores and counts pieces, stays closed: there an
-    unseen word is UNK. Ids once given stay; at most `MOST_UNSEEN` are.
+    `spelling(id)` is the word of any id. Ids of unseen words are assigned in order of occurrence and never change;
+    they are valid for this object and its models, and must not be stored. `encode_batch` and `encode_with_offsets`
+    return them; in `encode_ragged`, which fills token stores, unseen words are UNK.
     """
 
     kind = "open_word"
@@ -72,7 +71,7 @@ class OpenWordTokenizer(WordTokenizer):
         return [[self._id(word) for word in self._cut(text)] for text in texts]
 
     def _cut(self, text: str) -> list[str]:
-        """The normalised words of a spaced text, one for each of its ids."""
+        """The normalised words of a segmented text, one per id."""
         normalised = self.backend.normalizer.normalize_str(text)
         return [word for word, _ in self.backend.pre_tokenizer.pre_tokenize_str(normalised)]
 
@@ -91,16 +90,16 @@ class OpenWordTokenizer(WordTokenizer):
             return self._unseen[word]
 
     def _probed(self) -> Iterator[bytes]:
-        # The words instead of ids: what an unseen word is given depends on which ones came before it.
+        # Words instead of ids, because the id of an unseen word depends on the words before it.
         for text in PROBES:
             yield "\n".join(self._cut(self.segmentation.spaced(text))).encode()
 
 
 def train_open_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> OpenWordTokenizer:
-    """`train_word` with the settings of `tokenizer.word`, left open.
+    """`train_word` with an open vocabulary; `texts` are segmented.
 
     Raises:
-        DataError: fewer different words are frequent enough than were asked for.
+        DataError: too few words are frequent enough.
     """
     closed = train_word(texts, settings=settings, segmentation=segmentation)
     return OpenWordTokenizer(

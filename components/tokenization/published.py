@@ -1,8 +1,8 @@
-"""A published tokenizer as one of ours, with identical cuts; only the ids change: the special pieces come first.
+"""Import of published tokenizers: the same segmentation of every text, with the special pieces first.
 
-Taken from the folder, in this order: tokenizer.json (the `tokenizers` library's own form), vocab.txt (WordPiece),
-vocab.json with merges.txt (byte-level BPE), spiece.model (unigram). tokenizer_config.json and special_tokens_map.json
-name the special pieces.
+The first of these files is read: tokenizer.json (format of the `tokenizers` library), vocab.txt (WordPiece), vocab.json
+with merges.txt (byte-level BPE), spiece.model (unigram). tokenizer_config.json and special_tokens_map.json name the
+special pieces.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer
 from components.tokenization.wordpiece import LONGEST_WORD, WordPieceTokenizer
 
-#: For each of our special pieces, the keys that name theirs, and the names that are usual, in order of preference. A
-#: piece of theirs is taken once, by the first: GPT-2's one special piece is all of theirs, and [SEP] here.
+#: (special piece, keys of the published settings that name its counterpart, usual names in order of preference). A
+#: published piece is used once, for the first match: GPT-2's only special piece becomes [SEP].
 NAMES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
     ("[SEP]", ("sep_token", "eos_token"), ("[SEP]", "<sep>", "</s>", "<|endoftext|>")),
     ("[CLS]", ("cls_token",), ("[CLS]", "<cls>", "<s>")),
@@ -40,13 +40,13 @@ FILES: Final = (
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A published tokenizer in our terms.
+    """An imported tokenizer.
 
     Attributes:
-        tokenizer: cuts every text as the published one does.
-        rows: our id -> theirs, -1 for a special piece that they do not have.
-        named: our special piece -> the name of theirs, for the log.
-        size: number of their ids.
+        tokenizer: segments every text like the published one.
+        rows: id -> published id; -1 for a special piece without a counterpart.
+        named: special piece -> name of its published counterpart, for the log.
+        size: number of published ids.
     """
 
     tokenizer: Tokenizer
@@ -56,10 +56,10 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """The tokenizer of a Hugging Face folder.
+    """Import the tokenizer of a Hugging Face folder.
 
     Raises:
-        ArtifactError: no tokenizer there, a damaged one, or one with rules that none of ours has.
+        ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
     """
     settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
@@ -79,12 +79,12 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
         merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
         if settings.get("add_prefix_space"):
-            raise ArtifactError(f"{folder}: add_prefix_space: a tokenizer that puts a space before a text is not taken")
+            raise ArtifactError(f"{folder}: add_prefix_space is not supported")
         return _byte_pairs(folder / "vocab.json", _json(folder / "vocab.json"), merges, settings, marks=False)
     if (folder / "spiece.model").is_file():
         return _from_sentencepiece(folder / "spiece.model", settings)
     raise ArtifactError(
-        f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model"
+        f"{folder}: no tokenizer found; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model"
     )
 
 
@@ -94,14 +94,14 @@ def vocabulary_digest(folder: Path) -> str:
 
 
 def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder, if it is what was named.
+    """Import the tokenizer of a Hugging Face folder and verify its kind and digest.
 
     Raises:
-        ArtifactError: as `read_vocabulary`; or it is of another kind or content.
+        ArtifactError: see `read_vocabulary`; or the kind or the digest differs.
     """
     tokenizer = read_vocabulary(folder).tokenizer
     if tokenizer.kind != kind:
-        raise ArtifactError(f"{folder}: its tokenizer is of the kind {tokenizer.kind!r}, not {kind!r}")
+        raise ArtifactError(f"{folder}: its tokenizer is of kind {tokenizer.kind!r}, not {kind!r}")
     if (content := vocabulary_digest(folder)) != digest:
         raise ArtifactError(f"{folder}: the digest of its tokenizer is {content}, expected {digest}")
     return tokenizer
@@ -115,7 +115,7 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
         if kind == "Unigram":
             pieces = [(str(piece), float(score)) for piece, score in entries]
             if model.get("byte_fallback") or cutter is None:
-                raise ArtifactError(f"{path}: a unigram vocabulary that falls back to bytes is not taken")
+                raise ArtifactError(f"{path}: unigram vocabularies with byte fallback are not supported")
             added = sorted(content.get("added_tokens", []), key=lambda entry: entry["id"])
             controls = {entry["content"] for entry in added if entry.get("special")}
             pieces += [(entry["content"], 0.0) for entry in added if entry["id"] >= len(entries)]
@@ -125,30 +125,30 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
             vocabulary.setdefault(added["content"], added["id"])
         if kind == "WordPiece":
             if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
-                raise ArtifactError(f"{path}: continuations are marked {prefix!r}; only '##' can be taken over")
+                raise ArtifactError(f"{path}: the continuation prefix is {prefix!r}; only '##' is supported")
             if model.get("max_input_chars_per_word", LONGEST_WORD) != LONGEST_WORD:
-                raise ArtifactError(f"{path}: max_input_chars_per_word is not {LONGEST_WORD}")
+                raise ArtifactError(f"{path}: max_input_chars_per_word must be {LONGEST_WORD}")
             if (cutter or {}).get("type") != "BertPreTokenizer":
-                raise ArtifactError(f"{path}: a WordPiece vocabulary without BERT's pre-tokenizer is not taken")
+                raise ArtifactError(f"{path}: WordPiece without BERT's pre-tokenizer is not supported")
             return _word_pieces(path, vocabulary, normalizer or {}, settings)
         if kind == "BPE":
             marks = _marks(cutter)
             if normalizer is not None or marks is None:
                 raise ArtifactError(
-                    f"{path}: of BPE vocabularies only byte-level ones that cut as GPT-2 does, without a space put "
-                    "before the text, can be taken over"
+                    f"{path}: only byte-level BPE with GPT-2's pre-tokenizer is supported, without normaliser and "
+                    "add_prefix_space"
                 )
             merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
             return _byte_pairs(path, vocabulary, merges, settings, marks=marks)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
-    raise ArtifactError(f"{path}: a vocabulary of type {kind!r}; WordPiece, BPE and Unigram can be taken over")
+    raise ArtifactError(f"{path}: vocabulary of type {kind!r}; WordPiece, BPE and Unigram are supported")
 
 
 def _marks(cutter: Mapping[str, Any] | None) -> bool | None:
-    """`marks` of the byte-level BPE that cuts as this pre-tokenizer does; None if none does.
+    """The value of `BytePairTokenizer.marks` that is equivalent to a pre-tokenizer; None: it is not supported.
 
-    That is GPT-2's with its built-in pattern, or one of ours that was exported, with its pattern written out.
+    Supported are GPT-2's built-in pattern, and the explicit patterns of exported tokenizers.
     """
     parts = (cutter or {}).get("pretokenizers", [cutter])
     if parts[-1] is None or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space", True):
@@ -166,7 +166,7 @@ def _word_pieces(
     path: Path, vocabulary: Mapping[str, int], rules: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Vocabulary:
     if rules.get("type") != "BertNormalizer" or not (rules["clean_text"] and rules["handle_chinese_chars"]):
-        raise ArtifactError(f"{path}: a WordPiece vocabulary without BERT's normaliser is not taken")
+        raise ArtifactError(f"{path}: WordPiece without BERT's normaliser is not supported")
     lowercase, strip = bool(rules["lowercase"]), rules.get("strip_accents")
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     tokenizer = WordPieceTokenizer(
@@ -207,7 +207,7 @@ def _unigram(
     vocabulary = _numbered([piece for piece, _ in pieces], path)
     order, named = _order(path, list(vocabulary), vocabulary, settings)
     names = _pieces(order, vocabulary)
-    # With a space in its name a piece is never found in text.
+    # A piece with a space in its name cannot occur in text.
     names[FIRST_ORDINARY:] = [f" {name}" if name in controls else name for name in names[FIRST_ORDINARY:]]
     tokenizer = UnigramTokenizer(
         names,
@@ -220,7 +220,7 @@ def _unigram(
 
 
 def _cuts_like_ours(cutter: Mapping[str, Any]) -> bool:
-    """Whether a pre-tokenizer is `WORDS`, whatever older spelling of it."""
+    """Whether a pre-tokenizer is equivalent to `WORDS`, in the notation of any version of the library."""
     parts = cutter.get("pretokenizers", [])
     if [part.get("type") for part in parts] != ["WhitespaceSplit", "Metaspace"]:
         return False
@@ -230,7 +230,7 @@ def _cuts_like_ours(cutter: Mapping[str, Any]) -> bool:
 
 
 def _from_sentencepiece(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
-    """As transformers converts ALBERT's and XLNet's: quotes, accents and case first, then the model's own rules."""
+    """Like the conversion of ALBERT and XLNet in transformers: quotes, accents, case, then the rules of the model."""
     read = read_sentencepiece(path)
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")
@@ -249,10 +249,10 @@ def _from_sentencepiece(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
 def _order(
     path: Path, names: Sequence[str], vocabulary: Mapping[str, int], settings: Mapping[str, Any]
 ) -> tuple[list[int], dict[str, str]]:
-    """Our id -> theirs: the special pieces, then all others in their order; and the names of the special ones."""
+    """id -> published id (special pieces first, the others in published order), and special piece -> published name."""
     ids = sorted(vocabulary.values())
     if ids != list(range(len(ids))):
-        raise ArtifactError(f"{path}: ids are not 0..{len(ids) - 1}, each once")
+        raise ArtifactError(f"{path}: ids must be 0..{len(ids) - 1}, each once")
     named: dict[str, str] = {}
     for ours, keys, usual in NAMES:
         given = [_content(settings.get(key)) for key in keys]
@@ -267,12 +267,12 @@ def _order(
 def _pieces(order: Sequence[int], vocabulary: Mapping[str, int]) -> list[str]:
     name = {id_: piece for piece, id_ in vocabulary.items()}
     ordinary = [name[id_] for id_ in order[FIRST_ORDINARY:]]
-    # One of their ordinary pieces may have the name of a special piece of ours.
+    # An ordinary published piece may have the name of a special piece.
     return [*SPECIAL_PIECES, *(f" {piece}" if piece in SPECIAL_PIECES else piece for piece in ordinary)]
 
 
 def _content(value: Any) -> str:
-    """A special piece is given by its name or as {"content": name, ...}."""
+    """The name of a special piece, which settings give as a string or as {"content": name, ...}."""
     return str(value.get("content", "")) if isinstance(value, dict) else str(value or "")
 
 
@@ -280,7 +280,7 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     if len(vocabulary) != len(pieces):
         twice = next(piece for index, piece in enumerate(pieces) if vocabulary[piece] != index)
-        raise ArtifactError(f"{path}: {twice!r} stands there twice")
+        raise ArtifactError(f"{path}: {twice!r} occurs twice")
     return vocabulary
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary report: how well a vocabulary fits a text, as a whole and script by script (SYSTEMS.md section 4)."""
+"""The vocabulary report: how well a vocabulary fits a text, overall and by script."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ NO_LETTERS = "none"
 def vocabulary_report(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Any]:
     """Measure `tokenizer` on `texts`.
 
-    A word is what stands between white space (segmented words for languages without spaces), its script that of its
-    first letter. Rates over pieces: `unknown_rate` is the share of UNK among all pieces of the text.
+    Words are separated by white space (after segmentation of languages without spaces); the script of a word is that
+    of its first letter.
 
     Returns:
-        kind, vocabulary (pieces, special ones included), alphabet (different characters in the pieces),
-        non_initial_share (of the ordinary pieces, those that only continue a word), words, pieces_per_word,
-        characters_per_piece, unknown_rate, and `scripts`: script -> words, share_of_words, pieces_per_word,
-        unknown_rate, vocabulary (pieces of that script).
+        kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the
+        pieces; non_initial_share, share of the ordinary pieces that continue a word; words; pieces_per_word;
+        characters_per_piece; unknown_rate, share of UNK among the pieces of the text; and scripts: script -> words,
+        share_of_words, pieces_per_word, unknown_rate, vocabulary (number of pieces of the script).
     """
     return report_on_words(tokenizer, count_words(tokenizer.segmentation.spaced(text) for text in texts))
 
 
 def count_words(spaced: Iterable[str]) -> Counter[str]:
-    """How often each word stands between white space in segmented texts."""
+    """Counts of the words between white space in segmented texts."""
     counts: Counter[str] = Counter()
     for text in spaced:
         counts.update(text.split())
@@ -40,10 +40,10 @@ def count_words(spaced: Iterable[str]) -> Counter[str]:
 
 
 def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
-    """`vocabulary_report` on words that are counted already."""
+    """`vocabulary_report` from word counts."""
     words = list(counts)
     times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
-    # In running text a space stands before most words.
+    # In running text most words follow a space.
     ids, offsets = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
     pieces = times * np.diff(offsets)
     before = np.concatenate(([0], np.cumsum(ids == UNK)))
@@ -81,16 +81,16 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
 
 
 def script_of(word: str) -> str:
-    """Script of the first letter of `word` in lower case ("latin", "thai", "cjk"), "none" if it has no letter.
+    """The script of the first letter of `word` in lower case ("latin", "thai", "cjk"); "none" without a letter.
 
-    Python knows no script property; the first word of a letter's Unicode name is the script's name.
+    Python has no script property; the first word of a letter's Unicode name is the name of its script.
     """
     return next((_script(character) for character in word if character.isalpha()), NO_LETTERS)
 
 
 @cache
 def _script(character: str) -> str:
-    # The compatibility form, so that a full-width or a mathematical letter counts with its own.
+    # The compatibility form assigns full-width and mathematical letters to their script.
     plain = unicodedata.normalize("NFKC", character)[0]
     return unicodedata.name(plain, NO_LETTERS).split()[0].lower()
 

@@ -1,7 +1,7 @@
-"""Words for languages that are written without spaces.
+"""Word segmentation for languages without spaces.
 
-A segmenter cuts the runs of its own script and leaves all else alone; spaces put between the words let the ordinary
-tokenizers do the rest. To add a language: one line in `SEGMENTERS`.
+A segmenter splits runs of its own script and leaves other text unchanged; spaces are inserted between the words, and
+tokenizers treat them as usual. A new language is one entry of `SEGMENTERS`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Final
 
-#: A longer run without any break is cut at this length first: a dictionary search over a run of megabytes would not
-#: end in useful time. No sentence of real text comes near it.
+#: Longer runs are split at this length first, because a dictionary search over a run of megabytes takes too long.
+#: Sentences are far shorter.
 LONGEST_RUN: Final = 2000
-#: Share of a text's letters from which `auto` calls it a text in that script.
+#: Share of a text's characters from which `auto` selects the segmenter of their script.
 AUTO_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Segmenter:
-    """One line of the `SEGMENTERS` table.
+    """An entry of `SEGMENTERS`.
 
     Attributes:
-        script: matches a maximal run of the language's own characters.
-        split: a run -> its words; joined they are the run again.
+        script: matches a maximal run of the characters of the language.
+        split: run -> words, whose concatenation is the run.
     """
 
     script: re.Pattern[str]
     split: Callable[[str], list[str]]
 
     def cuts(self, text: str) -> Iterator[int]:
-        """Positions in `text` at which a word of the script begins or ends, ascending, without 0 and the end."""
+        """Positions in `text` at which a word of the script begins or ends, ascending, excluding 0 and the end."""
         last = 0
         for run in self.script.finditer(text):
             for start in range(run.start(), run.end(), LONGEST_RUN):
@@ -46,20 +46,20 @@ class Segmenter:
                 last = run.end()
 
     def share(self, text: str) -> float:
-        """Share of the characters of `text`, white space aside, that belong to the script."""
+        """Share of the characters of `text`, without white space, that belong to the script."""
         own = sum(run.end() - run.start() for run in self.script.finditer(text))
         return own / max(1, sum(map(len, text.split()))) if own else 0.0
 
 
 @lru_cache(maxsize=1 << 16)
 def _word_starts(split: Callable[[str], list[str]], run: str) -> tuple[int, ...]:
-    """Where the words of a run start. Remembered: more than half of the runs of a text have come before."""
+    """Start positions of the words of a run; cached because more than half of the runs of a text are repeated."""
     return tuple(accumulate(map(len, split(run)), initial=0))[:-1]
 
 
 @cache
 def _newmm() -> Callable[[str], list[str]]:
-    # Imported at the first Thai text: its dictionary takes half a second to load.
+    # Imported on demand: loading the dictionary takes half a second.
     from pythainlp.tokenize.newmm import segment
 
     return segment
@@ -70,16 +70,21 @@ def _thai_words(run: str) -> list[str]:
     return _newmm()(run)
 
 
-#: Language -> how it is cut. Thai: letters and signs of the block U+0E00, its digits and the baht sign included.
+#: Language -> segmenter. Thai: the assigned characters of the block U+0E00, including digits and the baht sign.
 SEGMENTERS: Final[dict[str, Segmenter]] = {
     "thai": Segmenter(script=re.compile("[\u0e01-\u0e5b]+"), split=_thai_words),
 }
 
 
 class Segmentation:
-    """The choice of a segmenter: a name from `SEGMENTERS` for every text, `none`, or `auto`.
+    """Selects the segmenter of a text.
 
-    `auto` looks at each text by itself and takes the segmenter whose script holds at least a tenth of its characters.
+    Args:
+        name: a key of `SEGMENTERS`; `none`; or `auto`, the segmenter whose script has at least a tenth of the
+            characters of the text.
+
+    Raises:
+        ValueError: the name is unknown.
     """
 
     def __init__(self, name: str = "auto") -> None:
@@ -88,7 +93,7 @@ class Segmentation:
         self.name = name
 
     def choose(self, text: str) -> Segmenter | None:
-        """The segmenter that fits `text`, None where words are told apart by spaces."""
+        """The segmenter of `text`; None if words are separated by spaces."""
         if self.name == "none" or text.isascii():
             return None
         if self.name != "auto":
@@ -96,17 +101,17 @@ class Segmentation:
         return next((segmenter for segmenter in SEGMENTERS.values() if segmenter.share(text) >= AUTO_SHARE), None)
 
     def spaced(self, text: str, separator: str = " ") -> str:
-        """`text` with a space (or another character) between every two words that had none."""
+        """`text` with a separator inserted between adjacent words."""
         return self.spaced_with_insertions(text, separator)[0]
 
     def spaced_with_insertions(self, text: str, separator: str = " ") -> tuple[str, list[int]]:
-        """The spaced text, and the positions in it (ascending) of the spaces that were inserted."""
+        """`text` with separators, and their positions in the result, ascending."""
         segmenter = self.choose(text)
         return (text, []) if segmenter is None else insert_spaces(text, segmenter, separator)
 
 
 def insert_spaces(text: str, segmenter: Segmenter, separator: str = " ") -> tuple[str, list[int]]:
-    """`text` cut by one segmenter, as `Segmentation.spaced_with_insertions` returns it."""
+    """`text` split by one segmenter; result as of `Segmentation.spaced_with_insertions`."""
     parts: list[str] = []
     inserted: list[int] = []
     before = 0

@@ -1,6 +1,6 @@
-"""SentencePiece's model files (spiece.model), read without its library: a Protocol Buffers message of few fields.
+"""Reader of SentencePiece models (spiece.model) that does not need the library.
 
-The fields and their numbers: google/sentencepiece, src/sentencepiece_model.proto.
+A model is a Protocol Buffers message; field numbers are from google/sentencepiece, src/sentencepiece_model.proto.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NORMAL: Final = 1
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What such a file says.
+    """Content of a model file.
 
     Attributes:
-        pieces: piece -> log probability, in the order of the ids.
+        pieces: (piece, log probability), by id.
         unknown: id of the unknown piece.
-        controls: pieces that stand for no text (the unknown one, `<s>`, what a user defined ...).
-        charsmap: the normalisation rules, in base64 as the `tokenizers` library takes them; "" for none.
+        controls: pieces that do not represent text (the unknown piece, `<s>`, user-defined ones ...).
+        charsmap: normalisation rules in base64, as the `tokenizers` library expects them; "" if there are none.
     """
 
     pieces: list[tuple[str, float]]
@@ -39,7 +39,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     """Read a unigram model.
 
     Raises:
-        ArtifactError: the file is damaged, or a model of another type (BPE, words, characters).
+        ArtifactError: the file is damaged, or the model is of another type (BPE, words, characters).
     """
     pieces: list[tuple[str, float]] = []
     controls: set[str] = set()
@@ -58,14 +58,14 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
             elif number == 3:
                 charsmap = _bytes(dict(_fields(_bytes(value))).get(2, b""))
     except (IndexError, KeyError, TypeError, ValueError, struct.error) as error:
-        raise ArtifactError(f"{path}: no readable SentencePiece model ({error!r}); fetch it again") from error
+        raise ArtifactError(f"{path}: not a readable SentencePiece model ({error!r}); download it again") from error
     if kind != UNIGRAM or not pieces:
-        raise ArtifactError(f"{path}: not a unigram model; put the folder's tokenizer.json beside it instead")
+        raise ArtifactError(f"{path}: not a unigram model; add the tokenizer.json of the model to the folder")
     return SentencePieceModel(pieces, unknown, frozenset(controls), base64.b64encode(charsmap).decode())
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message."""
+    """(number, value) of each field of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -79,7 +79,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             length = {1: 8, 5: 4}[wire]
         if at + length > len(data):
-            raise ValueError("cut off")
+            raise ValueError("truncated")
         yield number, data[at : at + length]
         at += length
 
@@ -96,5 +96,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise TypeError("a number where a text was expected")
+        raise TypeError("expected bytes, found a number")
     return value

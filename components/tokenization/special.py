@@ -1,4 +1,4 @@
-"""Ids of the special pieces: the same in every vocabulary, so that models and samplers need not ask a tokenizer."""
+"""Ids of the special pieces, which are the same in every vocabulary."""
 
 from __future__ import annotations
 
@@ -12,5 +12,7 @@ MASK: Final = 4
 
 #: In the order of their ids; the names are BERT's.
 SPECIAL_PIECES: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-#: The first id that belongs to text.
+#: Number of special pieces, and the first id of an ordinary piece.
 FIRST_ORDINARY: Final = len(SPECIAL_PIECES)
+#: Special pieces that decoding omits; UNK and MASK are shown.
+OMITTED: Final = frozenset({PAD, START, END})

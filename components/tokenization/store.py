@@ -1,11 +1,11 @@
-"""Token ids on disk: Arrow IPC files that are memory-mapped, so a corpus larger than memory costs none of it.
+"""Token ids on disk: memory-mapped Arrow IPC files, so a corpus may be larger than memory.
 
-A record batch holds whole documents in the order of the corpus. Columns: `tokens` large_list<uint16 or uint32> (the
-document's ids, ending with END), `sentences` large_list<uint32> (the position in the document at which each of its
-sentences starts), `words` and `chars` uint32 (of the raw text, for perplexity per word and bits per character).
+A record batch has whole documents in corpus order. Columns: `tokens` large_list<uint16 or uint32>, the ids of a
+document, ending with END; `sentences` large_list<uint32>, the start positions of its sentences; `words` and `chars`
+uint32, counts of the raw text, for perplexity per word and bits per character.
 
-Shards of pairs have a fifth column, `targets` large_list (the ids of the translation, ending with END); `words` and
-`chars` are then the translation's, for that is what is predicted.
+Shards of pairs have a fifth column, `targets` large_list, the ids of the translation, ending with END; `words` and
+`chars` then count the translation, which is what is predicted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from components.errors import ArtifactError, DataError
 from components.tokenization.special import END, UNK
 
 KIND: Final = "tokens"
-#: Version of what a shard holds; raised when sentences, counts or columns change their meaning.
+#: Version of the shard format; incremented when sentences, counts or columns change their meaning.
 LAYOUT: Final = 1
 SPLITS: Final = ("train", "heldout")
 
@@ -33,7 +33,7 @@ Stored = NDArray[np.uint16] | NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Counts:
-    """What one shard holds; `unknown` counts the UNK among the tokens and targets, END belongs to both."""
+    """Totals of a shard; `unknown` counts UNK in tokens and targets, both of which include END."""
 
     documents: int = 0
     tokens: int = 0
@@ -49,15 +49,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class EncodedDocuments:
-    """Some documents, encoded: the columns of one record batch in ragged form.
+    """Encoded documents: the columns of one record batch in ragged form.
+
+    Shapes: D documents, N tokens, S sentences.
 
     Attributes:
-        ids: (N,) flat ids, each document ending with END.
-        offsets: (documents + 1,) int64, where each document starts in `ids`.
+        ids: (N,) concatenated ids; each document ends with END.
+        offsets: (D + 1,) int64 start of each document in `ids`.
         sentences: (S,) start of each sentence within its document.
-        sentence_offsets: (documents + 1,) int64, where each document's sentences start in `sentences`.
-        words, chars: (documents,) counts of the raw text, of the targets' where there are some.
-        targets, target_offsets: the other half of each pair, as `ids` and `offsets`; None where documents stand alone.
+        sentence_offsets: (D + 1,) int64 start of each document in `sentences`.
+        words, chars: (D,) counts of the raw text; in a corpus of pairs, of the targets.
+        targets, target_offsets: translations, like `ids` and `offsets`; None without pairs.
     """
 
     ids: NDArray[np.int32]
@@ -71,14 +73,17 @@ class EncodedDocuments:
 
 
 def id_type(vocab_size: int) -> pa.DataType:
-    """The smallest Arrow type that holds the ids 0 .. vocab_size - 1."""
+    """The smallest unsigned Arrow type for the ids 0 .. vocab_size - 1."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
 def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: int, pairs: bool = False) -> Counts:
-    """Write one Arrow IPC file, a record batch for each of `batches`; returns what it holds.
+    """Write an Arrow IPC file with one record batch per element of `batches`; returns its totals.
 
     Args:
+        path: file to write.
+        batches: encoded documents.
+        vocab_size: number of ids of the vocabulary.
         pairs: whether the batches have targets.
     """
     ids_type = id_type(vocab_size)
@@ -123,22 +128,21 @@ def _lists(ids: NDArray[np.int32], offsets: NDArray[np.int64], ids_type: pa.Data
 
 
 class TokenStore:
-    """One split of a directory of token shards, read through memory maps.
+    """One split of a directory of token shards, memory-mapped.
 
-    Documents are numbered over all shards in the order of the corpus; their tokens, laid end to end, are the flat
-    stream of the split.
+    Documents are numbered over all shards in corpus order; the concatenation of their tokens is the flat stream.
 
     Attributes:
         documents, tokens, words, chars: totals of the split.
-        predicted: tokens that a model of this text predicts: all, or those of the targets where it holds pairs.
+        predicted: number of tokens that a model predicts: all tokens, or those of the targets in a corpus of pairs.
         dtype: of the stored ids, uint16 or uint32.
-        offsets: (documents + 1,) int64, where each document starts in the flat stream.
+        offsets: (documents + 1,) int64 start of each document in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.
-        vocab_size: pieces of the vocabulary that the ids belong to.
-        tokenizer_fingerprint: of the tokenizer that made the ids.
+        vocab_size: number of pieces of the vocabulary.
+        tokenizer_fingerprint: fingerprint of the tokenizer.
 
     Raises:
-        ArtifactError: the directory is incomplete or holds something else, or a shard cannot be read.
+        ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
         DataError: there is no such split.
     """
 
@@ -164,7 +168,7 @@ class TokenStore:
         for name in manifest.facts["shards"][split]:
             path = directory / name
             for batch in _record_batches(path):
-                # Views of the map: a batch is never sliced here.
+                # Zero-copy views; valid because batches are not slices.
                 begins, values = _views(batch.column("tokens"))
                 if values.dtype != self.dtype:
                     raise ArtifactError(f"{path}: holds {values.dtype} ids, its manifest says {self.dtype}")
@@ -184,18 +188,18 @@ class TokenStore:
         self.words = int(self.words_per_document.sum(dtype=np.int64))
         self.chars = int(self.chars_per_document.sum(dtype=np.int64))
         self.predicted = sum(len(values) for _, values in self._targets) if self._targets else total
-        # Where each record batch begins, in tokens and in documents.
+        # The first token and the first document of each record batch.
         self._first_token = np.cumsum([0, *map(len, self._tokens)], dtype=np.int64)
         self._first_document = np.cumsum([0, *(len(starts) - 1 for starts, _ in self._sentences)], dtype=np.int64)
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
-        """`length` tokens of the flat stream from position `start`, across documents, starting over at its end.
+        """`length` tokens of the flat stream from position `start`, int64, wrapping around at its end.
 
         Raises:
             DataError: the split is empty.
         """
         if self.tokens == 0:
-            raise DataError(f"{self.directory}: the {self.split} split holds no tokens; give ingest more text")
+            raise DataError(f"{self.directory}: the {self.split} split has no tokens; add text to the corpus")
         out = np.empty(length, dtype=np.int64)
         filled = 0
         position = start % self.tokens
@@ -211,35 +215,34 @@ class TokenStore:
         return out
 
     def document(self, index: int) -> Stored:
-        """The ids of one document, ending with END: a view of the map, in the stored type."""
+        """The ids of a document, ending with END: a view of the memory map, in the stored type."""
         part = self._part(index)
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])
         first = int(self._first_token[part])
         return self._tokens[part][start - first : end - first]
 
     def sentence_starts(self, index: int) -> NDArray[np.uint32]:
-        """Positions in `document(index)` at which its sentences start, ascending, the first 0; empty for no tokens."""
+        """Start positions of the sentences in `document(index)`, ascending from 0; empty without tokens."""
         part = self._part(index)
         offsets, starts = self._sentences[part]
         inside = index - int(self._first_document[part])
         return starts[offsets[inside] : offsets[inside + 1]]
 
     def pair_lengths(self) -> NDArray[np.int64]:
-        """(documents, 2) ids of each document and of its target, END included.
+        """(documents, 2) numbers of ids of each document and of its target, END included.
 
         Raises:
             DataError: the documents have no targets.
         """
         if len(self._targets) < len(self._tokens):
             raise DataError(
-                f"{self.directory}: holds no pairs; a family that learns to translate needs data.parallel and "
-                "tokenizer: parallel"
+                f"{self.directory}: has no pairs; a translation family needs data.parallel and tokenizer: parallel"
             )
         targets = [np.diff(begins) for begins, _ in self._targets]
         return np.stack([np.diff(self.offsets), np.concatenate([np.empty(0, dtype=np.int64), *targets])], axis=1)
 
     def target(self, index: int) -> Stored:
-        """The ids of a document's target, ending with END: a view of the map, in the stored type."""
+        """The ids of a document's target, ending with END: a view of the memory map, in the stored type."""
         part = self._part(index)
         begins, values = self._targets[part]
         inside = index - int(self._first_document[part])
@@ -252,7 +255,7 @@ class TokenStore:
 
 
 def _views(lists: pa.Array) -> tuple[NDArray[np.int64], Any]:
-    """Offsets and values of a column of lists, as views of the map."""
+    """Offsets and values of a list column, as views of the memory map."""
     return lists.offsets.to_numpy(zero_copy_only=True), lists.values.to_numpy(zero_copy_only=True)
 
 
@@ -261,7 +264,7 @@ def _record_batches(path: Path) -> list[pa.RecordBatch]:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         return [batch for number in range(reader.num_record_batches) if (batch := reader.get_batch(number)).num_rows]
     except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{path}: not a readable Arrow file ({error}); run the tokenize stage again") from error
+        raise ArtifactError(f"{path}: not a readable Arrow file ({error}); run the stage tokenize again") from error
 
 
 def join_sentences(
@@ -272,16 +275,16 @@ def join_sentences(
     words: Sequence[int],
     chars: Sequence[int],
 ) -> EncodedDocuments:
-    """Documents from their separately encoded sentences: END is put after each, sentences without a piece vanish.
+    """Join encoded sentences to documents: END is appended to each document, sentences without pieces are dropped.
 
     Args:
         ids, offsets: the sentences of all documents in order, ragged.
-        sentences: (documents,) number of sentences of each document.
-        words, chars: (documents,) counts of the raw text.
+        sentences: (D,) number of sentences of each document.
+        words, chars: (D,) counts of the raw text.
     """
     last = np.cumsum(sentences)
     document_ends = offsets[last]
-    # Before position `document_ends[d]` of the old array comes document d's END.
+    # The END of document d is inserted before position `document_ends[d]`.
     joined = np.insert(ids, document_ends, np.int32(END))
     documents = np.arange(len(sentences))
     new_ends = document_ends + documents + 1

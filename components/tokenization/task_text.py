@@ -1,7 +1,7 @@
-"""The stage `task-tokens`: the texts of a task, without their labels, as memory-mapped token ids.
+"""The stage `task-tokens`: the unlabelled texts of a task as memory-mapped token ids.
 
-What the language model goes on with before it is fine-tuned on that task (task-adaptive pretraining, Gururangan et al.
-2020, section 4). It reads the texts of train; those of dev tell how well it knows them. Test is not looked at.
+They are the input of task-adaptive pretraining (Gururangan et al. 2020, section 4): the texts of train are trained on,
+those of dev measure perplexity, and those of test are not read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from components.tokenization.tokenize import encode_corpus, metrics_of
 
 #: Split of the task -> split of the tokens.
 SPLITS: Final = {"train": "train", "dev": "heldout"}
-#: Kinds of tasks whose fields are the words of one sentence; of the others each field is a text.
+#: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
 WORDS: Final = ("tagging",)
 
 
 class TaskTokensJob(Section):
-    """What the stage reads and writes.
+    """Inputs and output of the stage.
 
     Attributes:
         examples: output directory of the stage `examples`.
@@ -43,7 +43,7 @@ class TaskTokensJob(Section):
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the texts of a task's train and dev, each once; returns `job.output`.
+    """Tokenize the distinct texts of train and dev; returns `job.output`.
 
     Raises:
         ArtifactError: the examples or the tokenizer are incomplete or damaged.
@@ -72,7 +72,7 @@ def task_tokens(job: TaskTokensJob) -> Path:
 
 
 def _texts(path: Path, *, words: bool) -> Iterator[str]:
-    """The different texts of a split, in order; a context that many questions share comes once."""
+    """The distinct texts of a split, in order."""
     try:
         rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
     except (OSError, pa.ArrowException) as error:

@@ -1,8 +1,7 @@
-"""The stage `tokenize`: a corpus (of documents or of pairs) as memory-mapped token ids, one Arrow shard for each
-Parquet shard.
+"""The stage `tokenize`: a corpus of documents or pairs as memory-mapped token ids.
 
-Shards are append-only: what an earlier run made from a Parquet shard that is still the same stays as it is, so after
-new text arrives only the new shards are tokenized. Another tokenizer makes all of them anew.
+There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
+with another tokenizer, all shards are tokenized again.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from components.tokenization.segmenters import SEGMENTERS, insert_spaces
 from components.tokenization.sentences import sentence_starts
 from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, write_shard
 
-#: Characters of text that are encoded together; one record batch each.
+#: Characters of text per record batch.
 BATCH_CHARACTERS: Final = 2 << 20
 #: The characters with Unicode's property White_Space.
 WHITE_SPACE: Final = (
     "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + ("\u2028\u2029\u202f\u205f\u3000")
 )
-#: Below this many bytes of text, starting worker processes costs more than they save.
+#: With fewer bytes of text, starting worker processes costs more than it saves.
 PARALLEL_BYTES: Final = 64 << 20
 
 
 class TokenizeJob(Section):
-    """What the stage reads and writes.
+    """Inputs and output of the stage.
 
     Attributes:
         corpus: directory of the ingest stage.
@@ -55,11 +54,11 @@ class TokenizeJob(Section):
 
 
 def tokenize(job: TokenizeJob) -> Path:
-    """Tokenize every shard of `job.corpus` that `job.output` does not hold yet; returns `job.output`.
+    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
 
     Raises:
         ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus holds no documents.
+        DataError: the corpus has no documents.
     """
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
@@ -67,7 +66,7 @@ def tokenize(job: TokenizeJob) -> Path:
     splits = {split: corpus.shards(job.corpus, split) for split in corpus.SPLITS}
     sources = {f"{path.stem}.arrow": path for paths in splits.values() for path in paths}
     if not sources:
-        raise DataError(f"{job.corpus}: holds no documents; give ingest some text")
+        raise DataError(f"{job.corpus}: has no documents; add raw text")
     origins = {name: str(digests[path.name]["sha256"]) for name, path in sources.items()}
     counts = _reusable(job.output, fingerprint=fingerprint, origins=origins)
     pending = {name: path for name, path in sources.items() if name not in counts}
@@ -84,7 +83,7 @@ def tokenize(job: TokenizeJob) -> Path:
             "layout": LAYOUT,
             "tokenizer": fingerprint,
             "vocabulary": tokenizer.vocab_size,
-            # In the order of the corpus, which a sampler sees.
+            # In corpus order, which samplers depend on.
             "shards": shards,
             "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
             "origins": origins,
@@ -93,7 +92,7 @@ def tokenize(job: TokenizeJob) -> Path:
 
 
 def encode_corpus(rows: Iterable[tuple[str, ...]], *, tokenizer: Tokenizer) -> Iterator[EncodedDocuments]:
-    """Encode the rows of a corpus, documents (text,) or pairs (text, target), some at a time."""
+    """Encode the rows of a corpus, documents (text,) or pairs (text, target), in batches."""
     texts: list[tuple[str, ...]] = []
     size = 0
     for row in rows:
@@ -118,7 +117,7 @@ def _encode_rows(rows: list[tuple[str, ...]], *, tokenizer: Tokenizer) -> Encode
 
 
 def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocuments:
-    """Encode whole documents sentence by sentence, which gives the same ids as encoding them whole."""
+    """Encode documents sentence by sentence, which gives the same ids as encoding them as a whole."""
     sentences: list[str] = []
     per_document: list[int] = []
     words: list[int] = []
@@ -131,7 +130,7 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
         cut = [
             (part, []) if segmenter is None else insert_spaces(part, segmenter, tokenizer.separator) for part in parts
         ]
-        # Every insertion makes two words of one.
+        # Every insertion splits one word into two.
         words.append(sum(len(part.split()) for part in parts) + sum(len(inserted) for _, inserted in cut))
         per_document.append(len(parts))
         sentences.extend([spaced for spaced, _ in cut] if tokenizer.segmented else parts)
@@ -146,16 +145,16 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
 
 
 def _spaces_first(parts: list[str]) -> list[str]:
-    """The parts of a text with the white space at the end of each moved to the beginning of the next."""
+    """The parts of a text, with the trailing white space of each moved to the next."""
     ends = [part.rstrip(WHITE_SPACE) for part in parts[:-1]]
     spaces = [part[len(end) :] for part, end in zip(parts, ends, strict=False)]
     return [space + end for space, end in zip(["", *spaces], [*ends, *parts[-1:]], strict=True)]
 
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
-    """Name and counts of the shards in `output` that need not be made again."""
+    """Name and counts of the shards in `output` that can be kept."""
     try:
-        # Verified, because the new manifest will vouch for them.
+        # Verified, because the new manifest includes them.
         facts = read_manifest(output, kind=KIND, verify=True).facts
     except ArtifactError:
         return {}
@@ -171,7 +170,7 @@ def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dic
 def _tokenize_shards(
     pending: dict[str, Path], *, tokenizer: Tokenizer, directory: Path, into: Path, title: str
 ) -> Iterator[tuple[str, Counts]]:
-    """Write the shards, in worker processes if there is enough to do; yields each one's name and counts."""
+    """Write the shards, in worker processes if there is enough text; yields the name and counts of each."""
     if not pending:
         return
     sizes = [measure(path) for path in pending.values()]
@@ -182,7 +181,7 @@ def _tokenize_shards(
             for name, path in pending.items():
                 yield name, _write(path, into=into / name, tokenizer=tokenizer, advance=bar.advance)
             return
-        # Spawned: a forked child could inherit a lock that another thread of this process holds.
+        # Spawned: a forked child could inherit a lock that another thread holds.
         context = multiprocessing.get_context("spawn")
         done: multiprocessing.Queue[int] = context.Queue()
         with ProcessPoolExecutor(
@@ -198,14 +197,14 @@ def _tokenize_shards(
 
 
 class _Worker:
-    """What a worker process keeps between shards."""
+    """State of a worker process."""
 
     tokenizer: Tokenizer
     done: multiprocessing.Queue[int]
 
 
 def _start_worker(directory: Path, done: multiprocessing.Queue[int]) -> None:
-    # The processes are the parallelism; the library's own threads would only compete with them.
+    # One thread per process: the library's threads would compete with the other processes.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _Worker.tokenizer = load_tokenizer(directory)
     _Worker.done = done
@@ -225,7 +224,7 @@ def _write(path: Path, *, into: Path, tokenizer: Tokenizer, advance: Callable[[i
 
 
 def metrics_of(shards: list[Counts]) -> dict[str, float]:
-    """Totals and rates of a split."""
+    """Totals of a split, tokens per word, and the rate of unknown tokens."""
     total = sum(shards, Counts())
     counts = asdict(total)
     if not total.targets:

@@ -1,4 +1,4 @@
-"""The stage `tokenizer`: learn a vocabulary from a sample of a corpus, count its pieces, report how well it fits."""
+"""The stage `tokenizer`: learn a vocabulary from a sample of a corpus, count its pieces, and measure how it fits."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ from components.tokenization.word import train_word
 from components.tokenization.wordpiece import train_wordpiece
 
 KIND: Final = "tokenizer"
-#: `auto` becomes `none` where fewer texts of the sample than this share are in a script without spaces: the
-#: vocabulary could do nothing with their words.
+#: `auto` becomes `none` if a smaller share of the sample's texts is in a script without spaces: the vocabulary would
+#: have too few of their words.
 SEGMENTED_SHARE: Final = 0.001
 
 
 class TokenizerJob(Section):
-    """What the stage reads and writes.
+    """Inputs and output of the stage.
 
     Attributes:
-        corpus: directory of the ingest stage; its train split is read.
-        pairs: another, of pairs, whose two sides are read as well; the counts of the pieces are then those of the
-            targets, which is what a translator's output layer starts at.
+        corpus: output directory of the stage `ingest`; its train split is read.
+        pairs: a corpus of pairs, both sides of which are also read; the frequencies are then those of the targets, from
+            which a translation model initialises its output bias. None: no pairs.
         output: directory of the tokenizer.
+        kind: of the tokenizer.
+        settings: of all kinds.
     """
 
     corpus: Path
@@ -52,26 +54,26 @@ class TokenizerJob(Section):
 
 
 def train_tokenizer(job: TokenizerJob) -> Path:
-    """Learn the vocabulary of `job.kind` from `job.corpus`, or take a published one; returns `job.output`.
+    """Learn the vocabulary of `job.kind` from `job.corpus`, or import a published one; returns `job.output`.
 
     Raises:
-        ArtifactError: the corpus is incomplete or damaged; a published vocabulary that is not what was named.
-        DataError: the corpus is empty or gives fewer pieces than the settings ask for.
+        ArtifactError: the corpus is incomplete or damaged, or a published vocabulary has another kind or digest.
+        DataError: the corpus is empty or yields fewer pieces than requested.
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     texts = list(sample(job.corpus, megabytes=job.settings.sample_megabytes))
     if not texts:
-        raise DataError(f"{job.corpus}: the train split holds no documents; give ingest more text")
+        raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
     if job.pairs is not None:
         pairs = list(sample_rows(job.pairs, megabytes=job.settings.sample_megabytes))
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
-    segmentation = settle(job.settings.segmenter, texts)
+    segmentation = choose_segmentation(job.settings.segmenter, texts)
     cls = KINDS[job.kind]
 
     def cut(texts: list[str]) -> list[str]:
-        # A character vocabulary knows nothing of what segmentation inserts.
+        # A character vocabulary must not contain inserted separators.
         return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
 
     published = getattr(job.settings, job.kind, None)
@@ -96,8 +98,8 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     return job.output
 
 
-def settle(name: str, texts: list[str]) -> Segmentation:
-    """The segmentation to use: `auto` only where enough of `texts` are in a script that needs it."""
+def choose_segmentation(name: str, texts: list[str]) -> Segmentation:
+    """The segmentation of a vocabulary: `auto` becomes `none` if too few of `texts` need it."""
     segmentation = Segmentation(name)
     if name == "auto" and sum(segmentation.choose(text) is not None for text in texts) < SEGMENTED_SHARE * len(texts):
         return Segmentation("none")
@@ -105,10 +107,10 @@ def settle(name: str, texts: list[str]) -> Segmentation:
 
 
 def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentation: Segmentation) -> Tokenizer:
-    """A tokenizer with the counts of its pieces, learned from `texts`, spaced by `segmentation` if their kind wants it.
+    """Learn a tokenizer and its frequencies from `texts`, which are segmented unless the kind ignores segmentation.
 
     Raises:
-        DataError: the texts give fewer pieces than the settings ask for.
+        DataError: the texts yield fewer pieces than requested.
     """
     tokenizer: Tokenizer
     if kind == "char":
@@ -128,23 +130,23 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
 
 
 def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """Let a tokenizer carry how often each piece stands in `texts`, END once in each."""
+    """Set the frequencies of a tokenizer to the counts of its pieces in `texts`, with one END per text."""
     ids, _ = tokenizer.encode_ragged(texts)
     tokenizer.frequencies = np.bincount(ids, minlength=tokenizer.vocab_size).astype(np.int64)
     tokenizer.frequencies[END] = len(texts)
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """Documents of the train split, about `megabytes` of text at most, spread evenly over it; always the same ones."""
+    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most."""
     for text, *_ in sample_rows(directory, megabytes=megabytes):
         yield text
 
 
 def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
-    """What `sample` takes, with the target where the corpus holds pairs."""
+    """The rows of `sample`: (text,), or (text, target) in a corpus of pairs."""
     shards = corpus.shards(directory, "train")
     share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
     for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
-        # Document n is taken when n * share passes a whole number: evenly, without a random choice.
+        # Document n is in the sample if floor(n * share) increases there.
         if int((number + 1) * share) > int(number * share):
             yield row

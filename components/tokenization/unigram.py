@@ -1,8 +1,7 @@
-"""Unigram pieces: the segmentation of a word that is most probable when its pieces are drawn one by one.
+"""Unigram tokenizer: the most probable segmentation of a word under a unigram model of its pieces (Kudo 2018).
 
-Kudo 2018 (Subword Regularization); words are marked as in SentencePiece (Kudo and Richardson 2018): "▁" stands for the
-space before a word. Text is normalised first (NFKC, one space for any white space), and the best path of a lattice of
-pieces is found by dynamic programming (Viterbi), by the `tokenizers` library.
+As in SentencePiece (Kudo and Richardson 2018), "▁" marks the space before a word. Text is normalised (NFKC, single
+spaces); the `tokenizers` library finds the best path through the lattice of pieces by the Viterbi algorithm.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from tokenizers import Tokenizer as Backend
 from components.artifacts import write_atomic
 from components.errors import ArtifactError
 from components.settings.tokenizer import UnigramSettings
-from components.tokenization.base import Ids, Tokenizer, well_formed
-from components.tokenization.bert import VOCABULARY, WORDS_AT_ONCE
+from components.tokenization.base import Ids, well_formed
 from components.tokenization.distinct import DistinctWordEncoder, count_distinct, cut_at_spaces
+from components.tokenization.library import VOCABULARY, LibraryTokenizer
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, START, UNK
+from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 from components.tokenization.unigram_trainer import SPACE, learn_unigram
 from components.tokenization.wordpiece import ALPHABET_SHARE, LEAST_ALPHABET, check_size, frequent_characters
 
-#: White space separates words, each of which is marked.
+#: Pre-tokenizer: words are separated by white space and marked by "▁".
 WORDS: Final[dict[str, Any]] = {
     "type": "Sequence",
     "pretokenizers": [
@@ -36,30 +35,32 @@ WORDS: Final[dict[str, Any]] = {
         {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True},
     ],
 }
-_HIDDEN = frozenset({PAD, START, END})
 
 
 def normalization(*, lowercase: bool) -> dict[str, Any]:
-    """NFKC, as SentencePiece normalises by default, in the library's notation.
+    """NFKC, SentencePiece's default normalisation, in the notation of the library.
 
-    NFKC takes the vowel am of Thai and Lao apart, which no font and no keyboard does; it is put together again.
+    NFKC decomposes the vowel am of Thai and Lao, which text always has in composed form; it is composed again.
     """
-    together = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
+    composed = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
     steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
-    steps += [{"type": "Replace", "pattern": {"String": two}, "content": one} for two, one in together.items()]
+    steps += [{"type": "Replace", "pattern": {"String": two}, "content": one} for two, one in composed.items()]
     return {"type": "Sequence", "normalizers": steps + [{"type": "Lowercase"}] * lowercase}
 
 
-class UnigramTokenizer(Tokenizer):
+class UnigramTokenizer(LibraryTokenizer):
     """Pieces with probabilities; the first piece of a word begins with "▁".
 
-    `decode` gives the normalised text: words with single spaces between them, each run of unknown characters (UNK) as
-    U+FFFD. Encoding it again gives the same ids if none of them is UNK or special and no segmenter is at work.
+    `decode` returns the normalised text: words separated by single spaces, each run of unknown characters (UNK) as
+    U+FFFD. Encoding it again gives the same ids if none is UNK or special and there is no segmentation.
 
     Args:
-        scores: log probability of each piece; those of the special pieces are never used.
-        normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Published vocabularies
-            bring their own; `normalization` and `WORDS` are those of a vocabulary that is learned here.
+        pieces: id -> piece.
+        scores: log probability of each piece; those of special pieces are not used.
+        segmentation: see `Tokenizer`.
+        normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
+            use `normalization` and `WORDS`; published ones have their own.
+        frequencies: see `Tokenizer`.
     """
 
     kind = "unigram"
@@ -84,7 +85,7 @@ class UnigramTokenizer(Tokenizer):
         model = {
             "type": "Unigram",
             "unk_id": UNK,
-            # A space never reaches the model: with one in their names, text cannot yield the special pieces.
+            # The model never sees spaces, so text cannot be encoded to special pieces, whose names have one here.
             "vocab": [[f" {piece}", 0.0] for piece in SPECIAL_PIECES]
             + [[piece, score] for piece, score in zip(self.pieces, self.scores, strict=True)][FIRST_ORDINARY:],
             "byte_fallback": False,
@@ -92,35 +93,21 @@ class UnigramTokenizer(Tokenizer):
         rules = {"version": "1.0", "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "model": model}
         try:
             self.backend = Backend.from_str(json.dumps(rules))
-        except Exception as error:  # the library's own type
+        except Exception as error:  # the library raises plain Exception
             raise ValueError(f"rules of a unigram vocabulary: {error}") from error
         self._distinct = DistinctWordEncoder(self._encode_words, cut=cut_at_spaces)
-
-    def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = []
-        for start in range(0, len(words), WORDS_AT_ONCE):
-            group = words[start : start + WORDS_AT_ONCE]
-            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
-        return ids
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         if self.pre_tokenizer == WORDS:
             return self._distinct.encode(texts)
-        # Rules from elsewhere may look across white space.
+        # Other pre-tokenizers may depend on the context across white space.
         encoded = self._encode_words([well_formed(text) for text in texts])
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in encoded], out=offsets[1:])
         return np.asarray([id_ for ids in encoded for id_ in ids], dtype=np.int32), offsets
 
-    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        cut, inserted = self.segmentation.spaced_with_insertions(well_formed(text))
-        encoding = self.backend.encode(cut, add_special_tokens=False)
-        spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
-        return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]
-
     def decode(self, ids: Iterable[int]) -> str:
-        pieces = ("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in _HIDDEN)
+        pieces = ("\ufffd" if id_ == UNK else self.pieces[id_] for id_ in ids if id_ not in OMITTED)
         text = "".join(pieces).replace(SPACE, " ").removeprefix(" ")
         if self.segmentation.name == "none":
             return text
@@ -161,12 +148,17 @@ class UnigramTokenizer(Tokenizer):
 
 
 def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentation: Segmentation) -> UnigramTokenizer:
-    """Learn pieces and their probabilities from the counts of the words; `texts` are already segmented.
+    """Learn pieces and their probabilities from word counts.
 
-    Words with a character too rare for the alphabet (as for WordPiece) are left out: the character becomes UNK.
+    As for WordPiece, the alphabet is limited; words with rarer characters are not trained on.
+
+    Args:
+        texts: segmented texts.
+        settings: size and case.
+        segmentation: of the texts.
 
     Raises:
-        DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
+        DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
     rules = normalization(lowercase=settings.lowercase)
     cutter = UnigramTokenizer(

@@ -1,11 +1,11 @@
-"""Learning a unigram vocabulary: expectation maximisation over all segmentations of every word.
+"""Training of a unigram vocabulary by expectation maximisation over all segmentations of every word.
 
-Kudo 2018 (Subword Regularization), section 3.2. A word is drawn piece by piece, P(word) = sum over its segmentations of
-the product of p(piece). From a large seed vocabulary, in turn: EM finds p, and the pieces whose loss would cost the
-likelihood least are dropped, until as many are left as were asked for. The `tokenizers` library has a trainer of its
-own, but what it finds differs from run to run: it adds up in the order of a hash table. Here the order is fixed.
+Kudo 2018 (Subword Regularization), section 3.2: P(word) = sum over segmentations of the product of p(piece). Starting
+from a large seed vocabulary, two steps alternate until the requested size is reached: EM estimates p, and the pieces
+whose removal reduces the likelihood least are removed. The trainer of the `tokenizers` library is not deterministic,
+because it sums in the order of a hash table; here the order is fixed.
 
-Shape suffixes: W words of one length, K starts of the pieces that end at one place.
+Shape suffixes: W words of one length, K start positions of the pieces that end at one position.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 #: Marks the beginning of a word.
 SPACE: Final = "\u2581"
-#: Characters of a piece at most (SentencePiece's default).
+#: Most characters of a piece (SentencePiece's default).
 LONGEST_PIECE: Final = 16
-#: Longer words are learned from in stretches of this many characters.
+#: Longer words are split into parts of this many characters.
 LONGEST_WORD: Final = 32
-#: Seeds: so many times the size asked for and no fewer than LEAST_SEEDS, the best by frequency times length.
+#: Size of the seed vocabulary in multiples of the requested size, and its minimum; ranked by frequency times length.
 SEEDS: Final = 10
 LEAST_SEEDS: Final = 10_000
-#: Pieces kept from one round to the next, and steps of EM in a round (SentencePiece's defaults).
+#: Share of the pieces kept per round, and EM steps per round (SentencePiece's defaults).
 KEPT: Final = 0.75
 STEPS: Final = 2
-#: Expected count under which a piece is dropped at once.
+#: Pieces with a smaller expected count are removed immediately.
 RARE: Final = 0.5
-#: The last round stops this much above the size; the most probable pieces are then taken.
+#: Pruning stops at this multiple of the requested size; then the most probable pieces are selected.
 MARGIN: Final = 1.1
 
 Floats = NDArray[np.float64]
@@ -42,12 +42,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Group:
-    """Words of one length.
+    """Lattices of the words of one length.
 
     Attributes:
-        rows: (W,) their places in the list of all words.
-        ending: for each end j = 1 .. length, (W, K) ids of the pieces that end there, by start j - K .. j - 1; the
-            number of pieces where there is none.
+        rows: (W,) indices into the list of all words.
+        ending: for each end j = 1 .. length, (W, K) ids of the pieces with start j - K .. j - 1; the number of pieces
+            if there is no such piece.
     """
 
     rows: NDArray[np.int64]
@@ -55,13 +55,15 @@ class _Group:
 
 
 def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, float]]:
-    """Up to `size` pieces with their log probabilities, the most probable first; every character of `words` is among
-    them (if there are more characters than `size`, nothing else is). The same for the same counts.
+    """At most `size` (piece, log probability), most probable first; deterministic for given counts.
+
+    Every character of `words` is a piece; if there are more than `size` characters, only these are pieces.
 
     Args:
-        words: word -> how often it comes.
+        words: word -> count.
+        size: requested number of pieces.
     """
-    counted = _stretches(words)
+    counted = _word_parts(words)
     characters = sorted({character for word in counted for character in word})
     pieces, weights = _seeds(counted, characters, limit=max(LEAST_SEEDS, SEEDS * size))
     scores = np.log(weights / weights.sum())
@@ -82,7 +84,7 @@ def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, flo
     return sorted(taken, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _stretches(words: Mapping[str, int]) -> dict[str, int]:
+def _word_parts(words: Mapping[str, int]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for word, times in words.items():
         for start in range(0, len(word), LONGEST_WORD):
@@ -91,9 +93,10 @@ def _stretches(words: Mapping[str, int]) -> dict[str, int]:
 
 
 def _seeds(words: Mapping[str, int], characters: list[str], *, limit: int) -> tuple[list[str], Floats]:
-    """All characters, and the substrings that come twice, the best `limit` by frequency times length.
+    """All characters and the best substrings by frequency times length, at most `limit`, and their weights.
 
-    As in SentencePiece, a piece is of one kind throughout, letters, digits or neither, after the mark of a word.
+    Substrings occur at least twice. As in SentencePiece, the characters of a piece after "▁" are of one kind: letters,
+    digits or others.
     """
     counts: dict[str, int] = defaultdict(int)
     for word, times in words.items():
@@ -136,7 +139,7 @@ def _lattices(words: list[str], pieces: list[str]) -> list[_Group]:
 
 
 def _expected(groups: list[_Group], times: Floats, scores: Floats) -> Floats:
-    """How often each piece is expected in all words: forward-backward over their segmentations."""
+    """Expected count of each piece in all words, by the forward-backward algorithm over the lattices."""
     scores = np.append(scores, -np.inf)
     counts = np.zeros(len(scores))
     for group in groups:
@@ -159,10 +162,10 @@ def _expected(groups: list[_Group], times: Floats, scores: Floats) -> Floats:
 
 
 def _pruned(pieces: list[str], counts: Floats, scores: Floats, *, room: int) -> tuple[list[str], Floats]:
-    """The characters, and of the longer pieces those that the likelihood would miss most, `room` in all.
+    """The `room` pieces whose removal would reduce the likelihood most; single characters are always kept.
 
-    Without a piece its text is cut as the other pieces do it best: the log likelihood falls by its expected count
-    times the difference.
+    Without a piece, its text gets the best segmentation by other pieces; the log likelihood decreases by the expected
+    count times the difference of the scores.
     """
     without = np.full(len(pieces), -np.inf)
     padded = np.append(scores, -np.inf)
@@ -182,7 +185,7 @@ def _pruned(pieces: list[str], counts: Floats, scores: Floats, *, room: int) -> 
 
 @cache
 def _kind(character: str) -> str:
-    """L (letters and their marks), N (digits) or neither."""
+    """ "L" for letters and marks, "N" for numbers, "" for others."""
     category = unicodedata.category(character)
     return {"L": "L", "M": "L", "N": "N"}.get(category[0], "")
 

@@ -1,4 +1,4 @@
-"""A vocabulary of whole words, the most frequent ones of the corpus (ULMFiT: 60,000, each seen at least 3 times)."""
+"""Word vocabulary: the most frequent words of the corpus (ULMFiT: 60,000 with at least 3 occurrences)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.tokenization.wordpiece import check_size
 
 
 class WordTokenizer(BertWordsTokenizer):
-    """Each word or punctuation mark is one piece; a word outside the vocabulary is UNK."""
+    """Each word or punctuation mark is one piece; words outside the vocabulary are UNK."""
 
     kind = "word"
 
@@ -23,10 +23,15 @@ class WordTokenizer(BertWordsTokenizer):
 
 
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
-    """Count words and keep the most frequent, equal counts in alphabetical order; `texts` are already segmented.
+    """A vocabulary of the most frequent words; ties are broken alphabetically.
+
+    Args:
+        texts: segmented texts.
+        settings: size, case and least frequency.
+        segmentation: of the texts.
 
     Raises:
-        DataError: fewer different words are frequent enough than were asked for.
+        DataError: too few words are frequent enough.
     """
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)

@@ -1,4 +1,4 @@
-"""WordPiece: words as a first piece and continuations marked `##` (Schuster and Nakajima 2012; Devlin et al. 2019)."""
+"""WordPiece: words are split into an initial piece and continuations, marked `##` (Schuster and Nakajima 2012)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from components.tokenization.bert import BertWordsTokenizer, backend, count_word
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 
-#: Words longer than this become UNK as a whole, as in BERT.
+#: Longer words become UNK, as in BERT.
 LONGEST_WORD: Final = 100
-#: The alphabet is the most frequent characters, as many as this share of the vocabulary (1000 of 8000, the usual limit)
-#: but no fewer than LEAST_ALPHABET; a word with a rarer character becomes UNK.
+#: Size of the alphabet, the most frequent characters, as a share of the vocabulary (1000 of 8000, the usual limit), but
+#: at least LEAST_ALPHABET; words with rarer characters become UNK.
 ALPHABET_SHARE: Final = 1 / 8
 LEAST_ALPHABET: Final = 256
+#: Most repetitions of a word in one training text.
 REPEATS: Final = 500
 
 
 class WordPieceTokenizer(BertWordsTokenizer):
-    """Each word is cut into the longest pieces of the vocabulary from left to right, or is UNK if that fails."""
+    """Greedy longest-match-first segmentation of each word, from left to right; UNK if it fails."""
 
     kind = "wordpiece"
 
@@ -44,15 +45,19 @@ class WordPieceTokenizer(BertWordsTokenizer):
 def train_wordpiece(
     texts: Sequence[str], *, settings: WordPieceSettings, segmentation: Segmentation
 ) -> WordPieceTokenizer:
-    """Learn a vocabulary by merging the most frequent pairs of pieces; `texts` are already segmented.
+    """Learn a vocabulary by merging the most frequent pairs of pieces.
 
-    The library numbers continuing characters in the order of a hash table, which differs from run to run and decides
-    which of two equally frequent pairs is merged first. Naming the alphabet and the continuing characters in advance
-    makes the vocabulary the same every time. Only the counts of the words matter to it, so it is given each word as
-    often as it comes, cut already: a third of the time of cutting the texts again.
+    The library assigns ids to continuing characters in the order of a hash table, which breaks ties between equally
+    frequent pairs at random. Passing the alphabet and the continuing characters makes training deterministic. Only word
+    counts matter, so the library receives every word, already split, as often as it occurs.
+
+    Args:
+        texts: segmented texts.
+        settings: size, case and least frequency of a pair.
+        segmentation: of the texts.
 
     Raises:
-        DataError: the texts give fewer pieces than asked for, or the special pieces and the alphabet alone are more.
+        DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
@@ -83,14 +88,14 @@ def train_wordpiece(
 
 
 def repeated(words: Counter[str]) -> Iterator[str]:
-    """Texts in which each word stands as often as it was counted, at most REPEATS times in one text."""
+    """Texts in which each word occurs as often as counted, at most REPEATS times per text."""
     for word, count in words.items():
         for start in range(0, count, REPEATS):
             yield " ".join([word] * min(REPEATS, count - start))
 
 
 def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
-    """The `limit` most frequent characters, sorted, and those of them that stand inside or at the end of a word."""
+    """The `limit` most frequent characters, sorted, and those of them that occur after the first one of a word."""
     counts: Counter[str] = Counter()
     inside: set[str] = set()
     for word, count in words.items():
@@ -102,18 +107,24 @@ def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], 
 
 
 def check_size(given: int, *, asked: int, key: str, remedy: str = "lower min_frequency, or ") -> None:
-    """Refuse a vocabulary of another size than was asked for.
+    """Verify the size of a learned vocabulary.
+
+    Args:
+        given: number of pieces.
+        asked: requested number.
+        key: of the size in params.yaml.
+        remedy: start of the advice if the vocabulary is too small.
 
     Raises:
-        DataError: it came out smaller (too little text) or larger (the alphabet alone is).
+        DataError: there are fewer pieces (too little text) or more (the alphabet is larger).
     """
     if given < asked:
         raise DataError(
-            f"{key}: {asked} pieces are more than the corpus can give ({given}); set it to {given} or less, {remedy}"
+            f"{key}: {asked} pieces requested, but the corpus yields {given}; set it to {given} or less, {remedy}"
             "add text"
         )
     if given > asked:
         raise DataError(
-            f"{key}: {asked} pieces are too few, the special ones and the alphabet of the corpus are {given} already; "
-            "set it to some hundreds at least"
+            f"{key}: {asked} pieces are too few, because special pieces and alphabet have {given}; set it to a few "
+            "hundred at least"
         )

@@ -161,7 +161,7 @@ def test_merges_are_part_of_the_fingerprint() -> None:
 
 
 def test_a_vocabulary_smaller_than_the_bytes() -> None:
-    with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* are 261 already"):
+    with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* have 261;"):
         learn(vocabulary=200)
 
 

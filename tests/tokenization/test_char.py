@@ -42,5 +42,5 @@ def test_unknown_and_hidden_characters(make: MakeTokenizer) -> None:
 
 
 def test_no_character_is_frequent_enough() -> None:
-    with pytest.raises(DataError, match=r"tokenizer.char: no character of the corpus comes 5 times .* add text"):
+    with pytest.raises(DataError, match=r"tokenizer.char: no character of the corpus occurs 5 times .* add text"):
         train_char(["abc"], settings=CharSettings(min_frequency=5), segmentation=NONE)

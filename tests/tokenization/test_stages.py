@@ -151,7 +151,7 @@ def test_worker_processes_write_the_same(
 
 def test_an_empty_or_foreign_corpus_is_refused(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus")
-    with pytest.raises(DataError, match="corpus: holds no documents; give ingest some text"):
+    with pytest.raises(DataError, match="corpus: has no documents; add raw text"):
         run(tmp_path, tokenizer)
     job = TokenizeJob(corpus=tokenizer, tokenizer=tokenizer, output=tmp_path / "tokens")
     with pytest.raises(ArtifactError, match="not a complete output"):
@@ -204,14 +204,14 @@ def test_the_sample_is_spread_evenly_and_always_the_same(tmp_path: Path, write_c
 
 def test_a_corpus_of_one_line_says_what_it_can_give(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", train=[["one line"]])
-    with pytest.raises(DataError, match="8000 pieces are more than the corpus can give"):
+    with pytest.raises(DataError, match="8000 pieces requested, but the corpus yields"):
         learn(tmp_path, "wordpiece")
     assert not (tmp_path / "learned").exists()
 
 
 def test_a_corpus_without_train_documents(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", heldout=[["a"]])
-    with pytest.raises(DataError, match="the train split holds no documents; give ingest more text"):
+    with pytest.raises(DataError, match="the train split has no documents; add raw text"):
         learn(tmp_path, "char")
 
 
@@ -220,7 +220,7 @@ def test_a_damaged_corpus_shard(tmp_path: Path, tokenizer: Path, write_corpus: W
     shard = next(corpus.glob("train-*"))
     shard.write_bytes(b"\0" * shard.stat().st_size)
     with pytest.raises(
-        ArtifactError, match=r"train-.*parquet: no readable shard of a corpus .* run the ingest stage again"
+        ArtifactError, match=r"train-.*parquet: not a readable corpus shard .* run the stage ingest again"
     ):
         run(tmp_path, tokenizer)
     assert not (tmp_path / "tokens").exists()
@@ -279,5 +279,5 @@ def test_a_published_vocabulary_is_taken_and_counted(tmp_path: Path, write_corpu
     assert loaded.frequencies.tolist() == [0, 0, 0, 2, 0, 2, 2, 1]
     with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected None"):
         train_tokenizer(job("wordpiece", None))
-    with pytest.raises(ArtifactError, match="its tokenizer is of the kind 'wordpiece', not 'bpe'"):
+    with pytest.raises(ArtifactError, match="its tokenizer is of kind 'wordpiece', not 'bpe'"):
         train_tokenizer(job("bpe", vocabulary_digest(folder)))

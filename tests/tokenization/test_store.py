@@ -128,7 +128,7 @@ def test_counts_of_a_shard(tmp_path: Path) -> None:
 def test_an_empty_split_has_no_span(tmp_path: Path) -> None:
     store = TokenStore(write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}), "heldout")
     assert (store.documents, store.tokens, store.offsets.tolist()) == (0, 0, [0])
-    with pytest.raises(DataError, match="the heldout split holds no tokens; give ingest more text"):
+    with pytest.raises(DataError, match="the heldout split has no tokens; add text to the corpus"):
         store.span(0, 1)
 
 
@@ -197,7 +197,5 @@ def test_pairs_are_read_side_by_side(tmp_path: Path) -> None:
 
 def test_documents_that_stand_alone_have_no_pairs(store: TokenStore) -> None:
     assert store.predicted == store.tokens == 13
-    with pytest.raises(
-        DataError, match=r"tokens: holds no pairs; a family that learns to translate needs data\.parallel"
-    ):
+    with pytest.raises(DataError, match=r"tokens: has no pairs; a translation family needs data\.parallel"):
         store.pair_lengths()

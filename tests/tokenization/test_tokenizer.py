@@ -106,20 +106,20 @@ def test_learned_pieces_wordpiece() -> None:
     [
         (
             "wordpiece",
-            r"tokenizer.wordpiece.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1",
+            r"tokenizer.wordpiece.vocabulary: 8000 pieces requested, but the corpus yields (\d+); set it to \1",
         ),
         (
             "word",
-            r"tokenizer.word.vocabulary: 12000 pieces are more than the corpus can give \(6\); set it to 6 or less",
+            r"tokenizer.word.vocabulary: 12000 pieces requested, but the corpus yields 6; set it to 6 or less",
         ),
         (
             "bpe",
-            r"tokenizer.bpe.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1 or less, "
+            r"tokenizer.bpe.vocabulary: 8000 pieces requested, but the corpus yields (\d+); set it to \1 or less, "
             "lower min_frequency, or add text",
         ),
         (
             "unigram",
-            r"tokenizer.unigram.vocabulary: 8000 pieces are more than the corpus can give \((\d+)\); set it to \1 or "
+            r"tokenizer.unigram.vocabulary: 8000 pieces requested, but the corpus yields (\d+); set it to \1 or "
             "less, or add text",
         ),
     ],
@@ -143,7 +143,7 @@ def test_the_size_that_the_message_names_works(kind: str) -> None:
 
 def test_fewer_pieces_than_the_alphabet() -> None:
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 7}})
-    with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to some hundreds"):
+    with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to a few hundred"):
         fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
 
 
@@ -176,7 +176,7 @@ def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
     vocabulary = content["model"]["vocab"]
     vocabulary["the"], vocabulary["##s"] = vocabulary["##s"], vocabulary["the"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(ArtifactError, match=r"no longer gives the ids that it gave when it was made: .* restore it"):
+    with pytest.raises(ArtifactError, match=r"no longer gives the ids that it gave when it was saved: .* restore it"):
         load_tokenizer(tmp_path)
 
 
@@ -191,7 +191,7 @@ def test_changed_library_behaviour_is_refused(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.json", None, "config.json: does not exist; .* is no tokenizer directory"),
+        ("config.json", None, "config.json: does not exist; .* is not a tokenizer directory"),
         ("config.json", b"{", "damaged tokenizer"),
         ("config.json", b"{}", r"damaged tokenizer \(KeyError\('kind'\)\); run the tokenizer stage again"),
         (
@@ -200,7 +200,7 @@ def test_changed_library_behaviour_is_refused(tmp_path: Path, monkeypatch: pytes
             "unknown kind of tokenizer 'phrases'; known: wordpiece",
         ),
         ("vocabulary.json", None, "vocabulary.json: does not exist"),
-        ("vocabulary.json", b'["a"]', r"a vocabulary begins with \[PAD\], \[UNK\]"),
+        ("vocabulary.json", b'["a"]', r"a vocabulary must begin with \[PAD\], \[UNK\]"),
         ("frequencies.npy", b"\x93NUMPY", "damaged tokenizer"),
     ],
 )
@@ -222,7 +222,7 @@ def test_counts_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
 
 
 def test_no_counts(make: MakeTokenizer) -> None:
-    with pytest.raises(ArtifactError, match="carries no counts of its pieces"):
+    with pytest.raises(ArtifactError, match="has no frequencies of its pieces"):
         make("char", ["a"]).log_frequencies()
 
 

@@ -97,7 +97,9 @@ def test_a_folder_of_the_encoder_alone(save_folder: SaveFolder) -> None:
     assert "start as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
     fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
     assert "cls.predictions.transform.dense.weight" in fresh
-    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains one"):
+    with pytest.raises(
+        ConfigError, match="imported without its output layer .* adapt it first, which trains that layer"
+    ):
         try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
 
 
@@ -167,28 +169,28 @@ def test_missing_surplus_and_misshapen_tensors(save_folder: SaveFolder) -> None:
             r"pytorch_model.bin: a pickle may run anything .* AutoModel.from_pretrained\(folder\).save_pretrained",
         ),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "not readable as safetensors"),
-        (lambda folder: (folder / "vocab.txt").unlink(), "no tokenizer here; expected tokenizer.json, vocab.txt"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "no tokenizer found; expected tokenizer.json, vocab.txt"),
         (
             lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"),
             r"the tokenizer has 6 pieces, the model \d+ rows; they do not belong together",
         ),
-        (lambda folder: (folder / "vocab.txt").write_text("a\nb\na\n"), "vocab.txt: 'a' stands there twice"),
+        (lambda folder: (folder / "vocab.txt").write_text("a\nb\na\n"), "vocab.txt: 'a' occurs twice"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text('{"tokenize_chinese_chars": false}'),
-            "a WordPiece vocabulary without BERT's normaliser is not taken",
+            "WordPiece without BERT's normaliser is not supported",
         ),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: damaged"),
         (
             lambda folder: (folder / "tokenizer.json").write_text(
                 '{"model": {"type": "WordLevel", "vocab": {}}, "normalizer": null, "pre_tokenizer": null}'
             ),
-            "a vocabulary of type 'WordLevel'; WordPiece, BPE and Unigram can be taken over",
+            "vocabulary of type 'WordLevel'; WordPiece, BPE and Unigram are supported",
         ),
         (
             lambda folder: (folder / "tokenizer.json").write_text(
                 '{"model": {"type": "BPE", "vocab": {}, "merges": []}, "normalizer": null, "pre_tokenizer": null}'
             ),
-            "only byte-level ones that cut as GPT-2 does",
+            "only byte-level BPE with GPT-2's pre-tokenizer",
         ),
     ],
 )  # fmt: skip

@@ -72,11 +72,11 @@ def test_a_folder_with_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (model(kind=2), "not a unigram model; put the folder's tokenizer.json beside it"),
+        (model(kind=2), "not a unigram model; add the tokenizer.json of the model"),
         (b"", "not a unigram model"),
-        (model()[:-3], r"no readable SentencePiece model \(ValueError\('cut off'\)\); fetch it again"),
-        (b"\x0a", "no readable SentencePiece model"),
-        (b"{}", "no readable SentencePiece model"),
+        (model()[:-3], r"not a readable SentencePiece model \(ValueError\('truncated'\)\); download it again"),
+        (b"\x0a", "not a readable SentencePiece model"),
+        (b"{}", "not a readable SentencePiece model"),
     ],
 )
 def test_damaged_files(content: bytes, message: str, tmp_path: Path) -> None:

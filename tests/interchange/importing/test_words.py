@@ -11,12 +11,10 @@ import torch
 
 from components.errors import ArtifactError, ConfigError
 from components.interchange.exporting import export_encoder
-from components.interchange.fastai import to_fastai
 from components.interchange.importing import import_encoder, read_published
 from components.interchange.vectors_text import read_vectors, write_vectors
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
-from components.models.ulmfit import AWDLSTM
 from components.tokenization.special import SPECIAL_PIECES
 
 
@@ -24,10 +22,17 @@ from components.tokenization.special import SPECIAL_PIECES
 def fastai_file(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     model = build_model("ulmfit", vocabulary=8, settings={"embedding": 6, "hidden": 10, "layers": 2})
-    assert isinstance(model, AWDLSTM)
-    state, words = to_fastai(model, [*SPECIAL_PIECES, "the", "film", "good"])
+    weights = model.state_dict()
+    # fastai's order of the special pieces: xxunk, xxpad, xxbos.
+    rows = [1, 0, 3, 5, 6, 7]
+    state = {"0.encoder.weight": weights["embedding"][rows], "1.decoder.bias": weights["bias"][rows]}
+    for layer in range(2):
+        for part in ("weight_ih", "weight_hh"):
+            state[f"0.rnns.{layer}.module.{part}_l0"] = weights[f"lstms.{layer}.{part}"]
+        state[f"0.rnns.{layer}.module.bias_ih_l0"] = weights[f"lstms.{layer}.bias"]
+        state[f"0.rnns.{layer}.module.bias_hh_l0"] = torch.zeros_like(weights[f"lstms.{layer}.bias"])
     torch.save(state, tmp_path / "lm.pth")
-    (tmp_path / "itos.json").write_text(json.dumps(words))
+    (tmp_path / "itos.json").write_text(json.dumps(["xxunk", "xxpad", "xxbos", "the", "film", "good"]))
     return tmp_path / "lm.pth"
 
 
