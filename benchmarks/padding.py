@@ -12,8 +12,8 @@ features. Heads that read one vector per text have no padding there (-).
 Transformer computes: where a batch has more than 5% padding, it packs several texts into one row
 (components.models.layers.packing). `recurrent` is the fraction in the matrix products of an AWD-LSTM (embedding 320,
 width 640) on this machine: large layers leave padding out, small ones compute it because that is faster
-(components.models.layers.lstm). `frozen` is the fraction in the batches of a head on frozen features. Questions keep
-about 10% there, because the windows of a row stay together; their head reads no padding.
+(components.models.layers.lstm_kernels). `frozen` is the fraction in the batches of a head on frozen features. Questions
+keep about 10% there, because the windows of a row stay together; their head reads no padding.
 
 `--timed` measures ratios of the time of one epoch's forward and backward passes on the smallest training sets, with one
 thread. `packed`: BERT with 6 layers of 384, with packing relative to without. `steps`: that AWD-LSTM without padding in
@@ -45,7 +45,7 @@ from components.formats.squad import read_squad
 from components.models.base import Batch, LanguageModel
 from components.models.bert import BERT
 from components.models.encoder import build_model
-from components.models.layers import lstm
+from components.models.layers import lstm_kernels
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 from components.models.layers.ragged import ragged
@@ -309,8 +309,8 @@ def _recurrent(encoded: Sequence[Encoded], tokenizer: Tokenizer, count: int, arg
         return run
 
     with (
-        patch.object(lstm, "_by_kernel", noting(lambda x_TBI, _: x_TBI.shape[0] * x_TBI.shape[1])),
-        patch.object(lstm, "_by_steps", noting(lambda x_TBI, texts: len(ragged(x_TBI, texts).places))),
+        patch.object(lstm_kernels, "by_library", noting(lambda x_TBI, _: x_TBI.shape[0] * x_TBI.shape[1])),
+        patch.object(lstm_kernels, "by_steps", noting(lambda x_TBI, texts: len(ragged(x_TBI, texts).values))),
         computing(_precision(), torch.device("cpu")),
     ):
         for batch in _batches(encoded, count, arguments):

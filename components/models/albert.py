@@ -1,11 +1,11 @@
-"""ALBERT: BERT with one block's weights for all layers, a narrow embedding, and the order of sentences to find.
+"""ALBERT: BERT with one block shared by all layers, narrower embeddings, and sentence-order prediction.
 
 Lan et al. 2020 (ALBERT: A Lite BERT for Self-supervised Learning of Language Representations), section 3.1:
 
     x = W_in LN(E_token + E_position + E_segment) + b_in, E of width 128      the same block, L times
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions     p(swapped) from tanh(W x_first)
 
-Shape suffixes: B batch rows, T positions, D width, E width of the embeddings, M masked positions a row.
+Shape suffixes: B batch rows, T positions, D width, E width of the embeddings, M masked positions per row.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
 from components.models.layers.linear import Linear
-from components.models.layers.masked import MaskedConfig, MaskedModel, added, pair_loss
+from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
 from components.models.layers.transformer import Activation, Block, Size
 
 
 class ALBERTConfig(MaskedConfig):
-    """Keys of `MaskedConfig`, and
+    """Keys of `MaskedConfig`, and:
 
     Attributes:
         embedding: E.
-        layers: how often the one block is applied.
+        layers: number of times that the block is applied.
     """
 
     embedding: Size = 128
@@ -51,8 +51,8 @@ class ALBERT(MaskedModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         top_BTD = self.run(batch["tokens"], batch["segments"], None)[-1]
-        return added(
-            tokens=self.filled_in(top_BTD, batch),
+        return total_loss(
+            tokens=self.masked_loss(top_BTD, batch),
             sentence_order=pair_loss(top_BTD, self.pooler, self.sentence_order, batch["sentence_order"]),
         )
 
@@ -67,7 +67,7 @@ class ALBERT(MaskedModel):
         return [*super().embeddings(), *self.project.parameters()]
 
 
-#: The second version of the published models learns without dropout.
+#: The second version of the published models is trained without dropout.
 _V2 = {"embedding": 128, "dropout": 0.0, "dropout_attention": 0.0}
 
 FAMILY = ModelFamily(
@@ -77,6 +77,7 @@ FAMILY = ModelFamily(
     objective="masked",
     sampler="sentence_order",
     tokenizers=("wordpiece", "unigram"),
+    tiny={"width": 32, "embedding": 16, "layers": 2, "heads": 2, "positions": 24},
     presets={
         # Lan et al. 2020, table 1.
         "base": {"layers": 12, "width": 768, "heads": 12, **_V2},

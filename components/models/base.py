@@ -1,7 +1,7 @@
-"""What every family of language models offers, and nothing a family may do in its own way.
+"""The interface of a language-model family.
 
-A family is a file that ends in `FAMILY = ModelFamily(...)`. The training loop, the adaptation, the downstream heads and
-the registry know a model only through `LanguageModel`.
+A family is a file that ends in `FAMILY = ModelFamily(...)`. The training loop, adaptation, heads and registry use a
+model only through `LanguageModel`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from components.errors import ConfigError
 from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
+from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Tensor]
 Carry = tuple[Tensor, ...]
-#: A sum of negative log-likelihoods (nats, with its gradient) and the number of its targets.
+#: Summed negative log-likelihood (nats, differentiable) and the number of its targets.
 Sum = tuple[Tensor, Tensor]
 
-#: What a family learns: the next piece, disguised pieces, pieces in a drawn order, a vector a piece, a translation.
+#: Pretraining objective: next piece; masked pieces; pieces in a random order (XLNet); context words of static vectors;
+#: translation.
 Objective = Literal["causal", "masked", "permuted", "static", "translation"]
 
 
 class ModelConfig(BaseModel):
-    """Sizes of one model; every family extends it. `vocabulary` is the number of pieces, padding included."""
+    """Sizes of a model; every family extends it. `vocabulary` is the number of pieces, special pieces included."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,14 +44,14 @@ class ModelConfig(BaseModel):
 
 @dataclass
 class Losses:
-    """What one batch says.
+    """Result of the pretraining objective on one batch.
 
     Attributes:
-        loss: scalar to minimise, the mean over this batch's targets (objectives added up).
-        sums: name -> (sum of the negative log-likelihood in nats, number of targets), one entry an objective, detached.
-            `"tokens"` is the language-model objective that perplexity is computed from.
+        loss: scalar to minimise: the mean over the batch's targets, summed over objectives.
+        sums: objective -> (summed negative log-likelihood in nats, number of targets), detached. `"tokens"` is the
+            language-model objective, from which perplexity is computed.
         carry: recurrent state or memory for the next window, detached; () for none. Dimension 0 of every tensor is the
-            batch row, so that rows can be shared out among workers and gathered again.
+            batch row, so rows can be split among workers and gathered again.
     """
 
     loss: Tensor
@@ -58,7 +60,7 @@ class Losses:
 
 
 def counted(total: Tensor, *targets: Tensor) -> Sum:
-    """A sum with the number of its targets."""
+    """A summed loss with the number of its targets: `targets` are (N,) each."""
     return total, torch.tensor(sum(len(part) for part in targets), device=total.device)
 
 
@@ -66,151 +68,169 @@ class LanguageModel(nn.Module, ABC):
     """An encoder with its pretraining objective."""
 
     config: ModelConfig
-    #: Which pieces a piece's state may look at directly; with `none` (static vectors, recurrent models) two texts in
-    #: one sequence are hardly compared.
+    #: Positions that attention covers: none (static vectors, recurrent models), earlier ones, or all. Without
+    #: attention, two texts in one sequence are hardly compared.
     attention: ClassVar[Literal["none", "before", "around"]] = "none"
-    #: Whether `hidden_states` carries a state from chunk to chunk: a text of any length is one row then. Of the others
-    #: long texts are cut into windows, each a row of its own.
+    #: Whether `hidden_states` carries a state from chunk to chunk, so that a text of any length is one row. Other
+    #: families split long texts into windows, one row each.
     carries_state: ClassVar[bool] = False
     #: Whether `text_loss` needs masks.
     masks_texts: ClassVar[bool] = False
+    #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
+    #: `bias` are output biases.
+    piece_parameters: ClassVar[tuple[str, ...]] = ()
     _chunking: Chunking | None = None
 
     @abstractmethod
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The pretraining objective on one batch made by the family's sampler."""
+        """The pretraining objective on one batch of the family's sampler."""
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        """Embedding output and every layer's output for whole texts.
+        """Outputs of the embedding and of every layer for whole texts.
 
         Args:
-            tokens: (B, T) int64, already with the special pieces that the family expects, padded with id 0.
-            lengths: (B,) int64, number of real tokens in each row.
-            segments: (B, T) int64, 0 at the first of two texts and its special pieces, 1 at the second, as
-                `pair_tokens` gives them; None: all 0. Families that know no segments do not look at it.
+            tokens: (B, T) int64, with the special pieces of `special_tokens`, padded with id 0.
+            lengths: (B,) int64, number of tokens in each row, without padding.
+            segments: (B, T) int64, 0 in the first of two texts and 1 in the second, as `pair_tokens` returns them;
+                None: all 0. Ignored by families without segments.
 
         Returns:
-            L + 1 tensors (B, T, D_l), lowest first. Padding never changes the values at real positions.
+            L + 1 tensors (B, T, D_l), lowest layer first. Values at real positions do not depend on padding.
 
         Raises:
             ConfigError: T is more than `max_tokens`.
         """
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        """The language-model objective on labelled texts, to be learned beside their labels (Radford et al. 2018,
-        section 3.2): negative log-likelihood in nats, summed, and the number of targets.
+        """The language-model objective on labelled texts, an auxiliary loss of fine-tuning (Radford et al. 2018,
+        section 3.2): summed negative log-likelihood in nats, and the number of targets.
 
         Args:
-            batch: `tokens` (B, T), `lengths` (B,) and perhaps `segments` (B, T), as for `hidden_states`; for masked and
-                permuted families also what `components.training.masking.mask_texts` makes of them: `masked_tokens`
-                (B, T), `masked_positions` and `masked_targets` (B, M; -1 fills up).
-            hidden: what `hidden_states` gave for them; causal families predict from it, without a second pass.
+            batch: `tokens` (B, T), `lengths` (B,) and optionally `segments` (B, T), as for `hidden_states`; for masked
+                and permuted families also the output of `components.training.masking.mask_texts`: `masked_tokens`
+                (B, T), `masked_positions` and `masked_targets` (B, M), padded with -1.
+            hidden: output of `hidden_states` for them; causal families predict from it without a second pass.
 
         Raises:
             ConfigError: the family has no language-model objective on plain text.
         """
-        raise ConfigError(
-            f"{type(self).__name__} has no language-model objective that could be learned beside a task; "
-            "set lm_weight to 0"
-        )
+        raise ConfigError(f"{type(self).__name__} has no language-model objective on plain text; set lm_weight to 0")
 
     @abstractmethod
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """One vector a text from a layer (B, T, D) -> (B, D): the first token (BERT), the last state (causal models),
-        the last forward state joined to the first backward state (FLAIR)."""
+        """One vector per text from a layer, (B, T, D) -> (B, D): the first position (BERT), the last state (causal
+        models), [last forward state; first backward state] (FLAIR)."""
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        """One vector a unit (a word, say): the state of its first piece (Devlin et al. 2019, section 5.3). A model that
-        reads in one direction gives the state that has read all of the unit.
+        """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a
+        recurrent or causal model the state after it has read the whole unit.
 
         Args:
             hidden: (B, T, D) of one layer.
-            units: (B, U, 2) columns of each unit's first and last piece; -1 where a row has fewer units.
+            units: (B, U, 2) columns of each unit's first and last piece; padded with -1.
 
         Returns:
-            (B, U, D); anything where there is no unit.
+            (B, U, D), undefined at padding.
         """
         return at_columns(hidden, units[..., 0])
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """The encoder's parameters from the embeddings (first) to the last layer, for discriminative rates and
-        unfreezing. Every parameter that `hidden_states` uses stands in exactly one group; layers that share their
-        weights are one group together, so there may be fewer groups than layers."""
+        """The encoder's parameters from the embeddings (first) to the last layer, for discriminative learning rates and
+        gradual unfreezing. Every parameter that `hidden_states` uses is in exactly one group; layers with shared
+        weights form one group, so there may be fewer groups than layers."""
 
-    @abstractmethod
     def remap_vocabulary(self, rows: Tensor) -> None:
-        """Change to a new vocabulary: new row i takes old row `rows[i]`, or the mean of all old rows where it is -1.
-        Embedding, output layer and its bias follow; `config.vocabulary` becomes `len(rows)`."""
+        """Change the vocabulary: new row i of every parameter with one row per piece is old row `rows[i]`, or the mean
+        of all old rows where it is -1. `config.vocabulary` becomes `len(rows)`.
+
+        Args:
+            rows: (new V,) int64.
+        """
+        for name in self.piece_parameters:
+            module, leaf = self._owner(name)
+            if (table := getattr(module, leaf)) is not None:
+                setattr(module, leaf, remapped(table, rows))
+        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def set_output_bias(self, log_frequencies: Tensor) -> None:
-        """Start the output layer's bias at the log unigram frequencies (V,), so that training does not spend its first
-        minutes on finding them. Families without an output bias leave this as it is."""
+        """Set the output biases to the log unigram frequencies (V,), which the model would otherwise have to learn
+        first. No effect on families without an output bias."""
+        for name in self.piece_parameters:
+            module, leaf = self._owner(name)
+            if leaf == "bias" and (bias := getattr(module, leaf)) is not None:
+                with torch.no_grad():
+                    bias.copy_(log_frequencies)
+
+    def _owner(self, name: str) -> tuple[nn.Module, str]:
+        """The module that owns a parameter, and the parameter's name in it."""
+        path, _, leaf = name.rpartition(".")
+        return self.get_submodule(path), leaf
 
     @abstractmethod
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        """A text's pieces with the family's special pieces around them, as `hidden_states` expects."""
+        """A text's pieces with the family's special pieces, as `hidden_states` expects them."""
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
-        """Two texts' pieces as one sequence with END between them and the family's special pieces around; and the
-        segment of each piece: 0 up to that END, 1 behind it."""
+        """Two texts as one sequence, separated by END, with the family's special pieces; and the segment of each piece:
+        0 up to that END, 1 after it."""
         pieces = self.special_tokens([*first, END, *second])
-        begins = self.special_tokens([-1]).index(-1) + len(first) + 1
-        return pieces, [int(place >= begins) for place in range(len(pieces))]
+        begin = self.special_tokens([-1]).index(-1) + len(first) + 1
+        return pieces, [int(position >= begin) for position in range(len(pieces))]
 
     def bind(self, tokenizer: Tokenizer) -> None:
-        """Told which pieces the rows stand for: after building, loading and every change of vocabulary. Families that
-        look into a piece (its characters, its n-grams) derive their tables here; the others have no use for it."""
+        """Give the model its tokenizer: after building, loading and every change of vocabulary. Families that depend on
+        the spelling of pieces (characters, n-grams) derive their tables here; no effect on others."""
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         """Logits of the language-model objective.
 
         Args:
-            tokens: (B, T) int64 without padding; they go on where `carry` ended.
-            carry: what an earlier call returned; dimension 0 is the batch row.
+            tokens: (B, T) int64 without padding, the continuation of those of the call that returned `carry`.
+            carry: from the preceding call; dimension 0 is the batch row.
 
         Returns:
-            (B, T, V): at each position, of the piece after it (causal), or of the piece at it (masked); and the carry.
+            (B, T, V) logits of the next piece (causal) or of the piece at the position (masked); and the carry.
 
         Raises:
-            ConfigError: the family predicts no pieces.
+            ConfigError: the family does not predict pieces.
         """
-        raise ConfigError(f"{type(self).__name__} predicts no pieces: it can neither generate nor fill in")
+        raise ConfigError(f"{type(self).__name__} predicts no pieces, so it can neither generate nor fill in")
 
     def piece_embedding(self) -> nn.Parameter | None:
-        """The table (V, D) of the pieces' embeddings, if it may start from word vectors; None for characters."""
+        """The embedding table (V, D), if it may be initialised with word vectors; None for characters."""
         return None
 
     @property
     def backward(self) -> bool:
-        """Whether it says what stands before a text, not what follows."""
+        """Whether the model predicts the piece before a text instead of the one after it."""
         return False
 
     @property
     def max_tokens(self) -> int | None:
-        """Most tokens that `hidden_states` takes, special pieces included; None where there is no limit."""
+        """Maximum number of tokens of a row of `hidden_states`, special pieces included; None for no limit."""
         return None
 
     def set_chunks(self, length: int, *, learned: int) -> None:
-        """From now on read long texts in chunks of `length` pieces: the state goes on from chunk to chunk, a gradient
-        only through the last `learned` of each text (Howard and Ruder 2018, section 3.3). Only where `carries_state`.
+        """Read long texts in chunks of `length` pieces. The state is carried from chunk to chunk; only the last
+        `learned` chunks of each text have gradients (Howard and Ruder 2018, section 3.3). Only if `carries_state`.
         """
         self._chunking = Chunking(length, learned)
 
     def texts(self, lengths: Tensor) -> Texts:
-        """Texts of these lengths (B,), cut as `set_chunks` has said."""
+        """Texts of lengths (B,) with the chunks of `set_chunks`."""
         return Texts(lengths, self._chunking)
 
     def set_dropout(self, scale: float) -> None:
-        """Multiply every dropout's probability by `scale` (ULMFiT's drop multiplier); 1 is as configured."""
+        """Multiply every dropout rate by `scale` (ULMFiT's drop multiplier); 1 restores the configured rates."""
         for module in self.modules():
             if isinstance(module, Noise):
                 module.scale = scale
 
 
 def at_columns(hidden: Tensor, columns: Tensor) -> Tensor:
-    """The states (B, U, D) at the columns (B, U) of (B, T, D); at column 0 where it is -1."""
+    """The states (B, U, D) at columns (B, U) of (B, T, D); -1 selects column 0."""
     return hidden.gather(1, columns.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 
@@ -219,15 +239,18 @@ ConfigT = TypeVar("ConfigT", bound=ModelConfig)
 
 @dataclass(frozen=True)
 class ModelFamily(Generic[ConfigT]):
-    """One line of the FAMILIES table.
+    """One entry of the table `components.models.FAMILIES`.
 
     Attributes:
+        name: key in the table.
         config: the family's config class.
-        build: config -> model with fresh weights drawn from torch's global generator.
-        objective: what pretraining learns.
+        build: config -> model with initial weights, sampled from torch's global generator.
+        objective: pretraining objective.
         sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
-        tokenizers: kinds of tokenizer that fit, the default one first.
-        presets: published sizes, as keyword arguments of `config` without `vocabulary`.
+        tokenizers: kinds of tokenizer that fit, the default first.
+        tiny: sizes of a model that trains in milliseconds, for the contract tests, with dropout, memory and the like;
+            keyword arguments of `config` without `vocabulary`.
+        presets: name -> published sizes, in the form of `tiny`.
     """
 
     name: str
@@ -236,4 +259,5 @@ class ModelFamily(Generic[ConfigT]):
     objective: Objective
     sampler: str
     tokenizers: tuple[str, ...]
+    tiny: Mapping[str, Any]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""BERT: a Transformer encoder that sees both sides, trained to fill in masked pieces.
+"""BERT: a bidirectional Transformer encoder, trained to predict masked pieces.
 
 Devlin, Chang, Lee and Toutanova 2019 (BERT: Pre-training of Deep Bidirectional Transformers):
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions      p(random next) from tanh(W x_first)
 
-Shape suffixes: B batch rows, T positions, D width, M masked positions a row.
+Shape suffixes: B batch rows, T positions, D width, M masked positions per row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 from torch import nn
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.masked import MaskedConfig, MaskedModel, added, pair_loss
+from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
 from components.models.layers.transformer import Block
 
 
@@ -27,8 +27,8 @@ class BERTConfig(MaskedConfig):
 class BERT(MaskedModel):
     """Masked language model with next-sentence prediction.
 
-    `losses` reads `tokens`, `segments` (B, T), `positions`, `targets` (B, M; the columns of the masked pieces and what
-    stood there) and `next_sentence` (B,; 1 where the second part is a random one). It has no carry.
+    `losses` reads `tokens`, `segments` (B, T), `positions`, `targets` (B, M; columns and ids of the masked pieces) and
+    `next_sentence` (B,; 1 where the second part is random). It has no carry.
     """
 
     config: BERTConfig
@@ -42,8 +42,8 @@ class BERT(MaskedModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         top_BTD = self.run(batch["tokens"], batch["segments"], None)[-1]
-        return added(
-            tokens=self.filled_in(top_BTD, batch),
+        return total_loss(
+            tokens=self.masked_loss(top_BTD, batch),
             next_sentence=pair_loss(top_BTD, self.pooler, self.next_sentence, batch["next_sentence"]),
         )
 
@@ -62,6 +62,7 @@ FAMILY = ModelFamily(
     objective="masked",
     sampler="sentence_pairs",
     tokenizers=("wordpiece",),
+    tiny={"width": 32, "layers": 2, "heads": 2, "positions": 24},
     presets={
         # The 24 miniatures: Turc et al. 2019, Well-Read Students Learn Better, table 1.
         **{f"{layers}x{width}": _size(layers, width) for layers in range(2, 13, 2) for width in (128, 256, 512, 768)},

@@ -1,14 +1,14 @@
-"""CoVe: word vectors in context, from the encoder of a translator.
+"""CoVe: contextual word vectors from the encoder of a translation model.
 
 McCann, Bradbury, Xiong and Socher 2017 (Learned in Translation: Contextualized Word Vectors), sections 3 and 4:
 
-    H = biLSTM(E[w^x])                                   the encoder; CoVe(w) = H, used as [E[w]; CoVe(w)]
-    h_t = LSTM([z_{t-1}; h~_{t-1}], h_{t-1})             the decoder, z the vectors of the translation
+    H = biLSTM(E[w^x])                                   encoder; CoVe(w) = H, used as [E[w]; CoVe(w)]
+    h_t = LSTM([z_{t-1}; h~_{t-1}], h_{t-1})             decoder, z the word vectors of the translation
     alpha_t = softmax(H (W_1 h_t + b_1))                 h~_t = tanh(W_2 [H^T alpha_t; h_t] + b_2)
     p(w^z_t) = softmax(W_out h~_t + b_out)
 
-The decoder's layers start at the last states of the encoder's, their cells and h~ at zero. Source and target have
-tables of their own over one vocabulary, so that a change of vocabulary moves the rows of both alike.
+The decoder's layers are initialised with the last states of the encoder's layers; their cells and h~ with zero. Source
+and target have separate tables over one vocabulary.
 
 Shape suffixes: B batch rows, T source positions, U target positions, D width of the word vectors, H width of the
 encoder's and the decoder's states, G = 4 H gates, N targets, V vocabulary.
@@ -30,7 +30,6 @@ from components.models.layers.linear import Linear
 from components.models.layers.lstm import LSTM, cell
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END, START
 
 Size = Annotated[int, Field(gt=0)]
@@ -40,13 +39,13 @@ DecoderState = tuple[Tensor, ...]
 
 
 class CoVeConfig(ModelConfig):
-    """Sizes of the translator.
+    """Sizes of the translation model.
 
     Attributes:
-        embedding: width of the word vectors of either side.
-        hidden: width of the encoder in each direction; the decoder and the context vectors are twice as wide.
-        layers: LSTM layers of the encoder and of the decoder.
-        dropout: of the word vectors, of every layer's output and of h~ before the output layer.
+        embedding: width of the word vectors of source and target.
+        hidden: width of the encoder in each direction; decoder and context vectors have twice this width.
+        layers: number of LSTM layers in the encoder and in the decoder.
+        dropout: rate on the word vectors, on every layer's output and on h~ before the output layer.
     """
 
     embedding: Size = 200
@@ -71,17 +70,17 @@ class EncoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """LSTM layers with input feeding and global attention; the output layer is not part of a step."""
+    """LSTM layers with input feeding and global attention, without the output layer."""
 
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
         width = 2 * config.hidden
-        # A loop over time would be compiled anew for every length of it; the steps are matrix products already. Said
-        # here and not beside the function, because saying it loads the compiler, which takes every stage a second.
+        # torch.compile would compile the loop anew for every length. Disabled here and not at module level, because
+        # that loads the compiler, which takes a second in every stage.
         self._unroll = torch.compiler.disable(_unrolled)
         self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
-        # What the first layer is given: the word, whose share all steps compute at once, and [h~; h]; the others
-        # [h of the layer below; h]. All biases are in `word` and in the other layers' matrices.
+        # Input of the first layer: the word (`word`, one product for all steps) and [h~; h]; of the others: [h of the
+        # layer below; h]. The first layer's bias is in `word`.
         self.word = Linear(config.embedding, 4 * width)
         self.cells = nn.ModuleList(Linear(2 * width, 4 * width, bias=layer > 0) for layer in range(config.layers))
         self.query = Linear(width, width)
@@ -93,29 +92,29 @@ class Decoder(nn.Module):
             nn.init.uniform_(linear.weight, -bound, bound)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
-                # Forget gates start open, as in `layers.lstm`.
+                # Forget bias 1, as in `layers.lstm`.
                 nn.init.ones_(linear.bias[width : 2 * width])
 
     def start(self, lasts: list[Tensor]) -> DecoderState:
-        """The state before the first word, from the encoder's last states, (B, H) for each layer."""
+        """The state before the first word, from the encoder's last states, (B, H) per layer."""
         zeros_BH = torch.zeros_like(lasts[0])
         return (*[part for last_BH in lasts for part in (last_BH, zeros_BH)], zeros_BH)
 
     def attend(self, h_BH: Tensor, memory_BTH: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Context (B, H) and weights (B, T), which are 0 where the mask is False and sum to 1."""
+        """Context (B, H) and attention weights (B, T), 0 where the mask is False."""
         scores_BT = (memory_BTH @ self.query(h_BH).unsqueeze(-1)).squeeze(-1)
         weights_BT = scores_BT.float().masked_fill(~mask_BT, float("-inf")).softmax(-1).to(memory_BTH.dtype)
         return (weights_BT.unsqueeze(1) @ memory_BTH).squeeze(1), weights_BT
 
     def gates(self, tokens: Tensor) -> Tensor:
-        """The words' share of the first layer's gates, (..., G)."""
+        """The words' part of the first layer's pre-activation gates, (..., G)."""
         gates: Tensor = self.word(self.drop(self.embedding[tokens]))
         return gates
 
     def step(
         self, word_BG: Tensor, state: DecoderState, memory_BTH: Tensor, mask_BT: Tensor
     ) -> tuple[Tensor, DecoderState]:
-        """Take in one word; returns h~ (B, H), of which the next word is predicted, and the state after it."""
+        """One step: returns h~ (B, H), from which the next word is predicted, and the state after it."""
         *layers, x_BH = state
         after: list[Tensor] = []
         for index, linear in enumerate(self.cells):
@@ -129,7 +128,7 @@ class Decoder(nn.Module):
         return mixed_BH, (*after, mixed_BH)
 
     def forward(self, tokens_BU: Tensor, lasts: list[Tensor], memory_BTH: Tensor, mask_BT: Tensor) -> Tensor:
-        """h~ (B, U, H) under teacher forcing: each step is given the true word before it."""
+        """h~ (B, U, H) under teacher forcing: each step reads the reference's previous word."""
         mixed_BUH: Tensor = self._unroll(self, tokens_BU, self.start(lasts), memory_BTH, mask_BT)
         return mixed_BUH
 
@@ -143,17 +142,18 @@ def _unrolled(decoder: Decoder, tokens_BU: Tensor, state: DecoderState, memory_B
 
 
 class CoVe(LanguageModel):
-    """A translator; what is kept of it downstream is the encoder.
+    """A translation model; tasks use its encoder only.
 
     `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
     (N,), `whole` (B, 2): see `components.pretraining.translation`. It has no carry.
 
-    `hidden_states` are the word vectors (B, T, D) and, for each layer, the word vectors joined to its states
-    (B, T, D + H); the last is [E[w]; CoVe(w)].
+    `hidden_states` are the word vectors (B, T, D) and, for each layer, [word vectors; states] (B, T, D + H); the last
+    is [E[w]; CoVe(w)].
     """
 
     config: CoVeConfig
     carries_state = True
+    piece_parameters = ("embedding", "decoder.embedding", "output", "bias")
 
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
@@ -167,22 +167,22 @@ class CoVe(LanguageModel):
         self.output = nn.Parameter(torch.empty(config.vocabulary, width))
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
-        # Small output rows leave the first predictions to the bias, the frequencies of the target's words.
+        # With small output rows the bias (log frequencies of the target's words) determines the first predictions.
         nn.init.normal_(self.embedding, std=0.1)
         nn.init.normal_(self.output, std=0.1 / width**0.5)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         memory_BTH, mask_BT, lasts = self._memory(batch["tokens"], batch["lengths"])
         mixed_BUH = self.drop(self.decoder(batch["decoder_tokens"], lasts, memory_BTH, mask_BT))
-        # Places count from the first row of the global batch; every row's first target is at its first position.
-        places_N = batch["places"] - batch["places"][0]
-        picked_NH = mixed_BUH.flatten(0, 1).index_select(0, places_N)
+        # Indices count from the first row of the global batch; every row has a target at its first position.
+        indices_N = batch["places"] - batch["places"][0]
+        picked_NH = mixed_BUH.flatten(0, 1).index_select(0, indices_N)
         total = linear_cross_entropy(picked_NH, self.output, self.bias, batch["targets"])
-        # Workers' rows hold different numbers of targets: each divides by its share of the global number.
+        # Workers have different numbers of targets; each divides by its share of the global number.
         targets, rows = batch["whole"][0]
         return Losses(
             loss=total * (rows / len(batch["tokens"])) / targets,
-            sums={"tokens": (total.detach(), torch.tensor(len(places_N), device=total.device))},
+            sums={"tokens": (total.detach(), torch.tensor(len(indices_N), device=total.device))},
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
@@ -190,7 +190,7 @@ class CoVe(LanguageModel):
         return [words_BTD, *(torch.cat([words_BTD, states_BTH], dim=-1) for states_BTH in layers)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        # Each direction where it has read everything, and the mean of the word vectors.
+        # The mean of the word vectors, and each direction after it has read everything.
         width = self.config.embedding
         mask_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths.unsqueeze(1)).unsqueeze(-1)
         words_BD = (hidden[..., :width] * mask_BT1).sum(1) / lengths.unsqueeze(1)
@@ -199,7 +199,7 @@ class CoVe(LanguageModel):
         return torch.cat([words_BD.to(hidden.dtype), ahead_BTH[rows, lengths - 1], back_BTH[:, 0]], dim=-1)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        # The word vector and the forward half at the end, the backward half at the beginning of the unit.
+        # The first piece's word vector, and each direction after it has read the whole unit.
         width, half = self.config.embedding, (hidden.shape[-1] - self.config.embedding) // 2
         words_BTD, ahead_BTH, back_BTH = hidden.split([width, half, half], dim=-1)
         first_BU, last_BU = units.unbind(-1)
@@ -210,19 +210,8 @@ class CoVe(LanguageModel):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(layer.parameters()) for layer in self.layers)]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.embedding = remapped(self.embedding, rows)
-        self.decoder.embedding = remapped(self.decoder.embedding, rows)
-        self.output = remapped(self.output, rows)
-        self.bias = remapped(self.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            self.bias.copy_(log_frequencies)
-
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # As a source ends.
+        # Sources end with END.
         return [*pieces, END]
 
     def piece_embedding(self) -> nn.Parameter:
@@ -230,14 +219,14 @@ class CoVe(LanguageModel):
 
     @torch.no_grad()
     def translate(self, tokens: Tensor, lengths: Tensor, *, most: int = 64) -> Tensor:
-        """The most likely next word again and again (greedy decoding), until every row has ended.
+        """Translate by greedy decoding until every row has ended.
 
         Args:
             tokens, lengths: as for `hidden_states`.
-            most: words after which an unfinished translation is broken off.
+            most: maximum number of words of a translation.
 
         Returns:
-            (B, U) int64, U <= `most`; END after a row's last word, and behind it END again.
+            (B, U) int64, U <= `most`; filled with END after a row's last word.
         """
         memory_BTH, mask_BT, lasts = self._memory(tokens, lengths)
         state = self.decoder.start(lasts)
@@ -262,7 +251,7 @@ class CoVe(LanguageModel):
         return outputs
 
     def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """What the decoder reads: the top layer's states (B, T, H), which are real, each layer's last ones (B, H)."""
+        """The decoder's input: the top layer's states (B, T, H), their mask (B, T), each layer's last states (B, H)."""
         _, *layers = self._encode(tokens, lengths)
         rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
         lasts = [
@@ -279,8 +268,9 @@ FAMILY = ModelFamily(
     objective="translation",
     sampler="translation",
     tokenizers=("word", "wordpiece"),
+    tiny={"embedding": 32, "hidden": 24, "dropout": 0.1},
     presets={
-        # McCann et al. 2017, section 3.3: GloVe of 300, 300 a direction, two layers, dropout 0.2 everywhere.
+        # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2.
         "cove": {"embedding": 300, "hidden": 300, "layers": 2, "dropout": 0.2},
     },
 )

@@ -1,15 +1,15 @@
-"""ELMo: deep contextualised vectors of words that are read as characters.
+"""ELMo: deep contextualised word vectors from characters.
 
 Peters et al. 2018 (Deep contextualized word representations), with the sizes of Jozefowicz et al. 2016:
 
-    x_t = CharCNN(w_t)      forward: r_t^l = LSTM_l(r_t^{l-1}, r_{t-1}^l)      backward: the same over the turned text
+    x_t = CharCNN(w_t)      forward: r_t^l = LSTM_l(r_t^{l-1}, r_{t-1}^l)      backward: the same over the reversed text
     loss = sum_t -log p(w_{t+1} | w_1 .. w_t) - log p(w_{t-1} | w_t .. w_T)
 
-The character layer and the softmax are shared between the directions; from the second layer on, each LSTM's input is
-added to its output. A word has 2 L + 1 vectors; `hidden_states` gives them as L + 1 layers, both directions joined, the
-character layer's output twice, as published. The softmax is full where the paper sampled it.
+The directions share the character layer and the softmax. From the second layer on, each LSTM's input is added to its
+output (residual connection). `hidden_states` returns L + 1 layers of [forward; backward], the lowest with the character
+layer's output twice, as published. The softmax is full; the paper uses a sampled softmax.
 
-Shape suffixes: B batch rows, T words, N words of both directions, C characters, P projection, D = 2 P, V vocabulary.
+Shape suffixes: B batch rows, T words, N distinct words, C characters, P projection, D = 2 P, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,44 +22,33 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import (
-    Batch,
-    Carry,
-    LanguageModel,
-    Losses,
-    ModelConfig,
-    ModelFamily,
-    Sum,
-    at_columns,
-    counted,
-)
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Sum, counted
+from components.models.bidirectional import BidirectionalModel
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
 from components.models.layers.chunks import Texts
-from components.models.layers.directions import both_ends, joined, turn, turned
+from components.models.layers.directions import joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.projected_lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.targets import following, preceding
-from components.models.layers.vocabulary import remapped
 from components.tokenization import Tokenizer
-from components.tokenization.special import END, UNK
+from components.tokenization.special import UNK
 
 Size = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ELMoConfig(ModelConfig):
-    """Sizes; `cells` and `projection` are what the names of the published models give ("4096/512").
+    """Sizes; the names of the published models ("4096/512") are `cells`/`projection`.
 
     Attributes:
         characters: width of the character embeddings.
-        filters: (characters that a filter reads, number of such filters), seven widths.
-        highway: highway layers above the filters.
-        cells: of each LSTM.
-        projection: width of each LSTM's output and of the word vectors that go into the first.
-        layers: LSTMs of each direction.
-        clip: largest absolute value of a cell and of an LSTM's output.
-        dropout: of every LSTM's input and of the last one's output.
+        filters: (width of a filter in characters, number of such filters).
+        highway: number of highway layers above the filters.
+        cells: cells of each LSTM.
+        projection: width of each LSTM's output and of the word vectors.
+        layers: number of LSTMs in each direction.
+        clip: maximum absolute value of cells and LSTM outputs.
+        dropout: rate on every LSTM's input and on the last one's output.
     """
 
     characters: Size = 16
@@ -73,7 +62,7 @@ class ELMoConfig(ModelConfig):
 
 
 class Direction(nn.Module):
-    """The LSTMs that read one way."""
+    """The LSTMs of one direction."""
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -96,16 +85,13 @@ class Direction(nn.Module):
         return outputs, tuple(states)
 
 
-class ELMo(LanguageModel):
-    """Both directions, trained side by side.
-
-    `losses` reads `tokens`, `targets` (B, T) of the text and `backward_tokens`, `backward_targets` (B, T) of the
-    reversed text. Its carry is r (B, P) and c (B, cells) of every layer, forward then backward.
-    """
+class ELMo(BidirectionalModel):
+    """Two word language models over one character layer; `BidirectionalModel` describes batches. The carry is r (B, P)
+    and c (B, cells) per layer."""
 
     config: ELMoConfig
     spelling: Tensor
-    carries_state = True
+    piece_parameters = ("output", "bias")
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -119,7 +105,7 @@ class ELMo(LanguageModel):
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
         nn.init.normal_(self.output, std=config.projection**-0.5)
-        # (V, C) characters of each piece; empty until `bind`. Derived from the pieces, so stored with them only.
+        # (V, C) characters of each piece; empty until `bind`. Not stored: it is derived from the pieces.
         self.register_buffer("spelling", torch.empty(0, WORD_CHARACTERS, dtype=torch.int16), persistent=False)
         self._tokenizer: Tokenizer | None = None
 
@@ -133,17 +119,10 @@ class ELMo(LanguageModel):
         ahead_TBP, back_TBP = self._vectors(both_NT).transpose(0, 1).chunk(2, dim=1)
         forward, carry_forward = self.forwards(ahead_TBP, carry[:half])
         backward, carry_backward = self.backwards(back_TBP, carry[half:])
-        loss_forward = self._loss_sum(forward[-1], batch["targets"])
-        loss_backward = self._loss_sum(backward[-1], batch["backward_targets"])
-        count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
-        return Losses(
-            loss=(loss_forward + loss_backward) / count,
-            sums={
-                "tokens": ((loss_forward + loss_backward).detach(), 2 * count),
-                "forward": (loss_forward.detach(), count),
-                "backward": (loss_backward.detach(), count),
-            },
-            carry=carry_forward + carry_backward,
+        return self.joint_losses(
+            (self._loss_sum(forward[-1], batch["targets"]), carry_forward),
+            (self._loss_sum(backward[-1], batch["backward_targets"]), carry_backward),
+            batch["targets"],
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
@@ -160,23 +139,13 @@ class ELMo(LanguageModel):
         ]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # Words outside the vocabulary have ids of their own; what is predicted of them is that they are unknown.
+        # Words outside the vocabulary have ids of their own; as targets they are UNK.
         known_BT = batch["tokens"].masked_fill(batch["tokens"] >= self.config.vocabulary, UNK)
-        ahead_BTP, back_BTP = self.drop(hidden[-1]).chunk(2, dim=-1)
-        ahead_NP, next_N = following(ahead_BTP, known_BT, batch["lengths"])
-        back_NP, last_N = preceding(back_BTP, known_BT, batch["lengths"])
+        (ahead_NP, next_N), (back_NP, previous_N) = self.text_targets(self.drop(hidden[-1]), known_BT, batch["lengths"])
         total = linear_cross_entropy(
-            torch.cat([ahead_NP, back_NP]), self.output, self.bias, torch.cat([next_N, last_N])
+            torch.cat([ahead_NP, back_NP]), self.output, self.bias, torch.cat([next_N, previous_N])
         )
-        return counted(total, next_N, last_N)
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return both_ends(hidden, lengths)
-
-    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        # Each direction where it has read all of the unit.
-        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
-        return torch.cat([at_columns(ahead_BTH, units[..., 1]), at_columns(back_BTH, units[..., 0])], dim=-1)
+        return counted(total, next_N, previous_N)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [
@@ -188,27 +157,17 @@ class ELMo(LanguageModel):
         ]
 
     def remap_vocabulary(self, rows: Tensor) -> None:
-        self.output = remapped(self.output, rows)
-        self.bias = remapped(self.bias, rows)
-        # What a new piece is spelt like, `bind` says; until then it reads as unknown.
+        super().remap_vocabulary(rows)
+        # New pieces are spelt as UNK until `bind`.
         self.spelling = self.spelling[torch.where(rows < 0, UNK, rows).to(self.spelling.device)]
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            self.bias.copy_(log_frequencies)
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         x_BTP = self._vectors(tokens, unseen=True)
         outputs, carry = self.forwards(x_BTP.transpose(0, 1), carry)
         return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
 
-    def special_tokens(self, pieces: list[int]) -> list[int]:
-        # END stands at both ends of every document in the stream, whichever way it is read.
-        return [END, *pieces, END]
-
     def _loss_sum(self, outputs_TBP: Tensor, targets_BT: Tensor) -> Tensor:
-        """Negative log-likelihood of the words, in nats, summed."""
+        """Summed negative log-likelihood of the words, in nats."""
         return linear_cross_entropy(
             self.drop(outputs_TBP).flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1)
         )
@@ -239,8 +198,9 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("open_word",),
+    tiny={"characters": 8, "filters": ((1, 16), (2, 16)), "cells": 48, "projection": 32, "dropout": 0.1},
     presets={
-        # The published models (allennlp.org/elmo); the character layers are the same but for the highways.
+        # The published models (allennlp.org/elmo); their character layers differ in the highway layers only.
         name: {
             "characters": 16,
             "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),

@@ -1,9 +1,9 @@
-"""Encoder directories: what pretraining and adaptation write and everything downstream reads (contract 3).
+"""Encoder directories, the output of pretraining and adaptation (contract 3).
 
 config.json         {family, model: the family's config, tokenizer_fingerprint}
 model.safetensors   weights, float32
 tokenizer/          a copy of the tokenizer's directory
-manifest.json       facts: `trained` is false for random weights, `parent` ... (components.artifacts)
+manifest.json       facts: `trained` (false for random weights), `parent`, ... (components.artifacts)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CURVE: Final = ("step", "tokens", "seconds", "loss", "heldout", "rate", "gradien
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model with the tokenizer that its rows belong to. `manifest` is None for a directory inside another output."""
+    """A model with its tokenizer. `manifest` is None for a directory inside another output."""
 
     family: str
     model: LanguageModel
@@ -46,7 +46,7 @@ class Encoder:
 
     @property
     def trained(self) -> bool:
-        """False for the random weights of the comparison from scratch: fine-tuning then draws its own."""
+        """False for random weights (start `scratch`); fine-tuning then initialises its own."""
         return self.manifest is None or bool(self.manifest.facts.get("trained", True))
 
 
@@ -58,17 +58,17 @@ def build_model(
     settings: Mapping[str, Any] | None = None,
     tokenizer: str | None = None,
 ) -> LanguageModel:
-    """A model with fresh weights, drawn from torch's global generator (seed it beforehand).
+    """A model with initial weights, sampled from torch's global generator (seed it beforehand).
 
     Args:
         family: name in `FAMILIES`.
         vocabulary: number of pieces.
-        preset: a published size of the family; `settings` then changes single values of it.
-        settings: keys of the family's config class.
-        tokenizer: kind of tokenizer the pieces come from, checked against what the family takes.
+        preset: name of a published size of the family.
+        settings: keys of the family's config class; they override the preset.
+        tokenizer: kind of the tokenizer, checked against those of the family.
 
     Raises:
-        ConfigError: unknown family, preset or key, wrong value, a kind of tokenizer that does not fit; all at once.
+        ConfigError: unknown family, preset or key, invalid value, or a tokenizer that does not fit; all at once.
     """
     member = family_named(family)
     if preset is not None and preset not in member.presets:
@@ -99,10 +99,10 @@ def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenize
     """Write an encoder into `directory`, usually a draft of `components.artifacts.writing(..., kind=KIND)`.
 
     Args:
-        tokenizer: directory of the tokenizer that the model's rows belong to; it is copied.
+        tokenizer: directory of the model's tokenizer; it is copied.
 
     Raises:
-        ArtifactError: the tokenizer is damaged or has another number of pieces than the model has rows.
+        ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.
     """
     loaded = load_tokenizer(tokenizer)
     if loaded.vocab_size != model.config.vocabulary:
@@ -126,11 +126,11 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
 
     Args:
         verify: compare every file with its digest first.
-        part: the directory lies within a larger output and has no manifest of its own.
+        part: the directory is part of a larger output and has no manifest of its own.
 
     Raises:
-        ArtifactError: the directory is incomplete or altered; the weights do not fit the config (missing, surplus and
-            misshapen tensors by name); the tokenizer is not the one that the model was trained with.
+        ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
+            surplus and misshapen tensors); the tokenizer is not the one that the model was trained with.
     """
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
@@ -181,7 +181,7 @@ def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> Lang
 
 
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
-    """Family, sizes and the tokenizer's fingerprint."""
+    """Family, sizes and the tokenizer's fingerprint, from config.json."""
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
         family, sizes, fingerprint = config["family"], dict(config["model"]), config["tokenizer_fingerprint"]
@@ -199,10 +199,10 @@ def save_weights(path: Path, model: torch.nn.Module) -> None:
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
-    """Copy a safetensors file into a module that has exactly these tensors.
+    """Copy a safetensors file into a module with exactly these tensors.
 
     Raises:
-        ArtifactError: the file cannot be read, or names of missing, surplus and misshapen tensors.
+        ArtifactError: the file cannot be read, or its tensors differ (lists missing, surplus and misshapen ones).
     """
     expected: dict[str, Tensor] = model.state_dict()
     try:
@@ -230,5 +230,5 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
 
 
 def count_parameters(model: LanguageModel) -> int:
-    """Number of trained numbers, tied ones once."""
+    """Number of parameters; shared ones count once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,14 +1,14 @@
-"""fastText: skip-gram whose words are made of their character n-grams, so that unseen words have vectors too.
+"""fastText: skip-gram with word vectors composed of character n-grams, so that unseen words have vectors, too.
 
 Bojanowski, Grave, Joulin and Mikolov 2017 (Enriching Word Vectors with Subword Information), section 3.2:
 
     i_w = mean of I[w] and of G[h(g)] for every n-gram g of "<w>"          skip-gram of i_w as in word2vec
 
-h is the FNV-1a hash modulo the number of buckets. The paper adds the vectors up; the published code takes their mean,
-and so does this. A word outside the vocabulary has the mean of its n-grams.
+h is the FNV-1a hash modulo the number of buckets. The paper sums the vectors; the published code takes the mean, and so
+does this. The vector of a word outside the vocabulary is the mean of its n-grams.
 
-Shape suffixes: B batch rows, T words of a row, S noise words of a row, U = T + S, D width, V vocabulary, N words to be
-made up, W different ones among them, G n-grams of all of these.
+Shape suffixes: B batch rows, T words per row, S noise words per row, U = T + S, D width, V vocabulary, N words, W
+distinct words among them, G n-grams of all of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
 from components.models.layers.negative_sampling import skip_gram
-from components.models.layers.vocabulary import remapped
 from components.models.static import NegativeSamplingConfig, Size, StaticVectors
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
@@ -36,11 +35,11 @@ WORD_32: Final = 0xFFFF_FFFF
 
 
 class FastTextConfig(NegativeSamplingConfig):
-    """As `NegativeSamplingConfig`.
+    """Settings of `NegativeSamplingConfig`, and:
 
     Attributes:
-        shortest, longest: characters of the n-grams, the marks "<" and ">" at a word's ends included.
-        buckets: rows that the n-grams share; each step costs time and memory in proportion to them.
+        shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
+        buckets: rows of the n-gram table; time and memory per step are proportional to it.
     """
 
     shortest: Size = 3
@@ -55,7 +54,7 @@ class FastTextConfig(NegativeSamplingConfig):
 
 
 def fnv1a(text: str) -> int:
-    """FNV-1a, 32 bits, of the text's UTF-8, as the published code has it: bytes from 128 on count as negative."""
+    """FNV-1a, 32 bits, of the UTF-8 text, as in the published code: bytes from 128 on are sign-extended."""
     value = FNV_OFFSET
     for byte in text.encode():
         value = _hashed(value, byte)
@@ -65,7 +64,7 @@ def fnv1a(text: str) -> int:
 def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
     """The buckets of a word's n-grams, in the published code's order: by first character, then by length.
 
-    A mark alone is no n-gram; "<word>" as a whole is one, if it is short enough.
+    A single mark is not an n-gram; "<word>" as a whole is one, if it is short enough.
     """
     letters = [letter.encode() for letter in f"<{word}>"]
     found = []
@@ -80,19 +79,20 @@ def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
 
 
 def _hashed(value: int, byte: int) -> int:
-    # C++ widens `int8_t` with its sign.
+    # C++ sign-extends `int8_t`.
     return ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FNV_PRIME) & WORD_32
 
 
 class FastText(StaticVectors):
     """Skip-gram over words and their n-grams; `losses` reads the batches of `NegativeSampler` and has no carry.
 
-    `bind` tells it how pieces are spelt; before that, and for special pieces, a word is its own row alone. Ids beyond
-    the vocabulary (`OpenWordTokenizer`) are spelt by the tokenizer when they are met.
+    The spelling of pieces comes from `bind`; before that, and for special pieces, a word's vector is its row. The
+    tokenizer spells ids beyond the vocabulary (`OpenWordTokenizer`) when they occur.
     """
 
     config: FastTextConfig
-    #: n-grams of all pieces on end (G,), and where each piece's begin (V + 1,).
+    piece_parameters = ("word", "output")
+    #: Concatenated n-grams of all pieces (G,), and the offset of each piece's first one (V + 1,).
     grams: Tensor
     begins: Tensor
 
@@ -113,7 +113,7 @@ class FastText(StaticVectors):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         tokens_BT = batch["tokens"]
-        # On a GPU, finding the different words would wait for all work in flight.
+        # On a GPU, finding the distinct words would synchronise.
         in_BTD = (
             self._known(tokens_BT.flatten()).view(*tokens_BT.shape, -1) if tokens_BT.is_cuda else self.embed(tokens_BT)
         )
@@ -123,19 +123,19 @@ class FastText(StaticVectors):
         return Losses(total / pairs, {"tokens": (total.detach(), pairs)})
 
     def embed(self, tokens: Tensor) -> Tensor:
-        # A word is put together once, however often it stands there.
-        distinct_W, places = tokens.unique(return_inverse=True)
+        # Each distinct word is composed once.
+        distinct_W, indices = tokens.unique(return_inverse=True)
         known = int((distinct_W < self.config.vocabulary).sum())
         vectors_WD = self._known(distinct_W[:known])
         if known < len(distinct_W):
             vectors_WD = torch.cat(
                 [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[known:].tolist()])]
             )
-        return F.embedding(places, vectors_WD)
+        return F.embedding(indices, vectors_WD)
 
     def vector(self, word: str) -> Tensor:
-        """(D,) float32, on the CPU, of any word; that of UNK, if it is too short for an n-gram."""
-        if word in self._places:
+        """(D,) float32, on the CPU, of any word; UNK's vector if the word is too short for an n-gram."""
+        if word in self._indices:
             return super().vector(word)
         with torch.no_grad():
             return self._unseen([ngram_buckets(word, self.config)])[0].float().cpu()
@@ -150,11 +150,9 @@ class FastText(StaticVectors):
         return [[self.word, self.gram]]
 
     def remap_vocabulary(self, rows: Tensor) -> None:
-        self.word = remapped(self.word, rows)
-        self.output = remapped(self.output, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
+        super().remap_vocabulary(rows)
         if self._spelt:
-            # How the new ones are spelt is for `bind` to say.
+            # New pieces have no spelling until `bind`.
             self._spell([self._spelt[row] if row >= 0 else "" for row in rows.tolist()])
 
     def _spell(self, pieces: Sequence[str]) -> None:
@@ -170,7 +168,7 @@ class FastText(StaticVectors):
         first_N = self.begins[tokens_N]
         many_N = self.begins[tokens_N + 1] - first_N
         begins_N = many_N.cumsum(0) - many_N
-        # The n-grams of each piece stand side by side in `grams`; here they are laid word after word.
+        # Gather each word's n-grams from `grams`, word after word.
         moved_G = (first_N - begins_N).repeat_interleave(many_N)
         grams_G = self.grams[moved_G + torch.arange(len(moved_G), device=moved_G.device)]
         summed_ND = F.embedding_bag(grams_G, self.gram, begins_N, mode="sum")
@@ -191,7 +189,7 @@ class FastText(StaticVectors):
 
 
 def _ragged(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Lists of numbers on end (G,), and where each begins and the last ends (len(rows) + 1,)."""
+    """The concatenated lists (G,), and their offsets (len(rows) + 1,)."""
     begins = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
     return torch.tensor([number for row in rows for number in row], dtype=torch.int64, device=device), begins.to(device)
 
@@ -203,6 +201,7 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("open_word", "word"),
-    # Section 4.2 of the paper and its code: 300 wide, 2,000,000 buckets, t = 1e-4.
+    tiny={"width": 32, "context": 2, "noise_words": 4, "buckets": 50},
+    # Section 4.2 of the paper and its code: width 300, 2,000,000 buckets, t = 1e-4.
     presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "subsample": 1e-4}},
 )

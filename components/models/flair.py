@@ -4,7 +4,7 @@ Akbik, Blythe and Vollgraf 2018 (Contextual String Embeddings for Sequence Label
 
     forward:  p(x_{t+1} | x_1 .. x_t) = softmax(W h_t + b)     backward: p(x_{t-1} | x_t .. x_T), by a model of its own
 
-A word's embedding is the forward state after its last character joined to the backward state before its first.
+A word's embedding is [forward state after its last character; backward state before its first].
 
 Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N = T B, V characters.
 """
@@ -20,26 +20,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import (
-    Batch,
-    Carry,
-    LanguageModel,
-    Losses,
-    ModelConfig,
-    ModelFamily,
-    Sum,
-    at_columns,
-    counted,
-)
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Sum, counted
+from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts
-from components.models.layers.directions import both_ends, joined, turned
+from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
-from components.models.layers.parallel import losses_beside
+from components.models.layers.parallel import losses_in_parallel
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.targets import following, preceding
-from components.models.layers.vocabulary import remapped
-from components.tokenization.special import END
 
 Size = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -51,8 +39,8 @@ class FLAIRConfig(ModelConfig):
     Attributes:
         embedding: width of the character embedding.
         hidden: width of the LSTM.
-        layers: LSTM layers; the paper has one.
-        dropout: of the embedding and of the output.
+        layers: number of LSTM layers; the paper has one.
+        dropout: rate on the embedding and on the outputs of the LSTMs.
     """
 
     embedding: Size = 100
@@ -62,7 +50,7 @@ class FLAIRConfig(ModelConfig):
 
 
 class Direction(nn.Module):
-    """The language model that reads one way; the other reads the reversed text."""
+    """The language model of one direction; the backward one reads the reversed text."""
 
     def __init__(self, config: FLAIRConfig) -> None:
         super().__init__()
@@ -73,7 +61,7 @@ class Direction(nn.Module):
         self.output = nn.Parameter(torch.empty(config.vocabulary, config.hidden))
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.drop = Dropout(config.dropout)
-        # Small output rows leave the first predictions to the bias, the unigram frequencies of the characters.
+        # With small output rows the bias (log unigram frequencies) determines the first predictions.
         nn.init.normal_(self.embedding, std=0.1)
         nn.init.normal_(self.output, std=0.1 / config.hidden**0.5)
 
@@ -94,15 +82,13 @@ class Direction(nn.Module):
         return linear_cross_entropy(x_ND, self.output, self.bias, targets_BT.t().reshape(-1)), carry
 
 
-class FLAIR(LanguageModel):
-    """Both directions, trained side by side.
-
-    `losses` reads `tokens`, `targets` (B, T) of the text and `backward_tokens`, `backward_targets` (B, T) of the
-    reversed text. Its carry is h and c of every layer, forward then backward, each (B, H).
-    """
+class FLAIR(BidirectionalModel):
+    """Two character language models; `BidirectionalModel` describes batches. The carry is h and c (B, H) per layer."""
 
     config: FLAIRConfig
-    carries_state = True
+    piece_parameters = tuple(
+        f"{direction}.{name}" for direction in ("forwards", "backwards") for name in ("embedding", "output", "bias")
+    )
 
     def __init__(self, config: FLAIRConfig) -> None:
         super().__init__()
@@ -112,23 +98,14 @@ class FLAIR(LanguageModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         half = len(carry) // 2
-        (loss_forward, carry_forward), (loss_backward, carry_backward) = losses_beside(
+        forward, backward = losses_in_parallel(
             (
                 partial(self.forwards.loss_sum, batch["tokens"], batch["targets"], carry[:half]),
                 partial(self.backwards.loss_sum, batch["backward_tokens"], batch["backward_targets"], carry[half:]),
             ),
             (self.forwards, self.backwards),
         )
-        count = torch.tensor(batch["targets"].numel(), device=loss_forward.device)
-        return Losses(
-            loss=(loss_forward + loss_backward) / count,
-            sums={
-                "tokens": ((loss_forward + loss_backward).detach(), 2 * count),
-                "forward": (loss_forward.detach(), count),
-                "backward": (loss_backward.detach(), count),
-            },
-            carry=carry_forward + carry_backward,
-        )
+        return self.joint_losses(forward, backward, batch["targets"])
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         turned_BT = turned(lengths, tokens.shape[1])
@@ -140,20 +117,10 @@ class FLAIR(LanguageModel):
         ]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        ahead_BTH, back_BTH = hidden[-1].chunk(2, dim=-1)
-        ahead_NH, next_N = following(ahead_BTH, batch["tokens"], batch["lengths"])
-        back_NH, last_N = preceding(back_BTH, batch["tokens"], batch["lengths"])
+        (ahead_NH, next_N), (back_NH, previous_N) = self.text_targets(hidden[-1], batch["tokens"], batch["lengths"])
         total = linear_cross_entropy(ahead_NH, self.forwards.output, self.forwards.bias, next_N)
-        total = total + linear_cross_entropy(back_NH, self.backwards.output, self.backwards.bias, last_N)
-        return counted(total, next_N, last_N)
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return both_ends(hidden, lengths)
-
-    def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        # The forward state behind the unit's end, the backward state before its beginning (Akbik et al. 2018, eq. 6).
-        ahead_BTH, back_BTH = hidden.chunk(2, dim=-1)
-        return torch.cat([at_columns(ahead_BTH, units[..., 1]), at_columns(back_BTH, units[..., 0])], dim=-1)
+        total = total + linear_cross_entropy(back_NH, self.backwards.output, self.backwards.bias, previous_N)
+        return counted(total, next_N, previous_N)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         directions = (self.forwards, self.backwards)
@@ -164,25 +131,9 @@ class FLAIR(LanguageModel):
         ]
         return [embeddings, *layers]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        for direction in (self.forwards, self.backwards):
-            direction.embedding = remapped(direction.embedding, rows)
-            direction.output = remapped(direction.output, rows)
-            direction.bias = remapped(direction.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            for direction in (self.forwards, self.backwards):
-                direction.bias.copy_(log_frequencies)
-
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         outputs, carry = self.forwards(tokens.t(), carry)
         return F.linear(outputs[-1].transpose(0, 1).float(), self.forwards.output, self.forwards.bias), carry
-
-    def special_tokens(self, pieces: list[int]) -> list[int]:
-        # END stands at both ends of every document in the stream, whichever way it is read.
-        return [END, *pieces, END]
 
 
 FAMILY = ModelFamily(
@@ -192,6 +143,7 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="bidirectional_stream",
     tokenizers=("char",),
+    tiny={"embedding": 16, "hidden": 48},
     presets={
         # Akbik et al. 2018, section 3.1; the published "fast" models are half as wide.
         "flair": {"embedding": 100, "hidden": 2048},

@@ -1,14 +1,14 @@
-"""GloVe: word vectors whose products are the logarithms of how often words stand near each other.
+"""GloVe: word vectors whose dot products approximate log co-occurrence counts.
 
 Pennington, Socher and Manning 2014 (GloVe: Global Vectors for Word Representation), equations 8 and 9:
 
     J = sum_{ij} f(X_ij) (w_i . v_j + b_i + c_j - log X_ij)^2          f(x) = min(1, (x / x_max)^alpha)
 
-X_ij is how often j stands within the context of i, a pair at distance d counting 1 / d. The sampler draws cells as
-often as they weigh: f is there, and the loss of a batch is a mean of plain squares, J / sum f. A word's vector is w + v
-(section 4.2): both tables learn the same thing of a symmetric X, and their sum is less noisy.
+X_ij is the number of times that j occurs in the context of i, weighted by 1 / distance. The sampler draws cells (i, j)
+with probability proportional to f(X_ij), so the loss of a batch is an unweighted mean of squares, J / sum f. A word's
+vector is w + v (section 4.2): with a symmetric X both tables learn the same, and their sum has less noise.
 
-Shape suffixes: B batch rows, T cells of a row, D width, V vocabulary.
+Shape suffixes: B batch rows, T cells per row, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily
-from components.models.layers.vocabulary import remapped
 from components.models.static import Size, StaticVectors
 
 
 class GloVeConfig(ModelConfig):
-    """Names of the paper.
+    """Settings, named as in the paper.
 
     Attributes:
         width: D.
-        context: words on each side that are counted.
-        x_max: count from which on all cells weigh alike.
-        alpha: how the weight falls below that.
+        context: number of words on each side that are counted.
+        x_max: count from which on the weight is 1.
+        alpha: exponent of the weight below that.
     """
 
     width: Size = 100
@@ -44,11 +43,12 @@ class GloVeConfig(ModelConfig):
 class GloVe(StaticVectors):
     """Word and context tables with their biases.
 
-    `losses` reads `tokens`, `contexts` (B, T; the i and j of a cell) and `counts` (B, T; X_ij) of the batches of
-    `CooccurrenceSampler`; it has no carry. `sums["tokens"]` is the square of a cell; no likelihood of the text.
+    `losses` reads `tokens`, `contexts` (B, T; i and j of a cell) and `counts` (B, T; X_ij) of the batches of
+    `CooccurrenceSampler`; it has no carry. `sums["tokens"]` is the squared error per cell, not a likelihood.
     """
 
     config: GloVeConfig
+    piece_parameters = ("word", "context", "word_bias", "context_bias")
 
     def __init__(self, config: GloVeConfig) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class GloVe(StaticVectors):
         self.context = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.word_bias = nn.Parameter(torch.empty(config.vocabulary))
         self.context_bias = nn.Parameter(torch.empty(config.vocabulary))
-        # The published code draws all four alike.
+        # As the published code.
         for table in self.parameters():
             nn.init.uniform_(table, -0.5 / (config.width + 1), 0.5 / (config.width + 1))
 
@@ -67,7 +67,7 @@ class GloVe(StaticVectors):
         biases_BT = self.word_bias[tokens_BT].float() + self.context_bias[contexts_BT].float()
         errors_BT = products_BTD.sum(-1) + biases_BT - counts_BT.log()
         if not self.training:
-            # Held-out text is a smaller one: all its log X are lower by one number, which says nothing of the vectors.
+            # Held-out text is smaller, so all its log X are lower by a constant that is independent of the vectors.
             errors_BT = errors_BT - errors_BT.mean()
         total = errors_BT.square().sum()
         cells = torch.tensor(tokens_BT.numel(), device=total.device)
@@ -79,13 +79,6 @@ class GloVe(StaticVectors):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.word, self.context]]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.word = remapped(self.word, rows)
-        self.context = remapped(self.context, rows)
-        self.word_bias = remapped(self.word_bias, rows)
-        self.context_bias = remapped(self.context_bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
 
 FAMILY = ModelFamily(
     name="glove",
@@ -94,6 +87,7 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="cooccurrences",
     tokenizers=("word", "wordpiece"),
+    tiny={"width": 32, "context": 2},
     # Section 4.2 and the published vectors: a context of ten words on each side.
     presets={f"glove-{width}": {"width": width} for width in (50, 100, 200, 300)},
 )

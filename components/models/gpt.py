@@ -1,4 +1,4 @@
-"""GPT, GPT-2 and GPT-3: causal Transformers; which of them is a matter of settings.
+"""GPT, GPT-2 and GPT-3: causal Transformers that differ in settings.
 
 Radford et al. 2018 (Improving Language Understanding by Generative Pre-Training), 2019 (Language Models are
 Unsupervised Multitask Learners), Brown et al. 2020 (Language Models are Few-Shot Learners, section 2.1):
@@ -6,9 +6,9 @@ Unsupervised Multitask Learners), Brown et al. 2020 (Language Models are Few-Sho
     x = E_token + E_position                     p(w_{t+1}) = softmax(E_token x_t + b)
     GPT:    per block  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     GPT-2:  per block  x = x + attention(LN(x));  x = x + W_2 gelu(W_1 LN(x));  at the end  x = LN(x)
-    GPT-3:  as GPT-2, every other block sees only a band of the positions before it
+    GPT-3:  as GPT-2, every other block attends only to a band of the preceding positions
 
-Shape suffixes: B batch rows, T positions, R rows of W places when packed, D width, N = B T, V vocabulary.
+Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, N = B T, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following
-from components.models.layers.transformer import DEVIATION, Activation, Block, TransformerConfig, position_rows
-from components.models.layers.vocabulary import remapped
+from components.models.layers.transformer import INITIAL_STD, Activation, Block, TransformerConfig, position_rows
 from components.tokenization.special import END
 
 
 class GPTConfig(TransformerConfig):
-    """Keys of `TransformerConfig`, and
+    """Keys of `TransformerConfig`, and:
 
     Attributes:
-        norm: where a block normalises: behind each sum (`post`, GPT) or before each sub-layer (`pre`, GPT-2 and GPT-3).
-        band: positions that every other block sees, the current one counted (GPT-3); 0: every block sees all.
-        output_bias: add b to the logits. The published models have none; with it, training starts at the pieces' log
-            frequencies instead of finding them.
+        norm: position of layer norms: after each sum (`post`, GPT) or before each sub-layer (`pre`, GPT-2 and GPT-3).
+        band: number of positions that every other block attends to, the current one included (GPT-3); 0: all.
+        output_bias: whether logits have a bias b. The published models have none; with it, training starts at the log
+            unigram frequencies.
     """
 
     activation: Activation = "gelu_tanh"
@@ -58,6 +57,7 @@ class GPT(LanguageModel):
 
     config: GPTConfig
     attention = "before"
+    piece_parameters = ("token", "bias")
     bias: nn.Parameter | None
 
     def __init__(self, config: GPTConfig) -> None:
@@ -76,14 +76,14 @@ class GPT(LanguageModel):
         self._initialise()
 
     def _initialise(self) -> None:
-        nn.init.normal_(self.token, std=DEVIATION)
-        # GPT-2's code halves the deviation of the positions (model.py: wpe).
-        nn.init.normal_(self.position, std=DEVIATION / 2 if self.config.norm == "pre" else DEVIATION)
+        nn.init.normal_(self.token, std=INITIAL_STD)
+        # GPT-2's code halves the std of the positions (model.py: wpe).
+        nn.init.normal_(self.position, std=INITIAL_STD / 2 if self.config.norm == "pre" else INITIAL_STD)
         for name, module in self.blocks.named_modules():
             if isinstance(module, nn.Linear):
-                # What is added to the residual path counts 2 L times (GPT-2, section 2.3).
+                # 2 L sub-layers are summed in the residual stream (GPT-2, section 2.3).
                 residual = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
-                nn.init.normal_(module.weight, std=DEVIATION / (math.sqrt(2 * self.config.layers) if residual else 1))
+                nn.init.normal_(module.weight, std=INITIAL_STD / (math.sqrt(2 * self.config.layers) if residual else 1))
                 nn.init.zeros_(module.bias)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -91,12 +91,12 @@ class GPT(LanguageModel):
         return Losses(total / count, {"tokens": (total.detach(), count)})
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands at the end and the model reads from left to right: it need not be masked.
+        # Padding is at the end and attention is causal, so it needs no mask.
         packed = None if self.config.band else packing(lengths, tokens.shape[1])
         if packed is None:
             return self._run(tokens)
-        places_RWD = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self._run(packed.pack(tokens), packed.mask, places_RWD)
+        positions_RWD = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self._run(packed.pack(tokens), packed.mask, positions_RWD)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
@@ -113,14 +113,8 @@ class GPT(LanguageModel):
         groups[-1] += self.final_norm.parameters()
         return groups
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.token = remapped(self.token, rows)
-        if self.bias is not None:
-            self.bias = remapped(self.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
-        # The first block sees every position, so its keys tell how many were read.
+        # The first block keeps the keys of all positions.
         read = carry[0].shape[2] if carry else 0
         x_BTD = self._embed(tokens, position_rows(self.position, tokens.shape[1], start=read))
         past: list[Tensor] = []
@@ -133,13 +127,8 @@ class GPT(LanguageModel):
     def piece_embedding(self) -> nn.Parameter:
         return self.token
 
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        if self.bias is not None:
-            with torch.no_grad():
-                self.bias.copy_(log_frequencies)
-
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows the END of another.
+        # In the stream every document follows an END.
         return [END, *pieces]
 
     @property
@@ -150,18 +139,18 @@ class GPT(LanguageModel):
         bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
         return counted(linear_cross_entropy(top_ND, self.token, bias_V, targets_N), targets_N)
 
-    def _embed(self, tokens_BT: Tensor, places: Tensor) -> Tensor:
-        x_BTD = self.token[tokens_BT] + places
-        # Sums that no norm bounds stay as exact as the weights; post-norm blocks bound theirs.
+    def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
+        x_BTD = self.token[tokens_BT] + positions
+        # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
         return dropped_BTD
 
-    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, places_BTD: Tensor | None = None) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block, the last one behind the final norm; positions are in
-        order where their embeddings are not given."""
-        if places_BTD is None:
-            places_BTD = position_rows(self.position, tokens_BT.shape[1])
-        outputs = [self._embed(tokens_BT, places_BTD)]
+    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BTD: Tensor | None = None) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without position
+        embeddings, positions are 0 .. T - 1."""
+        if positions_BTD is None:
+            positions_BTD = position_rows(self.position, tokens_BT.shape[1])
+        outputs = [self._embed(tokens_BT, positions_BTD)]
         for block in self.blocks:
             outputs.append(block(outputs[-1], mask))
         outputs[-1] = self.final_norm(outputs[-1])
@@ -181,13 +170,14 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="packed",
     tokenizers=("bpe", "wordpiece", "unigram"),
+    tiny={"width": 32, "layers": 2, "heads": 2, "positions": 24, "band": 4},
     presets={
         "gpt": _size(12, 768, 12, positions=512, norm="post"),
         "gpt2": _size(12, 768, 12),
         "gpt2-medium": _size(24, 1024, 16),
         "gpt2-large": _size(36, 1280, 20),
         "gpt2-xl": _size(48, 1600, 25),
-        # Brown et al. 2020, table 2.1; the width of the band is not published, 256 is that of GPT-Neo.
+        # Brown et al. 2020, table 2.1. The band's width is not published; 256 is that of GPT-Neo.
         "gpt3": _size(96, 12288, 96, positions=2048, band=256, dropout=0.0, dropout_attention=0.0),
     },
 )

@@ -1,11 +1,11 @@
-"""RoBERTa: BERT's encoder with nothing to do but fill in, on rows of full text that are masked anew each time.
+"""RoBERTa: BERT's encoder with masked pieces as the only objective, on full rows of text with dynamic masking.
 
 Liu et al. 2019 (RoBERTa: A Robustly Optimized BERT Pretraining Approach), sections 4.1 (dynamic masking), 4.2 (full
 sentences without next-sentence prediction) and 4.4 (byte-level pieces); no segments.
 
     x = LN(E_token + E_position)      per block as in BERT      p(piece) = softmax(E_token LN(gelu(W x)) + b)
 
-Shape suffixes: B batch rows, T positions, M masked positions a row.
+Shape suffixes: B batch rows, T positions, M masked positions per row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import cast
 from torch import nn
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.masked import MaskedConfig, MaskedModel, added
+from components.models.layers.masked import MaskedConfig, MaskedModel, total_loss
 from components.models.layers.transformer import Block
 from components.tokenization.special import END
 
@@ -38,10 +38,10 @@ class RoBERTa(MaskedModel):
         self.initialise()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        return added(tokens=self.filled_in(self.run(batch["tokens"], None, None)[-1], batch))
+        return total_loss(tokens=self.masked_loss(self.run(batch["tokens"], None, None)[-1], batch))
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
-        # Two ends between the texts (fairseq's RobertaHubInterface.encode), and no segments to tell them apart.
+        # Two ENDs between the texts (fairseq's RobertaHubInterface.encode), and no segments.
         pieces = self.special_tokens([*first, END, END, *second])
         return pieces, [0] * len(pieces)
 
@@ -56,6 +56,7 @@ FAMILY = ModelFamily(
     objective="masked",
     sampler="full_sentences",
     tokenizers=("bpe", "wordpiece", "unigram"),
+    tiny={"width": 32, "layers": 2, "heads": 2, "positions": 24, "whole_words": True},
     presets={
         # Liu et al. 2019, table 9.
         "base": {"layers": 12, "width": 768, "heads": 12},

@@ -1,4 +1,4 @@
-"""What the families of word vectors share: a vector a piece, whatever stands around it.
+"""What the families of static word vectors share: one vector per piece, independent of context.
 
 Shape suffixes: B batch rows, T positions, D width, V vocabulary.
 """
@@ -23,16 +23,16 @@ Size = Annotated[int, Field(gt=0)]
 
 
 class NegativeSamplingConfig(ModelConfig):
-    """What the sampler of Mikolov et al. 2013b (Distributed Representations of Words and Phrases) draws.
+    """Width, and settings of the sampler (Mikolov et al. 2013b, Distributed Representations of Words and Phrases).
 
     Attributes:
         width: D.
-        context: most words on each side of a centre that count as its context; how many is drawn for each centre
-            between 1 and this (the shrinking window of Mikolov et al. 2013a, section 3.2).
-        negatives: k, the weight of the noise: so many noise words stand against each true one.
-        noise_words: how many are really drawn for each row of a batch; all of its pairs share them (Ji et al. 2016).
-        subsample: t, a word of relative frequency f is kept with probability sqrt(t / f) + t / f; 0 keeps all.
-        power: noise is drawn in proportion to count^power.
+        context: maximum number of context words on each side; the number is sampled per centre from 1 to this (dynamic
+            window; Mikolov et al. 2013a, section 3.2).
+        negatives: k, number of noise words per true word in the objective.
+        noise_words: number of noise words sampled per batch row, shared by all its pairs (Ji et al. 2016).
+        subsample: t; a word of relative frequency f is kept with probability sqrt(t / f) + t / f; 0 keeps all.
+        power: exponent of the noise distribution, P(n) ~ count(n)^power.
     """
 
     width: Size = 100
@@ -44,14 +44,14 @@ class NegativeSamplingConfig(ModelConfig):
 
 
 class StaticVectors(LanguageModel):
-    """A table of vectors. There is one hidden state, the embedding, and one layer group."""
+    """A table of vectors, with one hidden state (the embedding) and one layer group."""
 
-    # A vector knows nothing of what stands before it: a text of any length is read as a whole.
+    # Vectors do not depend on context, so a text of any length is one row.
     carries_state = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
@@ -67,28 +67,28 @@ class StaticVectors(LanguageModel):
         """(D,) float32, on the CPU, of a word as the tokenizer spells it.
 
         Raises:
-            DataError: the word is not in the vocabulary (and the family cannot make up a vector for it).
+            DataError: the word is not in the vocabulary, and the family has no vectors for unseen words.
         """
-        if word not in self._places:
-            raise DataError(f"{word!r} is not in the vocabulary{nearest(word, self._places)}")
+        if word not in self._indices:
+            raise DataError(f"{word!r} is not in the vocabulary{nearest(word, self._indices)}")
         with torch.no_grad():
             return (
-                self.embed(torch.tensor([self._places[word]], device=next(self.parameters()).device))[0].float().cpu()
+                self.embed(torch.tensor([self._indices[word]], device=next(self.parameters()).device))[0].float().cpu()
             )
 
     def bind(self, tokenizer: Tokenizer) -> None:
-        self._places = {piece: place for place, piece in enumerate(tokenizer.pieces)}
+        self._indices = {piece: index for index, piece in enumerate(tokenizer.pieces)}
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         return [self.embed(tokens)]
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """The mean of the text's vectors: they know no order, so no position stands for the whole."""
+        """The mean of the text's vectors."""
         inside_BT1 = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]).unsqueeze(-1)
         return hidden.masked_fill(~inside_BT1, 0).sum(1) / lengths[:, None].to(hidden.dtype)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # A frame around the text would only be one more word in its mean; END stands for a text without words.
+        # No special pieces, which would be part of the mean; END represents an empty text.
         return pieces or [END]
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:

@@ -1,14 +1,14 @@
-"""Transformer-XL: a decoder that goes on reading where the last segment ended.
+"""Transformer-XL: a causal Transformer with a memory of earlier segments.
 
 Dai, Yang, Yang, Carbonell, Le and Salakhutdinov 2019 (Transformer-XL: Attentive Language Models beyond a Fixed-Length
-Context). Segment tau of layer n reads the segment before it from a memory that carries no gradient:
+Context). Layer n attends to the previous segment in a memory without gradient (SG), for segment tau:
 
     h~ = [SG(h_{tau-1}^{n-1}); h_tau^{n-1}]     q = W_q h_tau^{n-1},  k, v = W_kv h~     h_tau^n = block(q, k, v, R)
 
-with attention by distance (components.models.layers.relative) and, for large vocabularies, the adaptive softmax
+with relative positions (components.models.layers.relative) and, for large vocabularies, the adaptive softmax
 (components.models.layers.adaptive).
 
-Shape suffixes: B batch rows, T positions, R rows of W places when packed, S memory and segment, D width, C = 2 D
+Shape suffixes: B batch rows, T positions, R rows of W positions when packed, S memory and segment, D width, C = 2 D
 keys and values, N heads, K head width.
 """
 
@@ -34,17 +34,17 @@ from components.tokenization.special import END
 
 
 class TransformerXLConfig(RelativeConfig):
-    """Keys of `RelativeConfig`, and what the decoder adds.
+    """Keys of `RelativeConfig`, and:
 
     Attributes:
-        evaluation_memory: `memory` in evaluation; null for as many as in training. It may be longer: distances beyond
-            those seen in training have encodings too (Dai et al. 2019 train with 384 and evaluate with 1,600).
-        same_length: whether each position reads exactly `memory` positions before it, whatever its place in the
+        evaluation_memory: `memory` in evaluation; null: as in training. It may be longer, because distances that do not
+            occur in training have encodings, too (Dai et al. 2019 train with 384 and evaluate with 1,600).
+        same_length: whether each position attends to exactly `memory` positions before it, wherever it is in the
             segment. Evaluation by segments then equals evaluation piece by piece.
-        norm_first: whether norms stand before the sub-layers, with one more at the end, or after them as in the paper.
+        norm_first: pre-norm blocks with a final norm, instead of post-norm as in the paper.
         tied_biases: whether all layers share u and v.
         cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
-        divide: how much narrower each cluster's vectors are than those of the cluster before.
+        divide: factor between the widths of consecutive clusters.
     """
 
     evaluation_memory: Count | None = None
@@ -58,15 +58,15 @@ class TransformerXLConfig(RelativeConfig):
     @model_validator(mode="after")
     def _cutoffs_rise(self) -> TransformerXLConfig:
         if any(high <= low for low, high in zip(self.cutoffs, self.cutoffs[1:], strict=False)):
-            raise ValueError(f"cutoffs {list(self.cutoffs)} do not rise")
+            raise ValueError(f"cutoffs {list(self.cutoffs)} are not increasing")
         return self
 
 
 class TransformerXL(LanguageModel):
     """Causal language model with memory.
 
-    `losses` reads `tokens` and `targets` (B, T); its carry is each block's input (B, m, D), m growing to `memory`. The
-    carry of `predict` is each block's keys and values (B, m, 2 D), so that a new piece costs no more than one step.
+    `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input at the last m <= `memory` positions,
+    (B, m, D); that of `predict` is each block's keys and values (B, m, 2 D), which need not be computed again.
     """
 
     config: TransformerXLConfig
@@ -76,10 +76,10 @@ class TransformerXL(LanguageModel):
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
         self.config = config
-        # Rows of deviation 0.02, as all else has, would make every piece predict itself at first: a normed state that
-        # is still its own row gives it the logit 0.02 D. The scripts for WikiText-103 and larger begin with 0.005.
+        # With std 0.02, as of all other weights, every piece would predict itself at first: the normalised state is
+        # close to its own row, which gives it the logit 0.02 D. The scripts for WikiText-103 and larger use 0.005.
         self.pieces = TiedVocabulary(
-            config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, deviation=0.005
+            config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, std=0.005
         )
         self.blocks = nn.ModuleList(
             RelativeBlock(
@@ -90,14 +90,14 @@ class TransformerXL(LanguageModel):
         size = (config.head_count, config.width // config.head_count)
         self.content_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
         self.position_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
-        # The published code ends without it; a sum of branches that was never normed is no good softmax input.
+        # Not in the published code; without it the softmax's input would not be normalised.
         self.norm = nn.LayerNorm(config.width) if config.norm_first else None
         self.drop = Dropout(config.dropout)
         self.apply(self._initialise)
 
     @staticmethod
     def _initialise(module: nn.Module) -> None:
-        # Deviation 0.02 (the published code's --init_std); u, v and all other biases start at zero.
+        # Std 0.02 (the published code's --init_std); u, v and all other biases are initialised with 0.
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
             if module.bias is not None:
@@ -105,13 +105,13 @@ class TransformerXL(LanguageModel):
 
     @property
     def memory(self) -> int:
-        """Positions of earlier segments that are kept now; `set_memory` changes those of evaluation."""
+        """Number of positions of earlier segments that are kept, in the current mode (training or evaluation)."""
         if self.training or self.config.evaluation_memory is None:
             return self.config.memory
         return self.config.evaluation_memory
 
     def set_memory(self, positions: int) -> None:
-        """From now on evaluate with this many positions of earlier segments."""
+        """Set the number of positions of earlier segments that are kept in evaluation."""
         self.config = self.config.model_copy(update={"evaluation_memory": positions})
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -122,7 +122,7 @@ class TransformerXL(LanguageModel):
         return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands at the end and nothing looks ahead: it need not be masked.
+        # Padding is at the end and attention is causal, so it needs no mask.
         chunks = self.texts(lengths).chunks(tokens.shape[1])
         if chunks is None:
             packed = packing(lengths, tokens.shape[1])
@@ -151,7 +151,7 @@ class TransformerXL(LanguageModel):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         shared = [bias for bias in (self.content_bias, self.position_bias) if bias is not None]
         groups = [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]
-        # The lowest block is the first to use what all share.
+        # Shared biases belong to the lowest block that uses them.
         groups[1] += shared
         groups[-1] += [] if self.norm is None else list(self.norm.parameters())
         return groups
@@ -172,7 +172,7 @@ class TransformerXL(LanguageModel):
         return self.pieces.tables[0] if self.pieces.clusters == 1 else None
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows the END of another.
+        # In the stream every document follows an END.
         return [END, *pieces]
 
     def _run(
@@ -182,13 +182,14 @@ class TransformerXL(LanguageModel):
 
         Args:
             carry: inputs of the blocks; or, with `keys`, their keys and values.
-            keys: takes up the keys and values of every block, those in `carry` included.
-            mask: (B, 1, T, T), True where a piece may be seen, if it does not stand behind; only without a carry.
+            keys: receives the keys and values of every block, those in `carry` included.
+            mask: (B, 1, T, T), True where attention is allowed, combined with the causal mask; only without a carry.
         """
         segment = tokens_BT.shape[1]
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5
         if not self.config.norm_first:
-            # Every block ends in a norm, which bounds the rounding; a sum over all blocks stays in float32.
+            # Every post-norm block ends in a norm, which bounds rounding errors; a pre-norm residual stream stays in
+            # float32.
             x_BTD = x_BTD.to(compute_dtype(x_BTD))
         outputs = [self.drop(x_BTD)]
         scope = self._scope(segment, segment + (carry[0].shape[1] if carry else 0), tokens_BT.device).within(mask)
@@ -210,7 +211,7 @@ class TransformerXL(LanguageModel):
     def _scope(self, segment: int, keys: int, device: torch.device) -> Scope:
         config = self.config
         encoding = sinusoids(distances(segment, keys, ahead=False, clamp=config.clamp, device=device), config.width)
-        # How far behind its query a key stands.
+        # Distance from a key to its query.
         behind_TS = torch.arange(keys - segment, keys, device=device).unsqueeze(1) - torch.arange(keys, device=device)
         hidden_TS = behind_TS < 0
         if config.same_length:
@@ -218,7 +219,7 @@ class TransformerXL(LanguageModel):
         return Scope(segment, self.drop(encoding), hidden_TS)
 
     def _remembered(self, carry: Carry, inputs: list[Tensor]) -> Carry:
-        """The blocks' newest inputs, `memory` of them, without their gradient; () where nothing is to be kept."""
+        """The blocks' inputs (B, m, D) at the last `memory` positions, detached; () without memory."""
         if not self.memory:
             return ()
         return tuple(self._last(_after(carry, index, x_BTD)).detach() for index, x_BTD in enumerate(inputs))
@@ -245,11 +246,12 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word", "bpe", "char"),
+    tiny={"width": 32, "layers": 2, "heads": 2, "memory": 12},
     presets={
-        # Dai et al. 2019, tables 1 and 2: 151M and 257M on WikiText-103 (267,735 words), 41M and 277M on enwik8, with
-        # the sizes and the memory of the published scripts. The paper names no depth for the 257M; with the published
-        # width, clusters and projections that is 16 layers. The weights that were released have 18 (284M). `clamp` is
-        # theirs for evaluation where training never reaches it, else the longest distance in training.
+        # Dai et al. 2019, tables 1 and 2: 151M and 257M parameters on WikiText-103 (267,735 words), 41M and 277M on
+        # enwik8, with the sizes and the memory of the published scripts. The paper does not state the depth of the 257M
+        # model; with the published width, clusters and projections it is 16. The released weights have 18 layers
+        # (284M). `clamp` is the published value for evaluation, or the largest distance in training if that is larger.
         "wt103-base": _wikitext(16, 410, 10, 2100, memory=150, evaluation_memory=640, clamp=400),
         "wt103-large": _wikitext(
             16, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,

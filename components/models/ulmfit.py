@@ -5,8 +5,8 @@ Language Model Fine-tuning for Text Classification):
 
     e_t = E[w_t]              h_t^l = LSTM_l(h_t^{l-1}, h_{t-1}^l)              p(w_{t+1}) = softmax(E h_t^L + b)
 
-with dropout at five places: whole words of E, the input, the hidden-to-hidden weights, between layers, the output. A
-backward model is the same over the text read from its end; the two make an ensemble.
+with dropout on rows of E, the input, the hidden-to-hidden weights, between layers, and the output. A backward model
+reads the reversed text; the two are combined in an ensemble.
 
 Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, N = T B, V vocabulary, L layers.
 """
@@ -39,7 +39,6 @@ from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
-from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
 Size = Annotated[int, Field(gt=0)]
@@ -48,19 +47,19 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class AWDLSTMConfig(ModelConfig):
-    """Sizes and regularisation; the dropouts' names are those of the paper's code in words.
+    """Sizes and regularisation; names of the paper's code are in brackets.
 
     Attributes:
-        direction: which way the model reads; a backward one learns to say what stands before.
+        direction: reading direction; a backward model predicts the previous piece.
         embedding: width of the embedding, and of the last layer (the softmax is tied).
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
-        dropout_embedding: of whole words of the embedding (dropoute).
-        dropout_input: of the embedding's output (dropouti).
-        dropout_weight: of the hidden-to-hidden weights (wdrop).
-        dropout_hidden: between layers (dropouth).
-        dropout_output: of the last layer's output (dropout).
-        activation: AR, weight of the mean square of the dropped output (alpha).
+        dropout_embedding: dropout rate of whole rows of the embedding (dropoute).
+        dropout_input: dropout rate of the embedding's output (dropouti).
+        dropout_weight: DropConnect rate of the hidden-to-hidden weights (wdrop).
+        dropout_hidden: dropout rate between layers (dropouth).
+        dropout_output: dropout rate of the last layer's output (dropout).
+        activation: AR, weight of the mean square of the output after dropout (alpha).
         slowness: TAR, weight of the mean square of the output's change from step to step (beta).
     """
 
@@ -78,11 +77,12 @@ class AWDLSTMConfig(ModelConfig):
 
 
 class AWDLSTM(LanguageModel):
-    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in the order in which the model reads, its
-    carry is each layer's h and c (B, H)."""
+    """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction. The carry is h and c
+    (B, H) per layer."""
 
-    carries_state = True
     config: AWDLSTMConfig
+    carries_state = True
+    piece_parameters = ("embedding", "bias")
 
     def __init__(self, config: AWDLSTMConfig) -> None:
         super().__init__()
@@ -98,8 +98,8 @@ class AWDLSTM(LanguageModel):
         self.drop_input = LockedDropout(config.dropout_input)
         self.drop_hidden = LockedDropout(config.dropout_hidden)
         self.drop_output = LockedDropout(config.dropout_output)
-        # The tied embedding is also the softmax: with rows of deviation 0.1 its first logits are small beside the
-        # bias (the unigram log frequencies), so the top layer does not saturate before it has learned anything.
+        # The embedding is also the output layer. With std 0.1 its first logits are small compared with the bias (log
+        # unigram frequencies), so the top layer does not saturate at the beginning of training.
         nn.init.normal_(self.embedding, std=0.1)
 
     @property
@@ -122,7 +122,7 @@ class AWDLSTM(LanguageModel):
         return Losses(loss, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carry)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Padding stands behind the last piece that is read: it need not be looked at.
+        # Padding follows the last piece in reading direction, so it needs no mask.
         turned_BT = turned(lengths, tokens.shape[1]) if self.backward else None
         read_BT = tokens if turned_BT is None else tokens.gather(1, turned_BT)
         outputs, _ = self._run(read_BT.t(), (), self.texts(lengths))
@@ -141,36 +141,27 @@ class AWDLSTM(LanguageModel):
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
-        # Whichever way it is read, the piece that is read last.
+        # The piece of the unit that is read last.
         return at_columns(hidden, units[..., 0 if self.backward else 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.embedding = remapped(self.embedding, rows)
-        self.bias = remapped(self.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         if self.backward:
-            raise ConfigError("direction: a backward model says what stands before a text; use the forward one")
+            raise ConfigError("direction: a backward model predicts the piece before a text; use the forward one")
         outputs, carry = self._run(tokens.t(), carry)
         return F.linear(self.drop_output(outputs[-1]).transpose(0, 1).float(), self.embedding, self.bias), carry
 
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
 
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            self.bias.copy_(log_frequencies)
-
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows the END of another, whichever way it is read.
+        # In the stream every document follows an END, in either reading direction.
         return [*pieces, END] if self.backward else [END, *pieces]
 
     def _run(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
-        """Outputs (T, B, .) of the embedding and of every layer (dropped but for the last), and the state after."""
+        """Outputs (T, B, .) of the embedding and of every layer, the last one before dropout; and the state after."""
         x_TBD = self.embedding[tokens_TB]
         x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
         outputs, states = [x_TBD], []
@@ -190,6 +181,7 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word"),
+    tiny={"embedding": 32, "hidden": 48, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1},
     presets={
         # Merity et al. 2017, section 5, for WikiText-2 (33 million parameters); the Penn Treebank (24 million) has
         # dropout_input 0.4.
@@ -205,7 +197,7 @@ FAMILY = ModelFamily(
             "activation": 2.0,
             "slowness": 1.0,
         },
-        # Howard and Ruder 2018, section 4.1: what was pretrained on WikiText-103.
+        # Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.
         "awd-lstm-wt103": {
             "embedding": 400,
             "hidden": 1150,
@@ -218,8 +210,8 @@ FAMILY = ModelFamily(
             "activation": 2.0,
             "slowness": 1.0,
         },
-        # fastai's defaults since 2018, and its published weights of WikiText-103: 1152 is a multiple of 8, and the
-        # dropouts are milder, for a large corpus.
+        # fastai's defaults since 2018 and its published weights for WikiText-103: 1152 is a multiple of 8, and the
+        # dropout rates are lower, for a large corpus.
         "awd-lstm-1152": {
             "embedding": 400,
             "hidden": 1152,

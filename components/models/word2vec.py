@@ -1,14 +1,14 @@
-"""word2vec: word vectors that predict the words around, or are predicted by them.
+"""word2vec: word vectors that predict the context (skip-gram), or are predicted from it (CBOW).
 
 Mikolov, Chen, Corrado and Dean 2013a (Efficient Estimation of Word Representations in Vector Space); Mikolov,
 Sutskever, Chen, Corrado and Dean 2013b (Distributed Representations of Words and Phrases and their Compositionality):
 
     skip-gram:  log s(O[c] . I[w]) + k E_{n ~ P} log s(-O[n] . I[w])          for every word c of the context of w
-    CBOW:       the same for c = w and, in place of I[w], the mean of I over its context
+    CBOW:       the same with c = w, and the mean of I over the context instead of I[w]
 
 s is the sigmoid, P(n) ~ count(n)^0.75. A word's vector is its row of I.
 
-Shape suffixes: B batch rows, T words of a row, S noise words of a row, U = T + S, D width, V vocabulary.
+Shape suffixes: B batch rows, T words per row, S noise words per row, U = T + S, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
 from components.models.layers.negative_sampling import cbow, skip_gram
-from components.models.layers.vocabulary import remapped
 from components.models.static import NegativeSamplingConfig, StaticVectors
 
-#: Sum over a batch of the loss of its pairs.
+#: Architecture -> the loss of a batch, summed over its pairs.
 OBJECTIVES = {"skip_gram": skip_gram, "cbow": cbow}
 
 
 class Word2VecConfig(NegativeSamplingConfig):
-    """As `NegativeSamplingConfig`.
+    """Settings of `NegativeSamplingConfig`, and:
 
     Attributes:
         architecture: `skip_gram` predicts the context from the word, `cbow` the word from its context.
@@ -39,19 +38,20 @@ class Word2VecConfig(NegativeSamplingConfig):
 
 
 class Word2Vec(StaticVectors):
-    """One table in, one out; `losses` reads the batches of `NegativeSampler` and has no carry.
+    """An input and an output table; `losses` reads the batches of `NegativeSampler` and has no carry.
 
-    `sums["tokens"]` is the loss of a pair: its true word and k noise words; no likelihood of the text.
+    `sums["tokens"]` is the loss per pair (the true word and k noise words), not a likelihood.
     """
 
     config: Word2VecConfig
+    piece_parameters = ("input", "output")
 
     def __init__(self, config: Word2VecConfig) -> None:
         super().__init__()
         self.config = config
         self.input = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.output = nn.Parameter(torch.zeros(config.vocabulary, config.width))
-        # As the published code: nothing is predicted yet, and which way a word goes is left to its first pairs.
+        # As the published code.
         nn.init.uniform_(self.input, -0.5 / config.width, 0.5 / config.width)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -68,11 +68,6 @@ class Word2Vec(StaticVectors):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.input]]
 
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.input = remapped(self.input, rows)
-        self.output = remapped(self.output, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
 
 FAMILY = ModelFamily(
     name="word2vec",
@@ -81,6 +76,7 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("word", "wordpiece"),
+    tiny={"width": 32, "context": 2, "noise_words": 4},
     presets={
         # Mikolov et al. 2013b, section 3: 300 wide, a context of 5, t = 1e-5, five noise words.
         "skip-gram-300": {"width": 300, "subsample": 1e-5},

@@ -1,16 +1,16 @@
-"""XLNet: a language model of pieces in a drawn order, so that every piece learns from both sides.
+"""XLNet: a permutation language model, with context from both sides of every piece.
 
 Yang, Dai, Yang, Carbonell, Salakhutdinov and Le 2019 (XLNet: Generalized Autoregressive Pretraining for Language
-Understanding), with the body of Transformer-XL (components.models.layers.relative). For an order z of the places:
+Understanding), with the body of Transformer-XL (components.models.layers.relative). For an order z of the positions:
 
-    h_{z_t}^n = block(q = h_{z_t}^{n-1}, kv = h_{z <= t}^{n-1})    content: knows its piece;  h^0 = E[x]
-    g_{z_t}^n = block(q = g_{z_t}^{n-1}, kv = h_{z < t}^{n-1})     query: knows its place only;  g^0 = w
-    p(x_{z_t} | x_{z < t}) = softmax(E g_{z_t} + b)                for the last places of z only (a sixth of them)
+    h_{z_t}^n = block(q = h_{z_t}^{n-1}, kv = h_{z <= t}^{n-1})    content stream: sees its own piece;  h^0 = E[x]
+    g_{z_t}^n = block(q = g_{z_t}^{n-1}, kv = h_{z < t}^{n-1})     query stream: knows its position only;  g^0 = w
+    p(x_{z_t} | x_{z < t}) = softmax(E g_{z_t} + b)                for the last sixth of z only
 
-Both streams run through the same weights in one pass, the query stream only where a piece is predicted. The order
-belongs to attention alone: what a query sees is decided by comparing two numbers (`order`), never by moving pieces.
+Both streams share their weights and are computed in one pass, the query stream only at predicted positions. The order
+is implemented by the attention mask, which compares numbers (`order`); pieces are not permuted.
 
-Shape suffixes: B batch rows, T positions, R rows of W places when packed, M predicted positions a row, Q = T + M
+Shape suffixes: B batch rows, T positions, R rows of W positions when packed, M predicted positions per row, Q = T + M
 queries, S memory and segment, D width.
 """
 
@@ -32,7 +32,7 @@ from components.tokenization.special import END, MASK, START
 
 
 class XLNetConfig(RelativeConfig):
-    """Keys of `RelativeConfig`, and one of the batches.
+    """Keys of `RelativeConfig`, and:
 
     Attributes:
         backward_rows: whether every second row of a pretraining batch is read from its end (the paper's "bidirectional
@@ -45,14 +45,14 @@ class XLNetConfig(RelativeConfig):
 class XLNet(LanguageModel):
     """Permutation language model with memory.
 
-    `losses` reads, all (B, T) but the last three:
+    `losses` reads, (B, T) unless stated otherwise:
         tokens: the pieces.
-        segments: numbers of segments; only whether two are equal matters. The memory counts as segment 0.
-        order: a query sees a key of smaller order; a piece sees itself and its equals as well.
-        positions, targets: (B, M) the places that are predicted and what stands there.
+        segments: segment of each piece; only equality matters. The memory is segment 0.
+        order: a query attends to keys of smaller order; in the content stream also to keys of equal order.
+        positions, targets: (B, M) the predicted positions and their pieces.
         backward: (B,) 1 for rows that are read from their end; absent if there are none.
-    Its carry is each block's input (B, m, D) at the first `remembered(T)` pieces, which are where the next segment's
-    text begins. `predict` carries all of them.
+    Its carry is each block's input (B, m, D) at the first `remembered(T)` pieces, where the next segment continues. The
+    carry of `predict` contains all pieces.
     """
 
     config: XLNetConfig
@@ -68,15 +68,15 @@ class XLNet(LanguageModel):
             RelativeBlock(config, activation="gelu", eps=1e-12, segments=True) for _ in range(config.layers)
         )
         self.drop = Dropout(config.dropout)
-        # Deviation 0.02 everywhere but for biases and norms (XLNet's code, --init_std).
+        # Std 0.02 except for biases and norms (XLNet's code, --init_std).
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1 or name == "unknown":
                 nn.init.normal_(parameter, std=0.02)
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        segments_BT, order_BT, places_BM = batch["segments"], batch["order"], batch["positions"]
+        segments_BT, order_BT, positions_BM = batch["segments"], batch["order"], batch["positions"]
         states, top_BMD = self._run(
-            batch["tokens"], segments_BT, order_BT, carry, places_BM=places_BM, backward=batch.get("backward")
+            batch["tokens"], segments_BT, order_BT, carry, positions_BM=positions_BM, backward=batch.get("backward")
         )
         total = self.pieces.loss_sum(self.drop(top_BMD).flatten(0, 1), batch["targets"].reshape(-1))
         count = batch["targets"].numel()
@@ -87,7 +87,7 @@ class XLNet(LanguageModel):
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # The segments are those of pretraining, which the pieces themselves tell: the class piece is one of its own.
+        # Segments as in pretraining, derived from the pieces; the class piece is a segment of its own.
         segments_BT, packed = _segments(tokens), packing(lengths, tokens.shape[1])
         if packed is None:
             padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
@@ -98,16 +98,16 @@ class XLNet(LanguageModel):
         return [packed.unpack(state_RWD) for state_RWD in (*states, top_RWD)]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second pass, in an order of its own: what is not predicted comes first, padding after everything.
-        tokens, places_BM, targets_BM = batch["tokens"], batch["masked_positions"], batch["masked_targets"]
+        # A second pass with another order: pieces that are not predicted first, padding last.
+        tokens, positions_BM, targets_BM = batch["tokens"], batch["masked_positions"], batch["masked_targets"]
         real_BM = targets_BM >= 0
-        predicted = places_BM.shape[1]
+        predicted = positions_BM.shape[1]
         order_BT = (torch.arange(tokens.shape[1], device=tokens.device) >= batch["lengths"].unsqueeze(1)).long()
         order_BT *= predicted + 1
-        ranks_BM = torch.arange(1, predicted + 1, device=tokens.device).expand_as(places_BM)
-        # Columns that only fill a row up name a place that is predicted, with rank 0: a place's greatest rank holds.
-        order_BT = order_BT.scatter_reduce(1, places_BM, ranks_BM * real_BM, "amax")
-        _, top_BMD = self._run(tokens, _segments(tokens), order_BT, (), places_BM=places_BM)
+        ranks_BM = torch.arange(1, predicted + 1, device=tokens.device).expand_as(positions_BM)
+        # Padding columns repeat a predicted position, with rank 0; the maximum is the position's real rank.
+        order_BT = order_BT.scatter_reduce(1, positions_BM, ranks_BM * real_BM, "amax")
+        _, top_BMD = self._run(tokens, _segments(tokens), order_BT, (), positions_BM=positions_BM)
         targets_N = targets_BM[real_BM]
         return counted(self.pieces.loss_sum(self.drop(top_BMD)[real_BM], targets_N), targets_N)
 
@@ -125,17 +125,17 @@ class XLNet(LanguageModel):
         self.pieces.set_bias(log_frequencies)
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
-        # Each [MASK] is a place whose piece nobody sees; all are predicted from what is left.
+        # [MASK] pieces have the highest order, so they are predicted from the others only.
         order_BT = (tokens == MASK).long()
-        places_BT = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        states, top_BTD = self._run(tokens, _segments(tokens), order_BT, carry, places_BM=places_BT)
+        positions_BT = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        states, top_BTD = self._run(tokens, _segments(tokens), order_BT, carry, positions_BM=positions_BT)
         return self.pieces.logits(self.drop(top_BTD)), self._remembered(carry, states, tokens.shape[1])
 
     def piece_embedding(self) -> nn.Parameter:
         return self.pieces.tables[0]
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # At the end, as in pretraining: the class piece has read everything before it.
+        # The class piece is at the end, as in pretraining.
         return [*pieces, END, START]
 
     def _run(
@@ -145,31 +145,33 @@ class XLNet(LanguageModel):
         order_BT: Tensor,
         carry: Carry,
         *,
-        places_BM: Tensor | None = None,
+        positions_BM: Tensor | None = None,
         backward: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """Both streams; a `mask` (B, 1, T, T) is True where a piece may be seen, if the order lets it.
+        """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order.
 
         Returns:
-            The content stream's input to every block, each (B, T, D); and what comes out on top: (B, M, D) of the query
-            stream where there are `places_BM`, else (B, T, D) of the content stream.
+            The content stream's input of every block, (B, T, D) each; and the output of the last block: (B, M, D) of
+            the query stream if there are `positions_BM`, else (B, T, D) of the content stream.
         """
         rows, length = tokens_BT.shape
         x_BTD = self.pieces.embed(tokens_BT)
         x_BTD = self.drop(x_BTD.to(compute_dtype(x_BTD)))
         x_BQD = x_BTD
-        if places_BM is not None:
-            unknown_BMD = self.unknown.to(x_BTD.dtype).expand(rows, places_BM.shape[1], -1)
+        if positions_BM is not None:
+            unknown_BMD = self.unknown.to(x_BTD.dtype).expand(rows, positions_BM.shape[1], -1)
             x_BQD = torch.cat([x_BTD, self.drop(unknown_BMD)], dim=1)
-        scope = self._scope(segments_BT, order_BT, carry[0].shape[1] if carry else 0, places_BM, backward).within(mask)
+        scope = self._scope(segments_BT, order_BT, carry[0].shape[1] if carry else 0, positions_BM, backward).within(
+            mask
+        )
         states = []
         for index, block in enumerate(cast(Iterable[RelativeBlock], self.blocks)):
             state_BTD = x_BQD[:, :length]
             states.append(state_BTD)
             source_BSD = torch.cat([carry[index].to(x_BQD.dtype), state_BTD], dim=1) if carry else state_BTD
-            if places_BM is not None and index + 1 == len(self.blocks):
-                # Nothing reads the content stream above its last keys.
+            if positions_BM is not None and index + 1 == len(self.blocks):
+                # The content stream's output of the last block is not used.
                 x_BQD, scope = x_BQD[:, length:], scope.further()
             x_BQD = block(x_BQD, block.keys(source_BSD), scope)
         return states, x_BQD
@@ -179,7 +181,7 @@ class XLNet(LanguageModel):
         segments_BT: Tensor,
         order_BT: Tensor,
         memory: int,
-        places_BM: Tensor | None,
+        positions_BM: Tensor | None,
         backward: Tensor | None,
     ) -> Scope:
         rows, length = segments_BT.shape
@@ -188,11 +190,11 @@ class XLNet(LanguageModel):
         if backward is not None:
             distances_P = torch.stack([distances_P, -distances_P])
         encoding = sinusoids(distances_P.flatten(), self.config.width).unflatten(0, distances_P.shape)
-        # A piece sees those before it in the order and itself; a place that is predicted only those before it.
+        # A piece attends to earlier ones in the order and to itself; a predicted position to earlier ones only.
         below_BQ, segments_BQ = order_BT + 1, segments_BT
-        if places_BM is not None:
-            below_BQ = torch.cat([below_BQ, order_BT.gather(1, places_BM)], dim=1)
-            segments_BQ = torch.cat([segments_BT, segments_BT.gather(1, places_BM)], dim=1)
+        if positions_BM is not None:
+            below_BQ = torch.cat([below_BQ, order_BT.gather(1, positions_BM)], dim=1)
+            segments_BQ = torch.cat([segments_BT, segments_BT.gather(1, positions_BM)], dim=1)
         remembered_Bm = order_BT.new_zeros(rows, memory)
         order_BS = torch.cat([remembered_Bm - 1, order_BT], dim=1)
         segments_BS = torch.cat([remembered_Bm, segments_BT], dim=1)
@@ -200,13 +202,13 @@ class XLNet(LanguageModel):
             length=length,
             encoding=self.drop(encoding),
             hidden=order_BS.unsqueeze(1) >= below_BQ.unsqueeze(2),
-            places=places_BM,
+            positions=positions_BM,
             differs=segments_BS.unsqueeze(1) != segments_BQ.unsqueeze(2),
             backward=backward,
         )
 
     def _remembered(self, carry: Carry, states: list[Tensor], kept: int) -> Carry:
-        """The newest `memory` of the memory and of the first `kept` positions, without gradient; () for none."""
+        """The last `memory` positions of the memory and the first `kept` positions, detached; () without memory."""
         if not self.config.memory:
             return ()
         joined = (
@@ -217,13 +219,13 @@ class XLNet(LanguageModel):
 
 
 def remembered(window: int) -> int:
-    """How many pieces at the beginning of a pretraining window are plain text that the next window goes on from: half
-    of it, or what the three special pieces and two more leave."""
+    """Number of pieces at the beginning of a pretraining window after which the next window continues: half of it, or
+    all but five (three special pieces and two pieces of text)."""
     return min(window // 2, window - 5)
 
 
 def _segments(tokens_BT: Tensor) -> Tensor:
-    """Segments of `a [SEP] b [SEP] [CLS]`: 0 for a, 1 for b, 2 for the end; every [SEP] belongs to what it ends."""
+    """Segments of `a [SEP] b [SEP] [CLS]`: 0 for a, 1 for b, 2 for [CLS]; a [SEP] belongs to the text before it."""
     ends_BT = (tokens_BT == END).long()
     return ends_BT.cumsum(1) - ends_BT
 
@@ -235,6 +237,7 @@ FAMILY = ModelFamily(
     objective="permuted",
     sampler="permutation",
     tokenizers=("wordpiece", "unigram", "bpe"),
+    tiny={"width": 32, "layers": 2, "heads": 2, "memory": 5, "backward_rows": True},
     presets={
         # Yang et al. 2019, appendix A.4: BERT's sizes, and the memory of the published pretraining.
         "xlnet-base": {"layers": 12, "width": 768, "heads": 12, "memory": 384},

@@ -29,21 +29,6 @@ from components.tokenization.wordpiece import WordPieceTokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
 FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very"]
-SIZES = {
-    "ulmfit": {"embedding": 8, "hidden": 12, "layers": 2, "dropout_hidden": 0.1, "dropout_weight": 0.1},
-    "bert": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
-    "flair": {"embedding": 6, "hidden": 8},
-    "transformer-xl": {"width": 16, "layers": 2, "heads": 2},
-    "xlnet": {"width": 16, "layers": 2, "heads": 2},
-    "elmo": {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6},
-    "gpt": {"width": 16, "layers": 2, "heads": 2, "positions": 24, "band": 4},
-    "roberta": {"width": 16, "layers": 2, "heads": 2, "positions": 24},
-    "albert": {"width": 16, "embedding": 8, "layers": 2, "heads": 2, "positions": 24},
-    "word2vec": {"width": 8},
-    "glove": {"width": 8},
-    "fasttext": {"width": 8, "buckets": 50},
-    "cove": {"embedding": 6, "hidden": 4},
-}
 
 
 def rows(count: int, *, offset: int = 0) -> list[dict[str, str]]:
@@ -80,7 +65,7 @@ def task(source: TaskSource, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_encoder(tmp_path: Path) -> Callable[..., Path]:
-    """make_encoder(family, trained=True) -> an encoder directory with random weights, whatever it says of itself."""
+    """make_encoder(family, trained=True) -> an encoder directory; its weights are random whatever `trained` says."""
 
     def make(family: str, *, trained: bool = True) -> Path:
         none = Segmentation("none")
@@ -103,7 +88,7 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
         torch.manual_seed(1)
-        model = build_model(family, vocabulary=tokenizer.vocab_size, settings=SIZES[family])
+        model = build_model(family, vocabulary=tokenizer.vocab_size, settings=FAMILIES[family].tiny)
         output = tmp_path / f"encoder-{family}-{trained}"
         with writing(output, kind="encoder") as draft:
             save_encoder(draft.path, family=family, model=model, tokenizer=folder)

@@ -29,8 +29,6 @@ from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.training.precision import product_size
 
-from .conftest import SIZES
-
 Encoders = Callable[..., Path]
 
 
@@ -104,7 +102,7 @@ def test_every_family_learns_a_task_and_writes_all_of_it(family: str, method: st
 
 
 def test_a_backward_model_under_a_name_of_its_own(make_job, make_encoder, in_process, monkeypatch) -> None:
-    monkeypatch.setitem(SIZES["ulmfit"], "direction", "backward")
+    monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "direction", "backward")
     encoder = make_encoder("ulmfit")
     job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
     output = finetune(job)
@@ -229,7 +227,7 @@ def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
 
     with pytest.raises(ConfigError, match="'mix' adds up layers"):
         finetune(changed("refused", "refused"))
-    monkeypatch.setitem(SIZES["ulmfit"], "layers", 1)
+    monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "layers", 1)
     unbroken = finetune(changed("unbroken", "a"))
     real, done = runs.train, 0
 

@@ -13,6 +13,7 @@ import torch
 
 from components.artifacts import writing
 from components.finetuning.stage import FinetuneJob, finetune
+from components.models import FAMILIES
 from components.models.encoder import KIND, build_model, save_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
@@ -23,7 +24,7 @@ from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import load_tokenizer
 from components.training import threads
 from components.training.loop import StepReport, train
-from tests.training.helpers import TINY
+from tests.training.helpers import tokenizer_of
 
 FAMILY: Final = "gpt"
 TOPICS: Final = {"trade": ["wool", "salt", "boats"], "nature": ["river", "sea"], "building": ["bridge", "old"]}
@@ -50,7 +51,7 @@ def settings_of(name: str) -> dict[str, Any]:
     training = Training(rate=0.1, optimizer="sgd", batch_size=4, precision="float32", schedule="slanted_triangular")
     values = {"epochs": 2, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 16} | changes
     settings = FinetuneSettings.model_validate({**values, "training": training})
-    tokenizer, model = TINY[FAMILY]
+    tokenizer, model = tokenizer_of(FAMILY), dict(FAMILIES[FAMILY].tiny)
     found = {"kind": kind, "tokenizer": tokenizer, "model": model, "finetune": settings.model_dump()}
     return json.loads(json.dumps(found))
 

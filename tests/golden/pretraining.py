@@ -12,7 +12,7 @@ from components.settings.training import LanguageModelTraining
 from components.training import threads
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import Worker
-from tests.training.helpers import TINY, lm_settings
+from tests.training.helpers import lm_settings, tokenizer_of
 
 STEPS: Final = 20
 #: Stored values of a step -> column of the training curve, which has one row a step in a run of 20 steps.
@@ -41,7 +41,7 @@ def names() -> list[str]:
 def settings_of(name: str) -> dict[str, Any]:
     """The settings with which a run is recorded anew."""
     family, model, changes = VARIANTS.get(name, (name, {}, {}))
-    tokenizer, sizes = TINY[family]
+    tokenizer, sizes = tokenizer_of(family), dict(FAMILIES[family].tiny)
     dropout = {key: DROPOUT for key in FAMILIES[family].config.model_fields if key.startswith("dropout")}
     budget = {"batch_size": BATCH_SIZE, "tokens": BATCH_SIZE * 8 * STEPS, "checkpoint_seconds": 3600}
     training = lm_settings(**budget, **changes).model_dump()

@@ -30,22 +30,6 @@ WINDOW = 16
 #: The special pieces and a, b, c ...
 PIECES = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY))]
 ROWS = 8
-#: Of the families' models: wide enough to learn a batch by heart in some steps; the tests of stages need less.
-SIZES: dict[str, dict[str, Any]] = {
-    "ulmfit": {"embedding": 32, "hidden": 48, "layers": 2},
-    "bert": {"width": 32, "layers": 2, "heads": 2},
-    "flair": {"embedding": 16, "hidden": 48},
-    "elmo": {"characters": 8, "filters": ((1, 16), (2, 16)), "cells": 48, "projection": 32},
-    "gpt": {"width": 32, "layers": 2, "heads": 2},
-    "roberta": {"width": 32, "layers": 2, "heads": 2},
-    "albert": {"width": 32, "embedding": 16, "layers": 2, "heads": 2},
-    "word2vec": {"width": 32},
-    "glove": {"width": 32},
-    "fasttext": {"width": 32, "buckets": 50},
-    "cove": {"embedding": 32, "hidden": 24},
-    "transformer-xl": {"width": 32, "layers": 2, "heads": 2},
-    "xlnet": {"width": 32, "layers": 2, "heads": 2},
-}
 
 BatchOf = Callable[..., Batch]
 
@@ -91,7 +75,7 @@ def batch_of() -> BatchOf:
     store = TinyStore()
 
     def batch(family: str, step: int = 0) -> Batch:
-        config = FAMILIES[family].config(vocabulary=VOCABULARY)
+        config = FAMILIES[family].config(vocabulary=VOCABULARY, **FAMILIES[family].tiny)
         return sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0).batch(
             step
         )
@@ -110,7 +94,7 @@ def build(name: str, tokenizer_directory: Callable[..., Path]) -> Callable[..., 
     """`build(dropout=0.3)`: the family's model with these settings, told its pieces."""
 
     def fresh(**settings: Any) -> LanguageModel:
-        model = build_model(name, vocabulary=VOCABULARY, settings=SIZES[name] | settings)
+        model = build_model(name, vocabulary=VOCABULARY, settings={**FAMILIES[name].tiny, **settings})
         model.bind(load_tokenizer(tokenizer_directory(FAMILIES[name].tokenizers[0])))
         return model
 

@@ -219,7 +219,7 @@ def test_published_sizes(preset: str, vocabulary: int, published: int) -> None:
 
 
 def test_settings_that_make_no_sense() -> None:
-    with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] do not rise"):
+    with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] are not increasing"):
         TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))
     with pytest.raises(ConfigError, match="evaluation_memory: Input should be greater than or equal to 0"):
         build_model("transformer-xl", vocabulary=10, settings={"evaluation_memory": -1})

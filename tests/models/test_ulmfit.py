@@ -188,7 +188,10 @@ def test_a_backward_model_is_a_forward_one_over_the_turned_text() -> None:
 
 
 def test_a_backward_model_does_not_predict() -> None:
-    with pytest.raises(ConfigError, match="direction: a backward model says what stands before a text; use the forw"):
+    with pytest.raises(
+        ConfigError,
+        match="direction: a backward model predicts the piece before a text; use the forw",
+    ):
         small(direction="backward").predict(torch.tensor([[7]]))
 
 

@@ -163,7 +163,7 @@ def test_a_text_is_the_mean_of_its_words() -> None:
 
 
 def test_it_neither_generates_nor_fills_in() -> None:
-    with pytest.raises(ConfigError, match="Word2Vec predicts no pieces: it can neither generate nor fill in"):
+    with pytest.raises(ConfigError, match="Word2Vec predicts no pieces, so it can neither generate nor fill in"):
         make("cbow").predict(torch.tensor([[5]]))
 
 

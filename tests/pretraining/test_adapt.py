@@ -22,10 +22,20 @@ from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_wit
 LONG = lm_settings(tokens=4 * 8 * 20)
 
 
+class Pretrained(dict[str, Path]):
+    """Family -> encoder directory, pretrained when it is first asked for."""
+
+    def __init__(self, inputs: Path, folder: Path) -> None:
+        self.inputs, self.folder = inputs, folder
+
+    def __missing__(self, family: str) -> Path:
+        self[family] = pretrain(pretrain_job(self.inputs, family, self.folder / family))
+        return self[family]
+
+
 @pytest.fixture(scope="session")
-def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("pretrained")
-    return {family: pretrain(pretrain_job(inputs, family, folder / family)) for family in FAMILIES}
+def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
+    return Pretrained(inputs, tmp_path_factory.mktemp("pretrained"))
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -68,8 +78,8 @@ def test_epochs_take_the_place_of_the_budget(inputs: Path, pretrained: dict[str,
 
 
 def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
-    job = adapt_job(inputs, "gpt", pretrained["gpt"], tmp_path, training=lm_settings(window=17))
-    with pytest.raises(ConfigError, match=r"training.window 17 is longer than the model's 16 positions; lower it, or"):
+    job = adapt_job(inputs, "gpt", pretrained["gpt"], tmp_path, training=lm_settings(window=25))
+    with pytest.raises(ConfigError, match=r"training.window 25 is longer than the model's 24 positions; lower it, or"):
         adapt(job)
 
 

@@ -28,13 +28,9 @@ from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import Worker
 from components.training.loop import StepReport
-from tests.training.helpers import TINY, lm_settings, pretrain_job, run_with_kills, same_bits, weights
+from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
-
-
-def test_every_family_has_a_tiny_size() -> None:
-    assert TINY.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -54,9 +50,8 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
 
 
 def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) -> None:
-    kind, model = TINY["transformer-xl"]
-    assert kind == "wordpiece"
-    changes = {"model": model | {"cutoffs": [20, 45], "divide": 2}, "training": LONG}
+    model = {**FAMILIES["transformer-xl"].tiny, "cutoffs": [20, 45], "divide": 2}
+    changes = {"model": model, "training": LONG}
     unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
     job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
     assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
@@ -108,7 +103,7 @@ def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: s
 
 def test_a_backward_model_learns_another_order(inputs: Path, tmp_path: Path) -> None:
     settings = lm_settings(tokens=4 * 8 * 20)
-    sizes = TINY["ulmfit"][1]
+    sizes = dict(FAMILIES["ulmfit"].tiny)
     forward = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "forward", training=settings))
     job = pretrain_job(inputs, "ulmfit", tmp_path / "backward", training=settings, name="ulmfit-backward")
     backward = pretrain(job.model_copy(update={"model": sizes | {"direction": "backward"}}))
@@ -178,7 +173,7 @@ def test_another_tokenizer_config_or_corpus_begins_anew(
             "tokens": inputs / "tokens" / "domain-wordpiece",
             "tokenizer": inputs / "tokenizer" / "domain-wordpiece",
         },
-        "model": {"model": TINY["ulmfit"][1] | {"hidden": 10}},
+        "model": {"model": {**FAMILIES["ulmfit"].tiny, "hidden": 10}},
         "training": {"training": lm_settings(rate=0.02)},
         "seed": {"seed": 4},
     }
@@ -194,7 +189,7 @@ def test_another_tokenizer_config_or_corpus_begins_anew(
 
 
 def test_dropouts_that_act_in_fine_tuning_only(inputs: Path, tmp_path: Path) -> None:
-    plain = TINY["ulmfit"][1] | {"dropout_output": 0.0, "dropout_weight": 0.0}
+    plain = {**FAMILIES["ulmfit"].tiny, "dropout_output": 0.0, "dropout_weight": 0.0}
     noisy = plain | {"dropout_input": 0.5, "dropout_weight": 0.5}
     runs = {"plain": (plain, 1.0), "noisy": (noisy, 1.0), "silent": (noisy, 0.0)}
     found = {
@@ -282,7 +277,7 @@ def test_a_full_disk_during_a_checkpoint(inputs: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, family: str) -> None:
-    kind, model = TINY[family]
+    kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
     job = ScratchJob(
         family=family, model=model, tokenizer=inputs / "tokenizer" / f"domain-{kind}", output=tmp_path / "scratch"
     )

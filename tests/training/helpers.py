@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from components.ingestion.stage import IngestJob, ingest
+from components.models import FAMILIES
 from components.models.base import Batch, Carry, Losses
 from components.pretraining.adapt import AdaptJob
 from components.pretraining.language_model import LanguageModelRun, work
@@ -32,25 +33,8 @@ from components.tokenization.train import TokenizerJob, train_tokenizer
 from components.training.distributed import Worker
 
 VOCABULARY = 32
-#: Sizes that train in milliseconds, and the kind of tokenizer, for each family.
-TINY = {
-    "ulmfit": ("wordpiece", {"embedding": 8, "hidden": 12, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1}),
-    "bert": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16}),
-    "flair": ("char", {"embedding": 6, "hidden": 8}),
-    "elmo": (
-        "open_word",
-        {"characters": 4, "filters": ((1, 3), (2, 4)), "cells": 8, "projection": 6, "dropout": 0.1},
-    ),
-    "gpt": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "positions": 16, "band": 4}),
-    "roberta": ("wordpiece", {"width": 8, "layers": 1, "heads": 2, "positions": 16, "whole_words": True}),
-    "albert": ("wordpiece", {"width": 8, "embedding": 6, "layers": 2, "heads": 2, "positions": 16}),
-    "word2vec": ("word", {"width": 8, "context": 2, "noise_words": 4}),
-    "glove": ("word", {"width": 8, "context": 2}),
-    "fasttext": ("open_word", {"width": 8, "context": 2, "noise_words": 4, "buckets": 50}),
-    "cove": ("parallel", {"embedding": 6, "hidden": 4, "dropout": 0.1}),
-    "transformer-xl": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 12}),
-    "xlnet": ("wordpiece", {"width": 8, "layers": 2, "heads": 2, "memory": 5, "backward_rows": True}),
-}
+#: Kinds of tokenizers that `make_inputs` trains.
+TOKENIZERS = ("char", "open_word", "parallel", "word", "wordpiece")
 
 
 class MemoryStore:
@@ -176,7 +160,7 @@ def make_inputs(root: Path) -> Path:
         ):
             settings = IngestSettings(near_duplicates=None, heldout=0.05)
             ingest(IngestJob(name=name, source=source, settings=settings, output=root / "corpus" / name))
-        for kind in sorted({kind for kind, _ in TINY.values()}):
+        for kind in TOKENIZERS:
             _make_tokens(root, corpus, kind)
     return root
 
@@ -192,6 +176,13 @@ def _make_tokens(root: Path, corpus: str, kind: str) -> None:
     tokenize(TokenizeJob(corpus=source, tokenizer=tokenizer, output=root / "tokens" / f"{corpus}-{kind}"))
 
 
+def tokenizer_of(family: str) -> str:
+    """The first kind of tokenizer of `make_inputs` that fits a family."""
+    if FAMILIES[family].objective == "translation":
+        return "parallel"
+    return next(kind for kind in FAMILIES[family].tokenizers if kind in TOKENIZERS)
+
+
 def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Whether two sets of tensors are equal in names and in every bit."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
@@ -199,7 +190,7 @@ def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> PretrainJob:
     """A tiny run on the inputs of `make_inputs`, with its checkpoints beside its output."""
-    kind, model = TINY[family]
+    kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
     values = {
         "family": family,
         "model": model,
@@ -214,7 +205,7 @@ def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> Pre
 
 def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **changes: Any) -> AdaptJob:
     """A tiny adaptation run with a change of vocabulary."""
-    kind, _ = TINY[family]
+    kind = tokenizer_of(family)
     values = {
         "family": family,
         "pretrained": pretrained,

@@ -1,16 +1,16 @@
-"""An embedding that is also the softmax, in clusters of falling frequency where the vocabulary is large.
+"""Tied embedding and softmax, in clusters of decreasing frequency for large vocabularies.
 
 Grave, Joulin, Cisse, Grangier and Jegou 2017 (Efficient softmax approximation for GPUs); Baevski and Auli 2019
-(Adaptive Input Representations) for rare pieces with narrow vectors. With clusters C_0 (the most frequent pieces), ...:
+(Adaptive Input Representations) for narrower vectors of rare pieces. With clusters C_0 (the most frequent pieces), ...:
 
     p(w) = softmax([E_0; G] x)_w  for w in C_0          p(w) = softmax([E_0; G] x)_{C_i} softmax(E_i x)_w  for w in C_i
 
-where G has a row for every cluster but the first. A step computes rare clusters only where a target lies in them. With
-narrow vectors, cluster i has rows of width D / divide^i and a projection P_i, in the softmax as in the embedding.
+where G has a row for every cluster but the first. A step computes a rare cluster only for the targets in it. With
+`divide`, cluster i has rows of width D / divide^i and a projection P_i, in the softmax and in the embedding.
 
-The vocabulary must be sorted by frequency, as those of words are.
+The vocabulary must be sorted by frequency, as word vocabularies are.
 
-Shape suffixes: N targets, D model width, W width of a cluster's rows, V vocabulary, C clusters after the first.
+Shape suffixes: N targets, D model width, W width of a cluster's rows, R targets in a cluster, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from components.models.layers.vocabulary import remapped
 
 
 class TiedVocabulary(nn.Module):
-    """Rows for pieces in, logits for pieces out, from the same tables.
+    """Embeddings and logits from the same tables.
 
     Args:
         vocabulary: V.
         width: D.
-        cutoffs: first id of every cluster after the first, rising; those beyond the vocabulary make no cluster. None
-            makes a plain tied softmax.
-        divide: how much narrower the rows of each cluster are than those of the one before.
-        deviation: of fresh rows.
+        cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored. Without
+            any, a plain tied softmax.
+        divide: factor between the widths of consecutive clusters.
+        std: of the initial rows.
     """
 
     def __init__(
-        self, vocabulary: int, width: int, *, cutoffs: Sequence[int] = (), divide: int = 1, deviation: float = 0.02
+        self, vocabulary: int, width: int, *, cutoffs: Sequence[int] = (), divide: int = 1, std: float = 0.02
     ) -> None:
         super().__init__()
         self.cutoffs, self.divide, self.width = tuple(cutoffs), divide, width
@@ -54,24 +54,24 @@ class TiedVocabulary(nn.Module):
         if clusters > 1:
             self.cluster = nn.Parameter(torch.empty(clusters - 1, widths[0]))
             self.cluster_bias = nn.Parameter(torch.zeros(clusters - 1))
-            nn.init.normal_(self.cluster, std=deviation)
+            nn.init.normal_(self.cluster, std=std)
         for table in self.tables:
-            nn.init.normal_(table, std=deviation)
+            nn.init.normal_(table, std=std)
         for projection in self.projections:
-            # Keeps the deviation that the rows have.
+            # Preserves the std of the rows.
             nn.init.normal_(projection, std=len(projection) ** -0.5)
 
     @property
     def clusters(self) -> int:
-        """How many, the first included."""
+        """Number of clusters, the first included."""
         return len(self.tables)
 
     def embedding_parameters(self) -> list[nn.Parameter]:
-        """What `embed` uses, the tables first."""
+        """The parameters of `embed`, tables first."""
         return [*self.tables, *self.projections]
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """(...) ids -> (..., D). Every cluster looks all of them up: cheaper than finding out which are its own."""
+        """(...) ids -> (..., D). Every cluster looks up all ids, which is cheaper than selecting its own."""
         if self.clusters == 1:
             return F.embedding(tokens, self.tables[0])
         result = None
@@ -83,10 +83,7 @@ class TiedVocabulary(nn.Module):
         return result
 
     def loss_sum(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Sum of -log p(target), in nats.
-
-        With clusters the number of rows that each has to look at is read from the device once a step.
-        """
+        """Sum of -log p(target), in nats. With clusters, one synchronisation with the device per call."""
         if self.clusters == 1:
             return linear_cross_entropy(x_ND, self.tables[0], self.bias, targets_N)
         first = self.bounds[1]
@@ -97,7 +94,7 @@ class TiedVocabulary(nn.Module):
         total = linear_cross_entropy(self._narrowed(x_ND, 0), *self._head(), head_N)
         rows = cluster_N.argsort(stable=True).split(cluster_N.bincount(minlength=self.clusters).tolist())
         for index in range(1, self.clusters):
-            # Without a target the sum is 0 and so are the gradients, which other workers may have to average with.
+            # A cluster without targets adds 0, so that its gradients exist and can be averaged with other workers'.
             low, high = self.bounds[index : index + 2]
             x_RW = self._narrowed(x_ND.index_select(0, rows[index]), index)
             total = total + linear_cross_entropy(
@@ -121,7 +118,7 @@ class TiedVocabulary(nn.Module):
 
     @torch.no_grad()
     def set_bias(self, log_frequencies: Tensor) -> None:
-        """Start the biases so that x = 0 gives these log probabilities (V,), which sum to one."""
+        """Set the biases so that x = 0 has these log probabilities (V,), normalised."""
         self.bias.copy_(log_frequencies)
         for index in range(1, self.clusters):
             self.cluster_bias[index - 1] = log_frequencies[self.bounds[index] : self.bounds[index + 1]].logsumexp(0)
@@ -130,13 +127,12 @@ class TiedVocabulary(nn.Module):
     def remapped(self, rows: Tensor) -> TiedVocabulary:
         """The same for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows where it is -1.
 
-        The clusters are ranges of ids and follow the new vocabulary, which is sorted by its own frequencies: a piece
-        that has become more frequent moves to a wider cluster. Where clusters have projections, a row that moves
-        becomes the one that looks most alike in model width (least squares).
+        Clusters are ranges of ids of the new vocabulary, which is sorted by its own frequencies, so a piece may move to
+        another cluster. With projections, its new row is the least-squares fit in model width.
         """
         rows = rows.to(self.bias.device)
         with torch.random.fork_rng(devices=[]):
-            # Only a cluster that did not exist keeps fresh weights: the same ones on every worker and in every attempt.
+            # Only a new cluster keeps its initial weights, which are the same on every worker and after a resume.
             torch.manual_seed(0)
             new = TiedVocabulary(len(rows), self.width, cutoffs=self.cutoffs, divide=self.divide).to(self.bias)
         new.bias = remapped(self.bias, rows)
@@ -156,23 +152,23 @@ class TiedVocabulary(nn.Module):
             table[:] = new._nearest(mean_D, index)
             for source, old in enumerate(self.tables):
                 moved = old[wanted[origin == source] - self.bounds[source]]
-                stays = source == index and bool(self.projections) == bool(new.projections)
-                table[origin == source] = moved if stays else new._nearest(self._widened(moved, source), index)
+                same = source == index and bool(self.projections) == bool(new.projections)
+                table[origin == source] = moved if same else new._nearest(self._widened(moved, source), index)
         return new
 
     def _head(self) -> tuple[Tensor, Tensor]:
         return torch.cat([self.tables[0], self.cluster]), torch.cat([self.bias[: self.bounds[1]], self.cluster_bias])
 
     def _widened(self, rows: Tensor, index: int) -> Tensor:
-        """Rows of a cluster in model width."""
+        """Rows (..., W) of a cluster in model width (..., D)."""
         return rows @ self.projections[index] if self.projections else rows
 
     def _narrowed(self, x: Tensor, index: int) -> Tensor:
-        """Model width as the rows of a cluster meet it."""
+        """States (..., D) in the width of a cluster's rows (..., W)."""
         return F.linear(x, self.projections[index]) if self.projections else x
 
     def _nearest(self, wide: Tensor, index: int) -> Tensor:
-        """Rows of a cluster that come closest to vectors of model width."""
+        """Rows (..., W) of a cluster that are closest to vectors (..., D), by least squares."""
         if not self.projections:
             return wide.to(self.bias.dtype)
         return (wide.float() @ torch.linalg.pinv(self.projections[index].float())).to(self.bias.dtype)

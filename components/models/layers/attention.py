@@ -1,10 +1,10 @@
-"""Multi-head self-attention: to both sides, causal, and causal within a band.
+"""Multi-head self-attention: bidirectional, causal, and causal within a band.
 
-Vaswani et al. 2017, section 3.2: softmax(Q K^T / sqrt(K)) V per head, heads joined and projected. The band is the
-local pattern of the Sparse Transformer (Child et al. 2019) that GPT-3 has in every other layer: t sees t - w + 1 .. t.
+Vaswani et al. 2017, section 3.2: softmax(Q K^T / sqrt(K)) V per head, concatenated and projected. The band is the local
+pattern of the Sparse Transformer (Child et al. 2019), used by GPT-3 in every other layer: t attends to t - w + 1 .. t.
 
-Shape suffixes: B batch rows, T positions, S positions that are looked at, D model width, N heads, K head width
-(D = N K), w the band, C = ceil(T / w) chunks as wide as it.
+Shape suffixes: B batch rows, T queries, S keys, D model width, N heads, K head width (D = N K), w width of the band,
+C = ceil(T / w) chunks of that width.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from torch.nn import functional as F
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 
-#: Positions up to which attention written out is quicker on a processor, gradient included.
+#: Maximum number of keys for which attention from separate operators is faster on the CPU than the fused kernel,
+#: forward and backward pass together.
 SHORT: Final = 256
-#: Keys and values (B, N, S, K) of what was read before; () for nothing.
+#: Keys and values (B, N, S, K) of earlier positions; () for none.
 Past = tuple[Tensor, ...]
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values come from one matrix product.
+    """Self-attention; queries, keys and values are one matrix product.
 
     Args:
         width: D.
         heads: N.
-        dropout: of the attention weights.
-        causal: whether a position sees only itself and those before it.
-        band: of the positions it may see, how many it does, itself counted (causal only); 0 for all.
+        dropout: rate on the attention weights.
+        causal: whether a position attends only to itself and earlier ones.
+        band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
     """
 
     def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
@@ -44,12 +45,16 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask`, (B, 1, 1, T) or (B, 1, T, T), is True where a position may be seen; None where every one may. Causal
-        attention never sees what stands behind, with and without a mask; only where a band cuts is there to be none."""
+        """(B, T, D) -> (B, T, D).
+
+        Args:
+            mask: (B, 1, 1, T) or (B, 1, T, T), True where attention is allowed; None: everywhere. Combined with the
+                causal mask. Must be None if there is a band and T > w.
+        """
         return self._join(self._attend(*self._project(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Causal attention of positions that go on where `past` ended; and the keys and values to go on from."""
+        """Causal attention of the positions after those of `past`; and the keys and values for the next call."""
         q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
         if past:
             k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)
@@ -57,7 +62,7 @@ class SelfAttention(nn.Module):
             mixed_BNTK = self._mix(q_BNTK, k_BNSK, v_BNSK, seen)
         else:
             mixed_BNTK = self._attend(q_BNTK, k_BNSK, v_BNSK, None)
-        # The last of the band is the next position itself.
+        # The band of the next position includes that position.
         first = max(0, k_BNSK.shape[2] - (self.band - 1)) if self.band else 0
         return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
 
@@ -81,7 +86,7 @@ class SelfAttention(nn.Module):
         return self._mix(q_BNTK, k_BNTK, v_BNTK, mask, causal=self.causal)
 
     def _attend_within_band(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor) -> Tensor:
-        """T * 2w products instead of T * T: each chunk of w queries sees its own chunk of keys and the one before."""
+        """T * 2w dot products instead of T * T: a chunk of w queries attends to its own chunk and the previous one."""
         rows, heads, length, width = q_BNTK.shape
         band, chunks = self.band, math.ceil(length / self.band)
         rest = chunks * band - length
@@ -90,7 +95,7 @@ class SelfAttention(nn.Module):
         # Chunks become rows of the batch: (B C, N, w or 2w, K).
         queries, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (queries, keys, values))
         seen_C1 = visible(band, 2 * band, band=band, device=q_BNTK.device).repeat(chunks, 1, 1)
-        # Nothing stands before the first chunk.
+        # The first chunk has no previous one.
         seen_C1[0, :, :band] = False
         mixed = self._mix(queries, keys, values, seen_C1.repeat(rows, 1, 1).unsqueeze(1))
         mixed = mixed.view(rows, chunks, heads, band, width).transpose(1, 2)
@@ -99,10 +104,10 @@ class SelfAttention(nn.Module):
     def _mix(
         self, q_BNTK: Tensor, k_BNSK: Tensor, v_BNSK: Tensor, mask: Tensor | None, *, causal: bool = False
     ) -> Tensor:
-        """Values mixed by the softmax of the scores; `mask`, broadcast to (B, N, T, S), is True where one may look."""
+        """softmax(Q K^T / sqrt(K)) V; `mask`, broadcast to (B, N, T, S), is True where attention is allowed."""
         rate = self.dropout.rate
-        # On a processor the fused kernel knows no dropout, and its fallback draws more than is needed; its gradient of
-        # short rows in bfloat16 takes three times as long as the products written out.
+        # On the CPU the fused kernel has no dropout, and its fallback samples more than necessary. Its backward pass
+        # for short rows in bfloat16 takes three times as long as separate operators.
         slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
         if q_BNTK.is_cuda or not slow:
             return F.scaled_dot_product_attention(
@@ -117,7 +122,7 @@ class SelfAttention(nn.Module):
 
 
 def visible(length: int, seen: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:
-    """(T, S) bool: which of `seen` positions each of the last `length` of them sees, of those at most `band`."""
+    """(T, S) bool: the causal mask of the last T = `length` of S = `seen` positions, within `band` if it is not 0."""
     at_T1 = torch.arange(seen - length, seen, device=device).unsqueeze(1)
     age_TS = at_T1 - torch.arange(seen, device=device)
     return (age_TS >= 0) & (age_TS < band) if band else age_TS >= 0

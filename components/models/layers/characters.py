@@ -1,4 +1,4 @@
-"""Words from their characters: spelling tables, and the character CNN with highway layers.
+"""Word vectors from characters: spelling tables, and the character CNN with highway layers.
 
 Kim et al. 2016 (Character-Aware Neural Language Models), as used by Jozefowicz et al. 2016 and Peters et al. 2018. With
 x the character embeddings of a word, for each filter width w:
@@ -8,7 +8,7 @@ x the character embeddings of a word, for each filter width w:
 
 and a projection to the width of the language model.
 
-Shape suffixes: N words, C characters of a word, E character width, F filters of all widths, D output width.
+Shape suffixes: N words, C characters per word, E character width, F filters of all widths, D output width.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from torch.nn import functional as F
 from components.models.layers.linear import Linear
 from components.tokenization.special import SPECIAL_PIECES
 
-#: Characters of a word, its begin and its end included (Peters et al. 2018); bytes of UTF-8, as in the published code.
+#: Characters per word, begin and end included (Peters et al. 2018); bytes of UTF-8, as in the published code.
 WORD_CHARACTERS: Final = 50
-#: After the 256 bytes.
+#: Ids after those of the 256 bytes.
 BEGIN: Final = 256
 FINISH: Final = 257
 PADDING: Final = 258
-#: Special pieces have no spelling, but a character each.
+#: Each special piece is one character of its own.
 FIRST_SPECIAL: Final = 259
 CHARACTERS: Final = FIRST_SPECIAL + len(SPECIAL_PIECES)
 
@@ -55,7 +55,7 @@ def _rows(words: Iterable[list[int]]) -> Tensor:
 
 
 class Highway(nn.Module):
-    """g * relu(W y + b) + (1 - g) * y; the gates start nearly closed, so that the layer starts as the identity."""
+    """g * relu(W y + b) + (1 - g) * y, initialised with nearly closed gates, close to the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -71,11 +71,11 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Rows of spelling to vectors.
+    """Character CNN.
 
     Args:
         width: E.
-        filters: (width of the filter in characters, number of such filters), F of them in all.
+        filters: (width of the filter in characters, number of such filters), F in total.
         highway: number of highway layers.
         output: D.
     """
@@ -90,7 +90,7 @@ class CharacterCNN(nn.Module):
         self.highways = nn.ModuleList(Highway(features) for _ in range(highway))
         self.projection = Linear(features, output)
         for conv in convolutions:
-            # He et al. 2015; the published +-0.05 lets so little through that a small model takes long to start.
+            # He et al. 2015. The published +-0.05 makes outputs so small that small models learn slowly at first.
             nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
             nn.init.zeros_(conv.get_parameter("bias"))
         nn.init.normal_(self.projection.weight, std=features**-0.5)
@@ -99,11 +99,11 @@ class CharacterCNN(nn.Module):
     def forward(self, spelt_NC: Tensor) -> Tensor:
         """(N, C) character ids -> (N, D)."""
         if not spelt_NC.is_cuda:
-            # One window of padding alone says all that the others would.
+            # All windows that contain only padding have the same value; one of them is enough.
             longest = int((spelt_NC != PADDING).sum(1).max())
             spelt_NC = spelt_NC[:, : longest + self.widest]
         x_NEC = F.embedding(spelt_NC.int(), self.characters).transpose(1, 2)
-        # `max` and not `amax`, whose gradient takes twice as long.
+        # The backward pass of `amax` takes twice as long.
         y_NF = F.relu(torch.cat([conv(x_NEC).max(-1).values for conv in self.filters], dim=1))
         for highway in self.highways:
             y_NF = highway(y_NF)

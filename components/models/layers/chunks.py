@@ -1,7 +1,7 @@
-"""The texts of a batch, and long ones read chunk by chunk: the state goes on, a gradient only through the last ones.
+"""Lengths of the texts of a batch, and long texts in chunks: the state is carried, only the last chunks have gradients.
 
-Howard and Ruder 2018, section 3.3 (back-propagation through time for text classification, BPT3C): a text of thousands
-of pieces gives states at all its places, which pooling reads, while memory for gradients is needed for few of them.
+Howard and Ruder 2018, section 3.3 (back-propagation through time for text classification, BPT3C): pooling reads the
+states of a long text at all positions, but only a few positions need memory for gradients.
 
 Shape suffixes: T time, B batch rows, I input width, H output width.
 """
@@ -19,11 +19,11 @@ State = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Chunking:
-    """How texts are cut.
+    """Division of texts into chunks.
 
     Attributes:
-        length: pieces of a chunk.
-        learned: chunks of each text that a gradient goes through, the last ones in reading order.
+        length: pieces per chunk.
+        learned: number of chunks of each text that have gradients, the last ones in reading direction.
     """
 
     length: int
@@ -32,19 +32,19 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Texts:
-    """Which places of a window (T, B, ...) hold pieces: the first ones of each row, in reading order.
+    """Lengths of the texts of a window (T, B, ...); padding follows the last piece in reading direction.
 
     Attributes:
         lengths: (B,) pieces of each text.
-        chunking: how long texts are cut; None: not at all.
+        chunking: chunks of long texts; None: no chunks.
     """
 
     lengths: Tensor
     chunking: Chunking | None = None
 
     def chunks(self, columns: int) -> Iterator[tuple[slice, Tensor]] | None:
-        """The chunks of a window of so many columns: those of each, and (B,) which rows learn in it. None where the
-        window is one piece."""
+        """For each chunk of a window of `columns`: its columns, and (B,) whether the row has gradients in it. None if
+        the window is a single chunk."""
         if self.chunking is None or columns <= self.chunking.length:
             return None
         length, learned = self.chunking.length, self.chunking.learned
@@ -55,19 +55,19 @@ class Texts:
         )
 
     def within(self, columns: slice) -> Texts:
-        """The parts of the texts that lie in a chunk."""
+        """The parts of the texts in a chunk."""
         return Texts((self.lengths - columns.start).clamp(0, columns.stop - columns.start))
 
 
-#: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H) and the state after, detached.
+#: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H), state after it, detached.
 Window = Callable[[Tensor, State, "Texts | None"], tuple[Tensor, State]]
 
 
 def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
     """Apply a recurrent layer to a window, chunk by chunk.
 
-    The outputs are those of the whole window; what differs is that no gradient crosses from chunk to chunk, and that
-    none is kept where a row does not learn. Where nothing is to learn, or there are no chunks, the window is one piece.
+    The outputs equal those of the whole window. Gradients do not cross chunks, and are not kept for chunks in which no
+    row learns. Without gradients or chunks the window is computed at once.
     """
     if texts is None or not torch.is_grad_enabled() or (chunks := texts.chunks(x_TBI.shape[0])) is None:
         return window(x_TBI, state, texts)
@@ -80,5 +80,5 @@ def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | No
 
 
 def for_learners(x: Tensor, learns: Tensor) -> Tensor:
-    """The same values, with a gradient only where `learns`, which is broadcast."""
+    """The same values, with gradients only where `learns` (broadcast) is True."""
     return torch.where(learns, x, x.detach()) if x.requires_grad and not bool(learns.all()) else x

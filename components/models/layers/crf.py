@@ -1,14 +1,14 @@
-"""Linear-chain conditional random field: the tags of a sequence are scored together, each with its neighbour.
+"""Linear-chain conditional random field: joint scores of a sequence of tags.
 
 Lafferty, McCallum and Pereira 2001; on top of a neural network as in Lample et al. 2016 (section 2.2):
 
     s(x, y) = a[y_1] + sum_t x[t, y_t] + sum_t A[y_{t-1}, y_t] + b[y_T]        p(y | x) = exp(s(x, y)) / Z(x)
 
-Z by the forward algorithm in the log domain, the best y by Viterbi; both go once over the time, all rows at a time. The
-sums over exponentials are matrix products in float64: a score may lie 700 nats below the best one before it is lost,
-which float32 would allow for 88.
+Z is computed by the forward algorithm in the log domain, the best y by Viterbi, both for all rows at once. Sums of
+exponentials are matrix products in float64, in which scores up to 700 nats below the best one do not underflow
+(float32: 88).
 
-Shape suffixes: B rows, T places, C tags.
+Shape suffixes: B rows, T positions, C tags.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-#: Score of an illegal step while decoding: far below all that is learned, but finite, so that where no sequence of some
-#: length is legal (tags B and E alone, an odd length) the one with the fewest illegal steps is found.
+#: Score of an illegal transition in decoding. Finite, so that if no sequence of some length is legal (only tags B and
+#: E, odd length), the one with the fewest illegal transitions is found.
 ILLEGAL = -1e9
-#: Behind the last place of a row that is shorter than the others.
+#: Tag after the last position of a row.
 PADDING = -1
 
 
 @dataclass(frozen=True)
 class Legal:
-    """What may follow what.
+    """Legal transitions between tags.
 
     Attributes:
-        start: (C,) bool, tags that may be the first.
+        start: (C,) bool, tags that may come first.
         step: (C, C) bool, [i, j]: whether j may follow i.
-        end: (C,) bool, tags that may be the last.
+        end: (C,) bool, tags that may come last.
     """
 
     start: Tensor
@@ -41,7 +41,7 @@ class Legal:
 
 
 def illegal_scores(legal: Legal, score: float = ILLEGAL) -> tuple[Tensor, Tensor, Tensor]:
-    """Start (C,), step (C, C) and end (C,) scores, float64: `score` for what is not legal, otherwise 0."""
+    """Start (C,), transition (C, C) and end (C,) scores, float64: `score` if illegal, 0 otherwise."""
 
     def where(allowed: Tensor) -> Tensor:
         zeros = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
@@ -52,25 +52,25 @@ def illegal_scores(legal: Legal, score: float = ILLEGAL) -> tuple[Tensor, Tensor
 
 @torch.no_grad()
 def viterbi(emissions: Tensor, lengths: Tensor, *, start: Tensor, step: Tensor, end: Tensor) -> Tensor:
-    """The tags whose sum of scores is highest (Viterbi 1967).
+    """The tags with the highest score (Viterbi 1967).
 
     Args:
-        emissions: (B, T, C) x; what stands behind a row's length does not count.
+        emissions: (B, T, C) x, ignored after a row's length.
         lengths: (B,) int64, 1 or more.
         start, step, end: a (C,), A (C, C) and b (C,).
 
     Returns:
-        (B, T) int64, `PADDING` behind a row's length.
+        (B, T) int64, `PADDING` after a row's length.
     """
     x_BTC = emissions.double()
     best_BC = start + x_BTC[:, 0]
     own_1C = torch.arange(len(start), device=x_BTC.device).unsqueeze(0)
     came_from: list[Tensor] = []
-    for place in range(1, x_BTC.shape[1]):
-        # [b, j, i]: from i to j. The last dimension is the one to search, which is the fastest way round.
+    for position in range(1, x_BTC.shape[1]):
+        # [b, j, i]: from i to j. The maximum over the last dimension is the fastest.
         scores_BC, from_BC = (best_BC.unsqueeze(1) + step.t()).max(2)
-        going_B1 = (place < lengths)[:, None]
-        best_BC = torch.where(going_B1, scores_BC + x_BTC[:, place], best_BC)
+        going_B1 = (position < lengths)[:, None]
+        best_BC = torch.where(going_B1, scores_BC + x_BTC[:, position], best_BC)
         came_from.append(torch.where(going_B1, from_BC, own_1C))
     tag_B1 = (best_BC + end).argmax(1, keepdim=True)
     path = [tag_B1]
@@ -82,15 +82,14 @@ def viterbi(emissions: Tensor, lengths: Tensor, *, start: Tensor, step: Tensor, 
 
 
 class LinearChainCRF(nn.Module):
-    """Transition scores A (C, C), start scores a and end scores b (C,), learned; the x come from elsewhere.
+    """Learned transition scores A (C, C), start scores a (C,) and end scores b (C,).
 
-    All scores begin at zero: an untrained layer is a softmax over the tags at each place.
+    All scores are initialised with 0, so an untrained layer is a softmax over the tags at each position.
 
     Args:
         tags: C.
-        legal: what decoding keeps to; None allows everything.
-        constrained: sequences that are not legal have probability zero in training, too, so that nothing is learned
-            about what decoding would not choose anyway; the likelihood of tags that break the scheme is then 0.
+        legal: transitions that decoding may use; None: all.
+        constrained: whether illegal sequences have probability 0 in training, too.
     """
 
     start_legal: Tensor
@@ -106,7 +105,7 @@ class LinearChainCRF(nn.Module):
         self.end = nn.Parameter(torch.zeros(tags))
         every = torch.ones(tags, dtype=torch.bool)
         legal = legal or Legal(every, torch.ones(tags, tags, dtype=torch.bool), every.clone())
-        # Derived from the tags' names, so they are not stored with the weights.
+        # Not stored with the weights: derived from the tags' names.
         self.register_buffer("start_legal", legal.start, persistent=False)
         self.register_buffer("step_legal", legal.step, persistent=False)
         self.register_buffer("end_legal", legal.end, persistent=False)
@@ -115,8 +114,8 @@ class LinearChainCRF(nn.Module):
         """log p(y | x) of every row.
 
         Args:
-            emissions: (B, T, C) x; what stands behind a row's length does not count, unless it is not a number.
-            tags: (B, T) int64; behind a row's length any number.
+            emissions: (B, T, C) x, ignored after a row's length, but finite there.
+            tags: (B, T) int64, ignored after a row's length.
             lengths: (B,) int64, 1 or more.
 
         Returns:
@@ -140,35 +139,28 @@ class LinearChainCRF(nn.Module):
         )
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """log Z(x), (B,) float64: over all sequences, or the legal ones of a constrained layer."""
+        """log Z(x), (B,) float64, over all sequences, or over legal ones if the layer is constrained."""
         start_C, step_CC, end_C = self._scores(-torch.inf if self.constrained else 0.0)
         x_BTC = emissions.double()
-        # One factor for the whole matrix is taken out, so that no exponential overflows.
+        # The largest score is factored out, so that no exponential overflows.
         largest = step_CC.detach().amax()
         weights_CC = (step_CC - largest).exp()
         tiny = torch.finfo(torch.float64).tiny
         alpha_BC = start_C + x_BTC[:, 0]
-        for place in range(1, x_BTC.shape[1]):
+        for position in range(1, x_BTC.shape[1]):
             best_B1 = alpha_BC.detach().amax(1, keepdim=True)
             sums_BC = (alpha_BC - best_B1).exp() @ weights_CC
-            # What cannot be reached keeps a logarithm, 708 nats below the rest, and with it a gradient (of zero).
-            ahead_BC = sums_BC.clamp_min(tiny).log() + best_B1 + largest + x_BTC[:, place]
-            alpha_BC = torch.where((place < lengths)[:, None], ahead_BC, alpha_BC)
+            # The clamp keeps the logarithm of unreachable tags finite, and their gradient zero.
+            ahead_BC = sums_BC.clamp_min(tiny).log() + best_B1 + largest + x_BTC[:, position]
+            alpha_BC = torch.where((position < lengths)[:, None], ahead_BC, alpha_BC)
         return (alpha_BC + end_C).logsumexp(1)
 
-    def marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """p(y_t = j | x), (B, T, C) float64, zero behind a row's length: the gradient of log Z by the emissions."""
-        with torch.enable_grad():
-            x_BTC = emissions.detach().double().requires_grad_()
-            (found_BTC,) = torch.autograd.grad(self.log_partition(x_BTC, lengths).sum(), x_BTC)
-        return found_BTC
-
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """The best legal tags, (B, T) int64, `PADDING` behind a row's length; arguments as above."""
+        """The best legal tags, (B, T) int64, `PADDING` after a row's length; arguments as of `log_likelihood`."""
         start_C, step_CC, end_C = self._scores(ILLEGAL)
         return viterbi(emissions, lengths, start=start_C, step=step_CC, end=end_C)
 
     def _scores(self, illegal: float) -> tuple[Tensor, Tensor, Tensor]:
-        """a, A and b in float64, with `illegal` added where they are so."""
+        """a, A and b in float64; `illegal` is added to the scores of illegal transitions."""
         start_C, step_CC, end_C = illegal_scores(Legal(self.start_legal, self.step_legal, self.end_legal), illegal)
         return self.start + start_C, self.transition + step_CC, self.end + end_C

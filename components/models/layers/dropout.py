@@ -1,4 +1,4 @@
-"""Dropouts whose strength can be changed after loading, with masks that cost little on a processor.
+"""Dropout layers whose rate can be changed after loading, with masks that are cheap on the CPU.
 
 Shape suffixes: T time, B batch rows, D width, V vocabulary.
 """
@@ -13,23 +13,28 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-#: `generator` of this thread, where it has one of its own.
-_drawing = threading.local()
+#: Attribute `generator`: the generator of this thread, if it has its own.
+_sampling = threading.local()
 
 
 @contextmanager
-def drawing_from(generator: torch.Generator) -> Iterator[None]:
-    """Draw this thread's masks on a processor from a generator of its own, for threads have the global one together."""
-    before = getattr(_drawing, "generator", None)
-    _drawing.generator = generator
+def sampling_from(generator: torch.Generator) -> Iterator[None]:
+    """Sample this thread's CPU masks from its own generator, because threads share the global one."""
+    before = getattr(_sampling, "generator", None)
+    _sampling.generator = generator
     try:
         yield
     finally:
-        _drawing.generator = before
+        _sampling.generator = before
 
 
 class Noise(nn.Module):
-    """Base of every dropout: a probability, and a scale that ULMFiT's fine-tuning calls the drop multiplier."""
+    """Base of dropout layers.
+
+    Attributes:
+        probability: configured dropout rate.
+        scale: factor on it (ULMFiT's drop multiplier).
+    """
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -38,7 +43,7 @@ class Noise(nn.Module):
 
     @property
     def rate(self) -> float:
-        """Share of values dropped now: 0 in evaluation."""
+        """Fraction of values dropped; 0 in evaluation mode."""
         return min(self.probability * self.scale, 0.95) if self.training else 0.0
 
     def extra_repr(self) -> str:
@@ -46,31 +51,31 @@ class Noise(nn.Module):
 
 
 class Dropout(Noise):
-    """Every value on its own (Srivastava et al. 2014)."""
+    """Independent masks for all values (Srivastava et al. 2014)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * keep_mask(x.shape, self.rate, x) if self.rate else x
 
 
 class LockedDropout(Noise):
-    """Variational dropout (Gal and Ghahramani 2016): one mask for all time steps of a row."""
+    """Variational dropout (Gal and Ghahramani 2016): the same mask at all time steps of a row."""
 
     def forward(self, x_TBD: Tensor) -> Tensor:
         return x_TBD * keep_mask((1, *x_TBD.shape[1:]), self.rate, x_TBD) if self.rate else x_TBD
 
 
 class WeightDropout(Noise):
-    """DropConnect (Wan et al. 2013) on a weight: one mask for the whole window."""
+    """DropConnect (Wan et al. 2013) on a weight: one mask per window."""
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight * keep_mask(weight.shape, self.rate, weight) if self.rate else weight
 
 
 class RowDropout(Noise):
-    """Embedding dropout (Gal and Ghahramani 2016): whole words vanish, at all their places in the window at once."""
+    """Embedding dropout (Gal and Ghahramani 2016): whole words are dropped, at all their positions in the window."""
 
     def forward(self, tokens: Tensor, weight_VD: Tensor, x: Tensor) -> Tensor:
-        """Scale looked-up rows `x` (..., D) of `weight_VD` by their word's mask."""
+        """Multiply the looked-up rows `x` (..., D) of `weight_VD` by their word's mask."""
         if not self.rate:
             return x
         return x * keep_mask((weight_VD.shape[0], 1), self.rate, x)[tokens]
@@ -79,20 +84,20 @@ class RowDropout(Noise):
 def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """A mask of 0 and 1/(1 - rate) in the type and on the device of `like`.
 
-    It is drawn from the global generator, or from that of `drawing_from`. On a processor one 64-bit draw serves four
-    values (16 bits each, so the rate is right to 2^-16): drawing is what dropout costs there.
+    Sampled from the global generator, or from that of `sampling_from`. On the CPU, where sampling dominates the cost of
+    dropout, one 64-bit random number serves four values (16 bits each, so the rate is exact to 2^-16).
     """
     if like.is_cuda:
         return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(1 - rate).div_(1 - rate)
     count = math.prod(shape)
     words = torch.empty((count + 3) // 4, dtype=torch.int64)
-    words.random_(-(2**63), None, generator=getattr(_drawing, "generator", None))
-    draws = words.view(torch.int16)[:count]
+    words.random_(-(2**63), None, generator=getattr(_sampling, "generator", None))
+    samples = words.view(torch.int16)[:count]
     dropped = round(rate * 2**16)
-    kept = draws.ge_(dropped - 2**15)
+    kept = samples.ge_(dropped - 2**15)
     scale = torch.tensor(2**16 / (2**16 - dropped), dtype=like.dtype)
     if like.dtype == torch.bfloat16:
-        # In place all the way: a draw becomes 0 or 1, then the bits of a bfloat16 0 or of the scale.
+        # In place: a sample becomes 0 or 1, then the bits of 0 or of the scale in bfloat16.
         mask = kept.mul_(int(scale.view(torch.int16))).view(torch.bfloat16)
     else:
         mask = kept.to(like.dtype).mul_(scale)

@@ -1,4 +1,4 @@
-"""A linear layer whose gradients cost no more than their matrix products.
+"""A linear layer with a fast backward pass in bfloat16 on the CPU.
 
 Shape suffixes: N rows, I input width, O output width.
 """
@@ -17,8 +17,8 @@ from components.models.layers.precision import compute_dtype
 class Linear(nn.Linear):
     """y = x W^T + b, as `nn.Linear`; b may be absent.
 
-    On a processor in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones: summing
-    the columns of a bfloat16 matrix there takes longer than multiplying it.
+    On the CPU in bfloat16 the weights are cast once, and the gradient of the bias is a product with ones, because
+    summing the columns of a bfloat16 matrix takes longer than a matrix product.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class _Linear(torch.autograd.Function):
         if needs_x:
             grad_x = (grad_NO @ weight_OI).view(x.shape)
         if needs_weight:
-            # The narrow matrix first: oneDNN then transposes less, and is a third faster.
+            # With the narrower matrix first, oneDNN transposes less and is a third faster.
             narrow = weight_OI.shape[0] <= weight_OI.shape[1]
             product = F.linear(grad_NO.t(), x_NI.t()) if narrow else F.linear(x_NI.t(), grad_NO.t()).t()
             grad_weight = product.to(ctx.dtype).contiguous()

@@ -1,12 +1,12 @@
-"""What BERT, RoBERTa and ALBERT share: a post-norm Transformer encoder that fills in masked pieces.
+"""What BERT, RoBERTa and ALBERT share: a post-norm Transformer encoder that predicts masked pieces.
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
 
-The output layer is computed only where a piece is masked: 15% of the positions.
+The output layer is computed at masked positions only, 15% of all.
 
-Shape suffixes: B batch rows, T positions, R rows of W places when packed, D width, E width of the embeddings, M masked
-positions a row, N = B M, V vocabulary.
+Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, E width of the embeddings, M
+masked positions per row, N = B M, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from components.models.layers.linear import Linear
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.transformer import DEVIATION, Block, TransformerConfig, gelu, position_rows
-from components.models.layers.vocabulary import remapped
+from components.models.layers.transformer import INITIAL_STD, Block, TransformerConfig, gelu, position_rows
 from components.tokenization.special import END, START
 
 
 class MaskedConfig(TransformerConfig):
-    """Sizes, dropouts and what is masked.
+    """Sizes, dropout rates and masking.
 
     Attributes:
-        whole_words: predict all pieces of a word or none (whole-word masking; Cui et al. 2019).
+        whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
     """
 
     whole_words: bool = False
 
 
 class MaskedModel(LanguageModel):
-    """Embeddings and the head that fills in; what stands between them, and further objectives, are the family's.
+    """Embeddings and the masked-language-model head; a family adds the blocks and further objectives.
 
     Args:
-        embedding: E, the width of the embeddings and of the output layer's input.
-        segments: kinds of segments; 0 for none.
+        embedding: E, width of the embeddings and of the output layer's input.
+        segments: number of segment embeddings; 0 for none.
     """
 
     config: MaskedConfig
     segment: nn.Parameter | None
     attention = "around"
     masks_texts = True
+    piece_parameters = ("token", "bias")
 
     def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class MaskedModel(LanguageModel):
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
 
     def initialise(self) -> None:
-        """Deviation 0.02 cut at two deviations, biases zero (BERT's code, modeling.py: create_initializer)."""
+        """Normal with std 0.02, truncated at two std; biases zero (BERT's code, modeling.py: create_initializer)."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 _truncated(module.weight)
@@ -76,14 +76,14 @@ class MaskedModel(LanguageModel):
 
     @abstractmethod
     def body(self) -> Iterable[Block]:
-        """The blocks in the order in which they are applied; one may come more than once."""
+        """The blocks in the order of application; a shared block is repeated."""
 
     def enter(self, x_BTE: Tensor) -> Tensor:
-        """From the embeddings (B, T, E) to what the first block reads (B, T, D)."""
+        """Embeddings (B, T, E) to the first block's input (B, T, D)."""
         return x_BTE
 
-    def filled_in(self, top_BTD: Tensor, batch: Batch) -> Sum:
-        """Sum of the negative log-likelihood of the masked pieces, and their number N."""
+    def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
+        """Summed negative log-likelihood of the masked pieces, and their number N."""
         masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
@@ -95,16 +95,16 @@ class MaskedModel(LanguageModel):
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
             return self.run(tokens, segments, mask_BT[:, None, None, :])
         segments_RW = None if segments is None else packed.pack(segments)
-        places_RWE = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self.run(packed.pack(tokens), segments_RW, packed.mask, places_RWE)
+        positions_RWE = position_rows(self.position, tokens.shape[1])[packed.positions]
+        states = self.run(packed.pack(tokens), segments_RW, packed.mask, positions_RWE)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second pass: what the task reads is not disguised.
+        # A second pass, because the task reads unmasked texts.
         targets_BM = batch["masked_targets"]
         top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
-        places_BM1 = batch["masked_positions"].unsqueeze(-1)
-        masked_BMD = top_BTD.gather(1, places_BM1.expand(-1, -1, top_BTD.shape[-1]))
+        positions_BM1 = batch["masked_positions"].unsqueeze(-1)
+        masked_BMD = top_BTD.gather(1, positions_BM1.expand(-1, -1, top_BTD.shape[-1]))
         real_BM = targets_BM >= 0
         states_ND, targets_N = self._transformed(masked_BMD[real_BM]), targets_BM[real_BM]
         return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
@@ -118,13 +118,8 @@ class MaskedModel(LanguageModel):
         return [*tables, *self.embedding_norm.parameters()]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        # A shared block is one group, however often it is applied.
+        # A shared block is one group.
         return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
-
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.token = remapped(self.token, rows)
-        self.bias = remapped(self.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTD = self.run(tokens, None, None)[-1]
@@ -132,10 +127,6 @@ class MaskedModel(LanguageModel):
 
     def piece_embedding(self) -> nn.Parameter:
         return self.token
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            self.bias.copy_(log_frequencies)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         return [START, *pieces, END]
@@ -145,16 +136,16 @@ class MaskedModel(LanguageModel):
         return self.config.positions
 
     def run(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, places_BTE: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BTE: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block; segment 0 throughout where `segments_BT` is None, and
-        positions in order where their embeddings are. The mask is that of `SelfAttention`."""
-        if places_BTE is None:
-            places_BTE = position_rows(self.position, tokens_BT.shape[1])
-        x_BTE = self.token[tokens_BT] + places_BTE
+        """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without position
+        embeddings, positions are 0 .. T - 1. The mask is that of `SelfAttention`."""
+        if positions_BTE is None:
+            positions_BTE = position_rows(self.position, tokens_BT.shape[1])
+        x_BTE = self.token[tokens_BT] + positions_BTE
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
-        # From here on everything is in the type of the products: every block ends in a norm, which bounds the rounding.
+        # From here on in the type of the matrix products: every block ends in a norm, which bounds rounding errors.
         outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
         for block in self.body():
             outputs.append(block(outputs[-1], mask))
@@ -166,17 +157,17 @@ class MaskedModel(LanguageModel):
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:
-    """Cross entropy, summed over B, of what `output` says of tanh(pooler(first position)); and B."""
+    """Cross entropy of softmax(output(tanh(pooler(x_first)))), summed over B; and B."""
     first_BD = torch.tanh(pooler(top_BTD[:, 0]))
     total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
     return total, torch.tensor(len(labels_B), device=total.device)
 
 
-def added(**sums: Sum) -> Losses:
-    """Objectives added up, each as its mean over its own targets."""
+def total_loss(**sums: Sum) -> Losses:
+    """The sum of objectives, each averaged over its own targets."""
     means = [total / count for total, count in sums.values()]
     return Losses(sum(means[1:], means[0]), {name: (total.detach(), count) for name, (total, count) in sums.items()})
 
 
 def _truncated(weight: Tensor) -> None:
-    nn.init.trunc_normal_(weight, std=DEVIATION, a=-2 * DEVIATION, b=2 * DEVIATION)
+    nn.init.trunc_normal_(weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD)

@@ -1,10 +1,10 @@
-"""Texts of unlike length in fewer rows: one behind the other, none looking at its neighbour.
+"""Sequence packing: several texts in one row, without attention between them.
 
-Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cross-contamination): what padding would
-fill holds another text; every piece has the position that it has in its own text and attends to that text alone, so
-its values are those of the text by itself.
+Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cross-contamination): other texts take the
+place of padding. Every piece keeps the position in its own text and attends to that text only, so its values equal
+those of the text alone.
 
-Shape suffixes: B texts, T pieces of the longest, R rows of W places that hold them, D width.
+Shape suffixes: B texts, T pieces of the longest, R packed rows of W positions, D width.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from torch import Tensor
 
 from components.models.layers.attention import SHORT
 
-#: Share of padding from which it is left out; below it, what has to be moved costs what is saved.
+#: Fraction of padding above which packing pays; below it, copying costs as much as is saved.
 PADDING = 0.05
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the pieces of a batch stand.
+    """Indices between a batch and its packed rows.
 
     Attributes:
-        sources: (R, W) numbers of the pieces among all B T; that of the first where nothing stands.
-        places: (B, T) the same the other way round: numbers among all R W; 0 at padding.
-        positions: (R, W) of each piece in its own text.
-        mask: (R, 1, W, W) bool, True where both pieces belong to one text.
+        sources: (R, W) index among the B T positions of the batch; 0 at empty positions.
+        targets: (B, T) index among the R W packed positions; 0 at padding.
+        positions: (R, W) position of each piece in its own text.
+        mask: (R, 1, W, W) bool, True where both pieces belong to the same text.
     """
 
     sources: Tensor
-    places: Tensor
+    targets: Tensor
     positions: Tensor
     mask: Tensor
 
     def pack(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T) -> (R, W); anything where nothing stands."""
+        """(B, T) -> (R, W), undefined at empty positions."""
         return tokens_BT.flatten()[self.sources]
 
     def unpack(self, states_RWD: Tensor) -> Tensor:
-        """(R, W, D) -> (B, T, D); anything at padding."""
-        return states_RWD.flatten(0, 1)[self.places]
+        """(R, W, D) -> (B, T, D), undefined at padding."""
+        return states_RWD.flatten(0, 1)[self.targets]
 
 
 def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
-    """Whether more than `PADDING` of a batch is padding: texts of these lengths (B,), padded to `columns`.
+    """Whether more than `PADDING` of a batch is padding, for texts of lengths (B,), padded to `columns`.
 
-    Never on a GPU, which would have to wait until the processor knows the lengths; nor in a graph that is written out
-    (ONNX), which has to hold for all lengths.
+    False on a GPU, where reading the lengths would synchronise, and in an exported graph (ONNX), which must be valid
+    for all lengths.
     """
     if lengths.is_cuda or torch.compiler.is_compiling():
         return False
@@ -58,8 +58,8 @@ def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
 
 
 def packing(lengths: Tensor, columns: int) -> Packing | None:
-    """How to pack B texts of these lengths (B,), padded to T = `columns`; None where so little is padding, or rows
-    would be so long, that nothing is gained."""
+    """The packing of texts of lengths (B,), padded to T = `columns`; None if little is padding, or packed rows would be
+    too long to be faster."""
     if not worth_leaving_out(lengths, columns):
         return None
     numbers = lengths.numpy()
@@ -69,30 +69,33 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
     rows, starts, width = found
     inside_BT = np.arange(columns) < numbers[:, None]
     texts, positions = inside_BT.nonzero()
-    places = np.asarray(rows)[texts] * width + np.asarray(starts)[texts] + positions
+    targets = np.asarray(rows)[texts] * width + np.asarray(starts)[texts] + positions
     shape = (max(rows) + 1, width)
     owners_RW, sources_RW, positions_RW = (np.full(shape, fill) for fill in (-1, 0, 0))
     for table, values in ((owners_RW, texts), (sources_RW, texts * columns + positions), (positions_RW, positions)):
-        table.put(places, values)
-    places_BT = np.zeros(inside_BT.shape, dtype=np.int64)
-    places_BT[inside_BT] = places
+        table.put(targets, values)
+    targets_BT = np.zeros(inside_BT.shape, dtype=np.int64)
+    targets_BT[inside_BT] = targets
     return Packing(
         sources=torch.from_numpy(sources_RW),
-        places=torch.from_numpy(places_BT),
+        targets=torch.from_numpy(targets_BT),
         positions=torch.from_numpy(positions_RW),
-        # Places where nothing stands see each other: a softmax over nothing would be NaN.
+        # Empty positions attend to each other, because a softmax over nothing is NaN.
         mask=torch.from_numpy(owners_RW[:, :, None] == owners_RW[:, None, :]).unsqueeze(1),
     )
 
 
 def _placed(lengths: list[int]) -> tuple[list[int], list[int], int] | None:
-    """The row and the first place of each text, and the width of the rows: the longest text comes first, and each into
-    the row that is emptiest (Graham 1969, Bounds on Multiprocessing Timing Anomalies). As many rows as leave at most
-    `PADDING` empty; where none do, those that leave least; None where the texts are too long to share rows."""
+    """The row and the first position of each text, and the width of the rows.
+
+    Longest text first, each into the row with the most free positions (Graham 1969, Bounds on Multiprocessing Timing
+    Anomalies). The largest number of rows that leaves at most `PADDING` empty, else the number that leaves the least;
+    None if the texts are too long to share rows.
+    """
     order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
     total, longest, best = sum(lengths), max(lengths), None
     least = len(lengths) * longest
-    # More rows, as long as the longest text, would be emptier than that: a large batch is not placed over and over.
+    # More rows would be emptier than that, because a row is at least as wide as the longest text.
     most = int(total / longest / (1 - PADDING))
     for count in range(min(most, len(lengths) - 1), 0, -1):
         filled, rows, starts = [0] * count, [0] * len(lengths), [0] * len(lengths)

@@ -1,8 +1,7 @@
-"""Two parts of a model that need nothing of each other, each on its own half of a processor.
+"""Two independent parts of a model, computed in parallel on the CPU.
 
-A recurrent layer is a chain of small products, and threads that share one wait for each other at every step. Two
-directions that learn side by side have a chain each: one thread (or half of them) for each direction is faster than all
-threads for one after the other.
+A recurrent layer is a chain of small matrix products, in which threads wait for each other at every step. For two
+directions, half of the threads each is faster than all threads for one direction after the other.
 """
 
 from __future__ import annotations
@@ -17,23 +16,27 @@ import torch
 from torch import Tensor, nn
 
 from components.models.layers.chunks import State
-from components.models.layers.dropout import drawing_from
+from components.models.layers.dropout import sampling_from
 
-#: Gives a loss, and a state that no gradient goes through.
+#: Returns a loss, and a detached state.
 Part = Callable[[], tuple[Tensor, State]]
 
-#: The thread of the second part, once there is one.
-_aside: ThreadPoolExecutor | None = None
+#: The thread of the second part; started on first use.
+_second: ThreadPoolExecutor | None = None
 
 
-def losses_beside(
+def losses_in_parallel(
     parts: tuple[Part, Part], modules: tuple[nn.Module, nn.Module]
 ) -> tuple[tuple[Tensor, State], tuple[Tensor, State]]:
-    """The losses of two parts whose only weights are those of their modules, and the states they leave.
+    """The losses of two parts, and their states after the window.
 
-    On a processor the gradient is computed with the loss, both parts at the same time where torch has two threads or
-    more. Each part draws its dropout from a generator of its own, so one thread gives the same bits as two.
-    Elsewhere, and without gradients, one part runs after the other.
+    On the CPU the gradient is computed together with the loss, both parts in parallel if torch has two or more
+    threads. Each part samples dropout masks from its own generator, so one thread gives the same bits as two. On other
+    devices, and without gradients, the parts run one after the other.
+
+    Args:
+        parts: the functions.
+        modules: the modules that own the parts' parameters; the parts use no others.
     """
     device = next(modules[0].parameters()).device
     if device.type != "cpu" or not torch.is_grad_enabled():
@@ -61,7 +64,7 @@ def losses_beside(
 
 @dataclass
 class _Work:
-    """A part with what its thread has to know: autocast and the number of threads belong to each thread."""
+    """A part with its thread's state: autocast and the number of threads are thread-local in torch."""
 
     part: Part
     parameters: Sequence[nn.Parameter]
@@ -75,18 +78,18 @@ class _Work:
         with (
             torch.enable_grad(),
             torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None),
-            drawing_from(torch.Generator().manual_seed(self.seed)),
+            sampling_from(torch.Generator().manual_seed(self.seed)),
         ):
             loss, state = self.part()
         if not self.parameters:
             return loss, state
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        known: Tensor = _Known.apply(loss.detach(), gradients, *self.parameters)
-        return known, state
+        differentiable: Tensor = _Precomputed.apply(loss.detach(), gradients, *self.parameters)
+        return differentiable, state
 
 
-class _Known(torch.autograd.Function):
-    """A loss whose gradient has been computed with it."""
+class _Precomputed(torch.autograd.Function):
+    """A loss whose gradient is already computed."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *parameters: Tensor) -> Tensor:
@@ -96,20 +99,20 @@ class _Known(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
         scale = gradients[0]
-        return (None, None, *(None if known is None else known * scale.to(known.dtype) for known in ctx.gradients))
+        return (None, None, *(None if grad is None else grad * scale.to(grad.dtype) for grad in ctx.gradients))
 
 
 def _second_thread() -> ThreadPoolExecutor:
-    global _aside
-    if _aside is None:
-        _aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside")
-    return _aside
+    global _second
+    if _second is None:
+        _second = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parallel")
+    return _second
 
 
 def _forget() -> None:
-    """A forked process has the executor, but not its thread."""
-    global _aside
-    _aside = None
+    """After a fork the child has the executor, but not its thread."""
+    global _second
+    _second = None
 
 
 os.register_at_fork(after_in_child=_forget)

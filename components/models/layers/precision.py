@@ -1,4 +1,4 @@
-"""Which number type a layer computes in."""
+"""The data type in which a layer computes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from torch import Tensor
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The type that autocast asks for on the tensor's device, else the tensor's own."""
+    """Autocast's type on the tensor's device if autocast is enabled, else the tensor's own."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -1,9 +1,10 @@
-"""Windows of texts that end at different steps, without their padding.
+"""Windows of texts of different lengths, without their padding.
 
-A recurrent layer that goes step by step reads at each step only the rows that still go on: those of the longest texts,
-which therefore come first, as in torch's packed sequences.
+A recurrent layer that is computed step by step reads at each step only the rows that have not ended. Rows are sorted by
+decreasing length, as in torch's packed sequences.
 
-Shape suffixes: T steps, B batch rows, N places that hold pieces (the first step's, then the second's, ...), D width.
+Shape suffixes: T steps, B batch rows, N positions that hold pieces (those of the first step, then of the second, ...),
+D width.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from components.models.layers.packing import worth_leaving_out
 
 @dataclass(frozen=True)
 class Ragged:
-    """A window's places, step by step.
+    """The positions of a window, step by step.
 
     Attributes:
-        places: (N, D).
-        counts: rows of each step; they never grow.
+        values: (N, D).
+        counts: rows per step, non-increasing.
         shape: T and B of the window.
-        packed: what the places stand in; None where the window is taken as it is, with what padding it has.
-        last: (B,) each row's last place, in the batch's order.
+        packed: torch's packed sequence; None if the window keeps its padding.
+        last: (B,) index of each row's last position among N, rows in the order of the batch.
     """
 
-    places: Tensor
+    values: Tensor
     counts: list[int]
     shape: tuple[int, int]
     packed: PackedSequence | None
     last: Tensor
 
-    def rows(self, x_BD: Tensor) -> Tensor:
-        """Values of the batch's rows in the order in which the steps have them."""
+    def sort_rows(self, x_BD: Tensor) -> Tensor:
+        """Values of the batch's rows, sorted as in the steps."""
         return x_BD if self.packed is None else x_BD[self.packed.sorted_indices]
 
-    def window(self, x_ND: Tensor) -> Tensor:
-        """(T, B, D), and 0 where padding was left out."""
+    def unpack(self, x_ND: Tensor) -> Tensor:
+        """(N, D) -> (T, B, D), 0 at padding that was left out."""
         if self.packed is None:
             return x_ND.view(*self.shape, -1)
         out_TBD, _ = pad_packed_sequence(self.packed._replace(data=x_ND), total_length=self.shape[0])
@@ -49,12 +50,12 @@ class Ragged:
 
 
 def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
-    """A window without its padding, or as it is where little of it is padding (see `packing.worth_leaving_out`)."""
+    """A window without its padding; with it if there is little (`packing.worth_leaving_out`)."""
     steps, rows = x_TBD.shape[:2]
     if texts is None or not worth_leaving_out(texts.lengths, steps):
         last_B = torch.arange((steps - 1) * rows, steps * rows, device=x_TBD.device)
         return Ragged(x_TBD.flatten(0, 1), [rows] * steps, (steps, rows), None, last_B)
-    # Of a text that has ended before this window one place is read, which nobody looks at.
+    # A packed sequence needs one position per row; that of a text which ended before this window is not used.
     lengths_B = texts.lengths.clamp(1, steps)
     packed = pack_padded_sequence(x_TBD, lengths_B, enforce_sorted=False)
     starts_T = packed.batch_sizes.cumsum(0) - packed.batch_sizes
@@ -64,12 +65,12 @@ def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
 
 
 def by_step(counts: list[int], *tables: Tensor) -> list[tuple[Tensor, ...]]:
-    """Tables (N, ...) cut into steps: of each step its part of every table."""
+    """Tables (N, ...) split by step: one tuple per step with the step's part of each table."""
     return list(zip(*(table.split(counts) for table in tables), strict=True))
 
 
-def a_step_earlier(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
-    """(N, D) what each place's row had a step earlier, `first_BD` at the first step."""
+def previous_step(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
+    """(N, D) the value of each position's row one step earlier; `first_BD` at the first step."""
     counts_T = torch.tensor(counts)
     earlier = torch.arange(counts[0], len(x_ND)) - counts_T[:-1].repeat_interleave(counts_T[1:])
     return torch.cat([first_BD, x_ND[earlier.to(x_ND.device)]])

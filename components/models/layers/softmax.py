@@ -1,4 +1,4 @@
-"""Cross entropy over a large vocabulary, without ever holding all its logits.
+"""Cross entropy over a large vocabulary, without all logits in memory at once.
 
 Shape suffixes: N targets, D width, V vocabulary.
 """
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from components.models.layers.precision import compute_dtype
 
-#: Rows whose logits exist at one time: small enough to stay near the processor, large enough for a fast product.
+#: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
 CHUNK_ROWS = 1024
 
 
 def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
     """Sum over N of -log softmax(x W^T + b)[target], in nats, as a float32 scalar.
 
-    The gradient is computed together with the loss, a chunk of rows at a time: one softmax instead of two, and
-    memory for CHUNK_ROWS x V logits instead of N x V.
+    The gradient is computed together with the loss, chunk by chunk: one softmax instead of two, and memory for
+    CHUNK_ROWS x V logits instead of N x V.
     """
     dtype = compute_dtype(x_ND)
     loss: Tensor = _LinearCrossEntropy.apply(
@@ -48,11 +48,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             x_CD = x_ND[part]
             p_CV = torch.addmm(bias_V, x_CD, weight_VD.t(), out=logits[: len(x_CD)])
             torch.softmax(p_CV, -1, out=p_CV)
-            places_C = torch.arange(len(x_CD), device=x_ND.device) * p_CV.shape[1] + targets_N[part]
-            p_C = p_CV.view(-1)[places_C]
+            indices_C = torch.arange(len(x_CD), device=x_ND.device) * p_CV.shape[1] + targets_N[part]
+            p_C = p_CV.view(-1)[indices_C]
             losses_N[part] = -p_C.float().clamp_min(tiny).log()
             if with_gradient:
-                p_CV.view(-1)[places_C] = p_C - 1
+                p_CV.view(-1)[indices_C] = p_C - 1
                 torch.mm(p_CV, weight_VD, out=grad_x_ND[part])
                 grad_w_VD += p_CV.t() @ x_CD
                 # A product with ones: summing the columns of a bfloat16 matrix is many times slower.

@@ -1,6 +1,6 @@
-"""What Transformers of every family are made of: sizes, blocks, position rows, first weights.
+"""Parts shared by Transformers: sizes, block, position embeddings, std of the initial weights.
 
-Shape suffixes: B batch rows, T positions, D width, P positions that have an embedding.
+Shape suffixes: B batch rows, T positions, D width, P positions with an embedding.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from components.models.layers.linear import Linear
 
 Size = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
-#: The exact function, or its approximation by tanh (Hendrycks and Gimpel 2016) that OpenAI's and ALBERT's code has.
+#: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]
 
-#: Deviation of first weights in BERT and the GPTs alike.
-DEVIATION: Final = 0.02
+#: Std of the initial weights of BERT and the GPTs.
+INITIAL_STD: Final = 0.02
 
 
 class TransformerConfig(ModelConfig):
-    """Sizes and dropouts; the feed-forward layer is 4 times as wide as the model, a head 64 wide unless `heads` says.
+    """Sizes and dropout rates; the inner width of the feed-forward layers is 4 D.
 
     Attributes:
         width: D.
         layers: number of blocks.
-        heads: attention heads; 0 for D / 64.
-        positions: longest text in pieces, special ones included.
-        dropout: of the embeddings' sum and of what each sub-layer adds.
-        dropout_attention: of the attention weights.
-        activation: of the feed-forward layers.
-        norm_eps: added to the variance in layer norms.
+        heads: number of attention heads; 0 for D / 64.
+        positions: maximum length of a text in pieces, special pieces included.
+        dropout: rate on the summed embeddings and on the output of each sub-layer.
+        dropout_attention: rate on the attention weights.
+        activation: activation of the feed-forward layers.
+        norm_eps: epsilon of the layer norms.
     """
 
     width: Size = 256
@@ -61,10 +61,10 @@ class TransformerConfig(ModelConfig):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each added to what it reads.
+    """Attention and a feed-forward layer with residual connections.
 
     Args:
-        norm_first: normalise what a sub-layer reads (GPT-2) instead of the sum behind it (BERT, GPT-1).
+        norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
         causal, band: as for `SelfAttention`.
     """
 
@@ -88,7 +88,7 @@ class Block(nn.Module):
         return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """`forward` at positions that go on where `past` ended."""
+        """`forward` at the positions after those of `past`."""
         attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
         return self._after_attention(x_BTD, attended_BTD), past
 
@@ -109,15 +109,15 @@ class Block(nn.Module):
 
 
 def gelu(x: Tensor, activation: Activation) -> Tensor:
-    """x Phi(x), exactly or by tanh."""
+    """x Phi(x), exact or approximated by tanh."""
     return F.gelu(x, approximate="none" if activation == "gelu" else "tanh")
 
 
 def position_rows(table_PD: Tensor, length: int, *, start: int = 0) -> Tensor:
-    """The embeddings (T, D) of positions `start` to `start + length`.
+    """The embeddings (T, D) of positions `start` .. `start + length - 1`.
 
     Raises:
-        ConfigError: there are not so many.
+        ConfigError: the model has fewer positions.
     """
     if start + length > len(table_PD):
         raise ConfigError(

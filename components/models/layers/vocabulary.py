@@ -1,4 +1,4 @@
-"""An embedding whose rows can follow a change of vocabulary.
+"""Parameters with one row per piece under a change of vocabulary.
 
 Shape suffixes: V vocabulary, D width.
 """
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 
 def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:
-    """New row i is old row `rows[i]`, or the mean of all old rows where `rows[i]` is -1 (Howard and Ruder 2018)."""
+    """The table (new V, ...) whose row i is row `rows[i]` of the old one (V, ...), or the mean of all its rows where
+    `rows[i]` is -1 (Howard and Ruder 2018)."""
     with torch.no_grad():
         rows = rows.to(table.device)
         mean = table.float().mean(0).to(table.dtype)

@@ -1,4 +1,4 @@
-"""The CRF against every path written out: partition function, marginals, best path, what is legal."""
+"""The CRF against the enumeration of all paths: partition function, best path, legal transitions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ def test_ragged_rows_equal_all_paths_written_out(seed: int) -> None:
     tags = torch.randint(4, (3, 4))
     found = layer.log_partition(x, LENGTHS)
     likelihood = layer.log_likelihood(x, tags, LENGTHS)
-    marginals = layer.marginals(x, LENGTHS)
     decoded = layer.decode(x, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         scored = paths(layer, x[row, :length])
@@ -89,10 +88,6 @@ def test_ragged_rows_equal_all_paths_written_out(seed: int) -> None:
         assert likelihood[row].item() == pytest.approx(scored[gold] - total, abs=1e-6)
         best = max(scored, key=lambda path: scored[path])
         assert decoded[row].tolist() == [*best, *[PADDING] * (4 - length)]
-        for place in range(4):
-            for tag in range(4):
-                share = sum(math.exp(score - total) for path, score in scored.items() if path[place:][:1] == (tag,))
-                assert marginals[row, place, tag].item() == pytest.approx(share, abs=1e-6)
 
 
 def test_padding_has_no_influence() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.models.layers import lstm
+from components.models.layers import lstm_kernels
 from components.models.layers.chunks import Texts
 from components.models.layers.lstm import LSTM
 
@@ -32,17 +32,17 @@ def layer() -> LSTM:
 
 @pytest.fixture
 def by_steps(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """As if every layer suited steps; returns what is asked for a window."""
-    monkeypatch.setattr(LSTM, "_suits_steps", lambda *_: True)
-    asked = Mock(wraps=lstm._by_steps)
-    monkeypatch.setattr(lstm, "_by_steps", asked)
-    return asked
+    """Every layer is computed by steps; returns a mock that counts the windows."""
+    monkeypatch.setattr(lstm_kernels, "suits_steps", lambda *_: True)
+    called = Mock(wraps=lstm_kernels.by_steps)
+    monkeypatch.setattr(lstm_kernels, "by_steps", called)
+    return called
 
 
 @pytest.mark.parametrize("stepping", [False, True])
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: pytest.FixtureRequest) -> None:
-    asked = request.getfixturevalue("by_steps") if stepping else Mock()
+    called = request.getfixturevalue("by_steps") if stepping else Mock()
     layer.double()
     x = torch.randn(steps, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
     state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())
@@ -54,7 +54,7 @@ def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: 
     expected, *expected_state = by_hand(layer, x, *state)
     expected_gradients = torch.autograd.grad((expected * weight).sum(), inputs)
 
-    assert asked.called == stepping
+    assert called.called == stepping
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close([h, c], expected_state)
     torch.testing.assert_close(gradients, expected_gradients)
@@ -106,29 +106,29 @@ def test_gradients_of_steps_go_where_they_are_wanted(layer: LSTM, by_steps: Mock
 
 
 def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Mock(wraps=lstm._by_steps)
-    monkeypatch.setattr(lstm, "_by_steps", asked)
+    called = Mock(wraps=lstm_kernels.by_steps)
+    monkeypatch.setattr(lstm_kernels, "by_steps", called)
 
-    def goes_by_steps(layer: LSTM, rows: int, *, bf16: bool = True, of_texts: bool = False) -> bool:
-        asked.reset_mock()
+    def uses_steps(layer: LSTM, rows: int, *, bf16: bool = True, of_texts: bool = False) -> bool:
+        called.reset_mock()
         texts = Texts(torch.full((rows,), 2)) if of_texts else None
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             layer(torch.randn(2, rows, INPUTS), texts=texts)
-        return asked.called
+        return called.called
 
     layer = LSTM(INPUTS, HIDDEN)
-    assert not goes_by_steps(layer, ROWS)  # small
-    monkeypatch.setattr(lstm, "STEPS_BYTES", 4 * (INPUTS + HIDDEN) * 4 * HIDDEN)
-    assert not goes_by_steps(layer, ROWS)  # narrow
-    monkeypatch.setattr(lstm, "STEPS_INPUTS", INPUTS + HIDDEN)
+    assert not uses_steps(layer, ROWS)  # small
+    monkeypatch.setattr(lstm_kernels, "STEPS_BYTES", 4 * (INPUTS + HIDDEN) * 4 * HIDDEN)
+    assert not uses_steps(layer, ROWS)  # narrow
+    monkeypatch.setattr(lstm_kernels, "STEPS_INPUTS", INPUTS + HIDDEN)
     for amx, of_texts, most in [(False, False, 16), (False, True, 64), (True, False, 16), (True, True, 16)]:
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
-        assert goes_by_steps(layer, most, of_texts=of_texts)
-        assert not goes_by_steps(layer, most + 1, of_texts=of_texts)
-    assert not goes_by_steps(layer, ROWS, bf16=False)
+        assert uses_steps(layer, most, of_texts=of_texts)
+        assert not uses_steps(layer, most + 1, of_texts=of_texts)
+    assert not uses_steps(layer, ROWS, bf16=False)
     with torch.no_grad():
-        assert not goes_by_steps(layer, ROWS)
-    assert not goes_by_steps(layer.requires_grad_(False), ROWS)  # nothing learns
+        assert not uses_steps(layer, ROWS)
+    assert not uses_steps(layer.requires_grad_(False), ROWS)  # nothing learns
 
 
 def test_bfloat16_gradients_of_steps_are_close(layer: LSTM, by_steps: Mock) -> None:

@@ -65,7 +65,7 @@ def test_every_piece_is_found_again_and_few_places_are_empty(seed: int) -> None:
     together = owners[:, :, None] == owners[:, None, :]
     # A place where nothing stands shows the first piece; it sees only others like it, and none of a text's sees it.
     real = torch.zeros(rows.numel(), dtype=torch.bool)
-    real[packed.places[inside]] = True
+    real[packed.targets[inside]] = True
     real = real.view(rows.shape)
     both = real[:, :, None] & real[:, None, :]
     assert torch.equal(packed.mask[:, 0] & both, together & both)

@@ -128,7 +128,7 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
         LENGTH,
         encoding,
         hidden=~seen,
-        places=further,
+        positions=further,
         differs=of_queries[:, :, None] != of_keys[:, None],
         backward=None if backward is None else torch.tensor(backward),
     )

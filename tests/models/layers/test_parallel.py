@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.models.encoder import build_model
 from components.models.flair import FLAIR
-from components.models.layers.parallel import losses_beside
+from components.models.layers.parallel import losses_in_parallel
 from components.models.layers.softmax import linear_cross_entropy
 
 TOKENS = torch.randint(0, 20, (4, 2, 9), generator=torch.Generator().manual_seed(3))
@@ -85,7 +85,7 @@ def test_dropout_differs_from_part_to_part_and_step_to_step() -> None:
         return module(mask[:1]).sum(), (mask,)
 
     for _ in range(2):
-        found = losses_beside((lambda: part(parts[0]), lambda: part(parts[1])), parts)
+        found = losses_in_parallel((lambda: part(parts[0]), lambda: part(parts[1])), parts)
         drawn += [state[0] for _, state in found]
     assert len({tuple(mask.tolist()) for mask in drawn}) == 4
 
