@@ -162,9 +162,8 @@ class XLNet(LanguageModel):
         if positions_BM is not None:
             unknown_BMD = self.unknown.to(x_BTD.dtype).expand(rows, positions_BM.shape[1], -1)
             x_BQD = torch.cat([x_BTD, self.drop(unknown_BMD)], dim=1)
-        scope = self._scope(segments_BT, order_BT, carry[0].shape[1] if carry else 0, positions_BM, backward).within(
-            mask
-        )
+        memory = carry[0].shape[1] if carry else 0
+        scope = self._scope(segments_BT, order_BT, memory, positions_BM, backward).within(mask)
         states = []
         for index, block in enumerate(cast(Iterable[RelativeBlock], self.blocks)):
             state_BTD = x_BQD[:, :length]
