@@ -4,7 +4,7 @@ Pennington, Socher and Manning 2014 (GloVe: Global Vectors for Word Representati
 
     J = sum_{ij} f(X_ij) (w_i . v_j + b_i + c_j - log X_ij)^2          f(x) = min(1, (x / x_max)^alpha)
 
-X_ij is the number of times that j occurs in the context of i, weighted by 1 / distance. The sampler draws cells (i, j)
+X_ij is the number of times that j occurs in the context of i, weighted by 1 / distance. The sampler picks cells (i, j)
 with probability proportional to f(X_ij), so the loss of a batch is an unweighted mean of squares, J / sum f. A word's
 vector is w + v (section 4.2): with a symmetric X both tables learn the same, and their sum has less noise.
 

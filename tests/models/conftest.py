@@ -35,7 +35,7 @@ BatchOf = Callable[..., Batch]
 
 
 class TinyStore:
-    """Documents that count upwards through the vocabulary from a random piece: what comes next is no secret."""
+    """Documents that count upwards through the vocabulary from a random piece, so the next piece is predictable."""
 
     def __init__(self, documents: int = 40, length: int = 30) -> None:
         rng = np.random.default_rng(0)
@@ -56,7 +56,7 @@ class TinyStore:
         return self.stream[self.offsets[index] : self.offsets[index + 1]]
 
     def target(self, index: int) -> NDArray[np.int64]:
-        """The translation of a document: its first pieces, some more in some documents than in others."""
+        """The translation of a document: its first 3 to 6 pieces."""
         return np.append(self.document(index)[: 3 + index % 4], END)
 
     def pair_lengths(self) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def batch_of() -> BatchOf:
-    """`batch_of("ulmfit", step)`: what the family's own sampler makes of the tiny store."""
+    """`batch_of("ulmfit", step)`: a batch of the family's sampler on the tiny store."""
     store = TinyStore()
 
     def batch(family: str, step: int = 0) -> Batch:
@@ -85,13 +85,13 @@ def batch_of() -> BatchOf:
 
 @pytest.fixture(params=list(FAMILIES))
 def name(request: pytest.FixtureRequest) -> str:
-    """Every family of the table, one test each."""
+    """Every family of the table."""
     return str(request.param)
 
 
 @pytest.fixture
 def build(name: str, tokenizer_directory: Callable[..., Path]) -> Callable[..., LanguageModel]:
-    """`build(dropout=0.3)`: the family's model with these settings, told its pieces."""
+    """`build(dropout=0.3)`: the family's test model with these settings, bound to a tokenizer."""
 
     def fresh(**settings: Any) -> LanguageModel:
         model = build_model(name, vocabulary=VOCABULARY, settings={**FAMILIES[name].tiny, **settings})

@@ -1,4 +1,4 @@
-"""Weights carried over to `transformers`, and models with weights that tell something."""
+"""Models of `transformers` with the same weights, and models with large random weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from components.models.encoder import build_model
 
 
 def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:
-    """A model in evaluation mode with large random weights: deviation 0.02 would leave every layer close to the
-    identity, and nothing could be told from it."""
+    """A model in evaluation mode with weights of std 0.3. With std 0.02 every layer is close to the identity, and
+    differences would not show."""
     model = build_model(family, vocabulary=vocabulary, settings=settings)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -23,12 +23,12 @@ def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:
 
 
 def peer_of(model: LanguageModel) -> Any:
-    """The `transformers` model of the config and the tensors that ours is exported as, in evaluation mode."""
+    """The `transformers` model with the exported config and tensors, in evaluation mode."""
     config, tensors = CONVERTERS[type(model).__name__.lower()].to_huggingface(model)
     kind = getattr(transformers, config["architectures"][0])
     peer = kind(transformers.AutoConfig.for_model(**config))
     missing, surplus = peer.load_state_dict(tensors, strict=False)
-    # The output layer is tied to the table of the embeddings, and its bias stands twice.
+    # The output layer is tied to the embeddings, and its bias is stored twice.
     assert all(name.split(".")[-2] in ("decoder", "lm_head", "lm_loss") for name in missing)
     assert not surplus
     peer.tie_weights()

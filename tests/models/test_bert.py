@@ -19,7 +19,7 @@ VOCABULARY = 40
 def model() -> BERT:
     model = build_model("bert", vocabulary=VOCABULARY, settings={"width": 16, "layers": 3, "heads": 4, "positions": 12})
     assert isinstance(model, BERT)
-    # Deviation 0.02 would leave every layer close to the identity: nothing could be told from it.
+    # With std 0.02 every layer is close to the identity, and differences would not show.
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     return model.eval()
@@ -33,7 +33,7 @@ def peer(model: BERT) -> transformers.BertForPreTraining:
 @pytest.fixture
 def batch() -> dict[str, Tensor]:
     return {
-        # Without piece 0: the peer gives padding no gradient.
+        # Without piece 0, because padding has no gradient in the peer.
         "tokens": torch.randint(1, VOCABULARY, (3, 10)),
         "segments": (torch.arange(10) > 4).long().expand(3, -1),
         "positions": torch.tensor([[1, 4], [2, 9], [3, 5]]),
@@ -73,15 +73,15 @@ def test_hidden_states(model: BERT, peer: transformers.BertForPreTraining, batch
         torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
 
 
-def test_objectives_are_counted_apart(model: BERT, batch: dict[str, Tensor]) -> None:
+def test_objectives_are_averaged_separately(model: BERT, batch: dict[str, Tensor]) -> None:
     result = model.losses(batch)
-    filled, masked = result.sums["tokens"]
-    follows, rows = result.sums["next_sentence"]
+    masked_loss, masked = result.sums["tokens"]
+    next_loss, rows = result.sums["next_sentence"]
     assert (int(masked), int(rows), result.carry) == (6, 3, ())
-    torch.testing.assert_close(result.loss.detach(), filled / 6 + follows / 3)
+    torch.testing.assert_close(result.loss.detach(), masked_loss / 6 + next_loss / 3)
 
 
-def test_attention_with_dropout_is_attention_without_it_on_average() -> None:
+def test_mean_of_attention_with_dropout_is_attention_without() -> None:
     attention = SelfAttention(8, 2, dropout=0.3)
     x = torch.randn(1, 5, 8)
     mask = torch.tensor([True, True, True, False, True]).view(1, 1, 1, 5)
@@ -91,7 +91,7 @@ def test_attention_with_dropout_is_attention_without_it_on_average() -> None:
     assert float(noisy.detach().std(0).mean()) > 0.01
 
 
-def test_a_text_that_is_too_long_for_the_positions(model: BERT) -> None:
+def test_max_tokens_is_the_number_of_positions(model: BERT) -> None:
     assert model.max_tokens == 12
 
 
@@ -106,12 +106,12 @@ def test_sizes_of_the_papers(preset: str, published: float) -> None:
     encoder = [
         parameter for name, parameter in model.named_parameters() if not name.startswith(("transform", "next", "bias"))
     ]
-    # Encoder and pooler, as most of them count; the 336.2M of large have the heads in.
+    # Most publications count encoder and pooler; the 336.2M of large include the heads.
     counted = model.parameters() if preset == "large" else encoder
     assert sum(parameter.numel() for parameter in counted) / 1e6 == pytest.approx(published, rel=0.02)
 
 
-def test_all_miniatures_are_there() -> None:
+def test_all_miniatures_are_presets() -> None:
     from components.models.bert import FAMILY
 
     assert len([name for name in FAMILY.presets if "x" in name]) == 24

@@ -1,4 +1,4 @@
-"""Long texts in chunks: the same states as of the whole, gradients through the last chunks of each text only."""
+"""Long texts in chunks: states equal those of the whole text, gradients flow through the last chunks only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gradients(model: LanguageModel, texts: Padded) -> tuple[list[Tensor], list[T
 
 
 def whole(model: LanguageModel) -> None:
-    """Transformer-XL reads what its memory holds: all that there is, here."""
+    """Give Transformer-XL a memory that holds the whole text."""
     if hasattr(model, "set_memory"):
         model.config = model.config.model_copy(update={"memory": 64})
         model.set_memory(64)
@@ -61,7 +61,7 @@ def test_states_in_chunks_are_those_of_the_whole_text(
     model = build().train(training)
     whole(model)
     if name == "transformer-xl":
-        model.set_dropout(0)  # It draws a mask a chunk.
+        model.set_dropout(0)  # Masks are sampled per chunk.
     torch.manual_seed(4)
     expected, _ = gradients(model, long_texts)
     model.set_chunks(length, learned=1)
@@ -86,7 +86,7 @@ def test_one_chunk_that_holds_the_text_is_the_whole_computation(
 
 
 @pytest.mark.parametrize("layer", [LSTM(3, 4), ProjectedLSTM(3, 6, 4)], ids=["lstm", "projected"])
-def test_gradients_reach_the_last_chunks_of_each_row_and_end_at_their_edges(layer: torch.nn.Module) -> None:
+def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(layer: torch.nn.Module) -> None:
     torch.manual_seed(2)
     lengths = torch.tensor([11, 5, 8])
     inside = (torch.arange(11)[:, None] < lengths)[..., None]
@@ -95,7 +95,7 @@ def test_gradients_reach_the_last_chunks_of_each_row_and_end_at_their_edges(laye
     (outputs * inside).sum().backward()
     assert x.grad is not None
     reached = x.grad.abs().sum(2).t() > 0
-    # Chunks of 4: the row of 11 has three and learns in the last two, the rows of 5 and 8 learn in all of theirs.
+    # Chunks of 4: the row of 11 has three and learns in the last two; the rows of 5 and 8 learn in all.
     assert [row.nonzero().flatten().tolist() for row in reached] == [list(range(4, 11)), list(range(5)), list(range(8))]
 
     x.grad = None
@@ -105,7 +105,7 @@ def test_gradients_reach_the_last_chunks_of_each_row_and_end_at_their_edges(laye
     assert [row.nonzero().flatten().tolist() for row in reached] == [[4, 5, 6, 7], [4], [4, 5, 6, 7]]
 
 
-def test_gradients_are_those_of_the_chunks_by_themselves() -> None:
+def test_gradients_equal_those_of_separate_chunks() -> None:
     torch.manual_seed(2)
     layer = LSTM(3, 4)
     x = torch.randn(10, 1, 3)
@@ -122,11 +122,11 @@ def test_gradients_are_those_of_the_chunks_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("name", ["ulmfit", "flair", "elmo"])
-def test_what_is_kept_for_gradients_does_not_grow_with_the_text(build: Callable[..., LanguageModel], name: str) -> None:
+def test_memory_for_gradients_does_not_grow_with_the_text(build: Callable[..., LanguageModel], name: str) -> None:
     model = build().train()
 
     def kept(length: int) -> int:
-        """Bytes that a gradient needs, beside the weights and what stands for the states that were asked for."""
+        """Bytes saved for the backward pass, without the weights and the returned states."""
         sizes: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -138,25 +138,25 @@ def test_what_is_kept_for_gradients_does_not_grow_with_the_text(build: Callable[
         tokens = torch.randint(FIRST_ORDINARY, VOCABULARY, (2, length))
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             states = model.hidden_states(tokens, torch.tensor([length, length]))
-        handed_over = sum(state.untyped_storage().nbytes() for state in states)
+        returned = sum(state.untyped_storage().nbytes() for state in states)
         for tensor in [*states, *model.parameters()]:
             sizes.pop(tensor.untyped_storage().data_ptr(), None)
-        return sum(sizes.values()) - handed_over
+        return sum(sizes.values()) - returned
 
-    # Its masks grow as the states do.
+    # Dropout masks grow with the states.
     model.set_dropout(0)
     plain = kept(256) - kept(64)
     model.set_chunks(16, learned=2)
     assert kept(256) - kept(64) < plain / 10
 
 
-def test_transformer_xl_reads_what_its_memory_holds(long_texts: Padded) -> None:
+def test_transformer_xl_attends_to_its_memory(long_texts: Padded) -> None:
     model = build_model("transformer-xl", vocabulary=VOCABULARY, settings={"memory": 8, "layers": 1}).eval()
     model.set_chunks(8, learned=1)
     tokens, lengths = long_texts
     with torch.no_grad():
         found = model.hidden_states(tokens, lengths)[-1]
-        # Chunk by chunk by hand: each sees the eight pieces before it.
+        # Reference: each chunk attends to the eight pieces before it.
         by_hand = [model._run(tokens[:, :8], ())]  # type: ignore[operator]
         for start in range(8, 50, 8):
             memory = model._run(tokens[:, start - 8 : start], ())[0]  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What holds for every family of the table; a new family is picked up by itself."""
+"""The contract of a family, tested for every entry of the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Texts = tuple[Tensor, Tensor]
 
 
 def train(model: LanguageModel, batch: Batch, *, steps: int, rate: float = 2e-3, autocast: bool = False) -> list[float]:
-    """Losses a target while the model learns one batch by heart."""
+    """Losses per target while the model overfits one batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     losses = []
     model.train()
@@ -45,7 +45,7 @@ def states(model: LanguageModel, texts: Texts) -> list[Tensor]:
 @pytest.mark.parametrize("autocast", [False, True])
 def test_it_learns(model: LanguageModel, name: str, batch_of: BatchOf, autocast: bool) -> None:
     if FAMILIES[name].objective == "static":
-        # Vectors learn at larger rates, and against noise that stays: their loss has a floor.
+        # Static vectors need larger rates, and their loss has a lower bound because of the noise words.
         losses = train(model, batch_of(name), steps=25, rate=0.03, autocast=autocast)
         assert losses[-1] < losses[0] * 0.75
         return
@@ -86,7 +86,7 @@ def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str
     assert values[0] == values[1]
 
 
-def test_saved_and_loaded_it_says_the_same(
+def test_a_loaded_model_equals_the_saved_one(
     model: LanguageModel, name: str, batch_of: BatchOf, texts: Texts, tmp_path: Path,
     tokenizer_directory: Callable[..., Path],
 ) -> None:  # fmt: skip
@@ -130,7 +130,7 @@ def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: 
 
 
 def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: Texts) -> None:
-    """Layers above the last group, where weights are shared, use the groups that there are."""
+    """With shared weights there are fewer groups than layers; upper layers use all groups."""
     model.eval()
     groups = model.layer_groups()
     layers = model.hidden_states(*texts)
@@ -174,7 +174,7 @@ def test_the_output_bias_starts_at_the_unigram_entropy(model: LanguageModel, nam
     before = {key: value.clone() for key, value in model.state_dict().items()}
     model.set_output_bias(frequencies.log())
     if FAMILIES[name].objective == "static":
-        # Nothing is predicted, so nothing has a frequency to start from.
+        # Static vectors have no output bias.
         assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
         return
     batch = batch_of(name)
@@ -193,13 +193,13 @@ def test_dropout_can_be_turned_off_and_on(build: Callable[..., LanguageModel], n
     torch.testing.assert_close(model.hidden_states(*texts)[-1], quiet)
 
 
-def test_special_tokens_stand_around_the_text(model: LanguageModel, name: str) -> None:
+def test_special_tokens_surround_the_text(model: LanguageModel, name: str) -> None:
     pieces = [7, 8, 9]
     tokens = model.special_tokens(pieces)
     at = tokens.index(7)
     assert tokens[at : at + 3] == pieces
     around = tokens[:at] + tokens[at + 3 :]
-    # Vectors that know no order need no frame, but something must stand there.
+    # Static vectors need no special pieces, but an empty text must have one.
     assert around or (FAMILIES[name].objective == "static" and model.special_tokens([]))
     assert all(0 < token < len(SPECIAL_PIECES) for token in [*around, *model.special_tokens([])])
     assert model.max_tokens is None or model.max_tokens > len(tokens)

@@ -1,4 +1,4 @@
-"""CoVe: the translator's equations written out, a copy task, and padding that is never seen."""
+"""CoVe: losses and states against the equations, a copy task, and the influence of padding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model() -> CoVe:
 
 
 def copies(count: int = 60, longest: int = 5) -> PairStore:
-    """Sequences of one to `longest` pieces, each its own translation."""
+    """Sequences of 1 to `longest` pieces; each is its own translation."""
     rng = np.random.default_rng(0)
     texts = [rng.integers(FIRST_ORDINARY, VOCABULARY, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
     return PairStore([(text, text) for text in texts])
@@ -42,7 +42,7 @@ def copies(count: int = 60, longest: int = 5) -> PairStore:
 
 @pytest.fixture(scope="module")
 def copier() -> CoVe:
-    """A model that has learned to say each sequence again."""
+    """A model that has learned to copy sequences."""
     torch.manual_seed(0)
     model = build_model(
         "cove", vocabulary=VOCABULARY, settings={"embedding": 24, "hidden": 32, "layers": 1, "dropout": 0}
@@ -60,7 +60,7 @@ def copier() -> CoVe:
 
 
 def test_it_learns_to_copy(copier: CoVe) -> None:
-    # Other sequences than those that it has learned from.
+    # Sequences that are not in the training data.
     rng = np.random.default_rng(1)
     texts = [rng.integers(FIRST_ORDINARY, VOCABULARY, length).tolist() for length in (1, 2, 3, 4, 5) for _ in range(20)]
     unseen = TranslationSampler(
@@ -90,14 +90,14 @@ def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the textbook: gates i, f, g, o of [x; h]."""
+    """One LSTM step: gates i, f, g, o of [x; h]."""
     i, f, g, o = (weight @ torch.cat([x, h]) + bias).chunk(4)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
 def encoded(model: CoVe, source: list[int]) -> tuple[list[Tensor], list[Tensor]]:
-    """States (T, 2 hidden) of every layer, and its last states, one position after the other."""
+    """States (T, 2 hidden) of every layer, and its last states, computed position by position."""
     x = model.embedding[torch.tensor(source)]
     layers, lasts = [], []
     for layer in model.layers:
@@ -117,7 +117,7 @@ def encoded(model: CoVe, source: list[int]) -> tuple[list[Tensor], list[Tensor]]
 
 
 def log_likelihood(model: CoVe, source: list[int], target: list[int]) -> float:
-    """log p(target | source), word by word, by the equations of section 3."""
+    """log p(target | source) per word, by the equations of section 3."""
     layers, lasts = encoded(model, source)
     memory, decoder = layers[-1], model.decoder
     states = [(last, torch.zeros(12)) for last in lasts]
@@ -144,7 +144,7 @@ PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []),
 
 
 @torch.no_grad()
-def test_the_loss_is_the_likelihood_of_decoding_step_by_step(model: CoVe) -> None:
+def test_the_loss_equals_the_likelihood_of_stepwise_decoding(model: CoVe) -> None:
     model.set_output_bias(torch.randn(VOCABULARY))
     nn.init.normal_(model.output)
     batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
@@ -157,7 +157,7 @@ def test_the_loss_is_the_likelihood_of_decoding_step_by_step(model: CoVe) -> Non
 
 
 @torch.no_grad()
-def test_hidden_states_are_word_vectors_joined_to_the_encoders_states(model: CoVe) -> None:
+def test_hidden_states_are_word_vectors_and_encoder_states(model: CoVe) -> None:
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
     words, *layers = model.hidden_states(tokens, lengths)
     assert [states.shape for states in (words, *layers)] == [(2, 4, 5), (2, 4, 17), (2, 4, 17)]
@@ -169,7 +169,7 @@ def test_hidden_states_are_word_vectors_joined_to_the_encoders_states(model: CoV
 
 
 @torch.no_grad()
-def test_the_summary_is_what_each_direction_read_last(model: CoVe) -> None:
+def test_the_summary_contains_the_last_state_of_each_direction(model: CoVe) -> None:
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
     top = model.hidden_states(tokens, lengths)[-1]
     expected = torch.cat([model.embedding[tokens[1, :2]].mean(0), top[1, 1, 5:11], top[1, 0, 11:]])
@@ -177,7 +177,7 @@ def test_the_summary_is_what_each_direction_read_last(model: CoVe) -> None:
 
 
 @torch.no_grad()
-def test_attention_sums_to_one_and_never_sees_padding(model: CoVe) -> None:
+def test_attention_sums_to_one_and_excludes_padding(model: CoVe) -> None:
     memory = torch.randn(3, 5, 12)
     mask = torch.arange(5) < torch.tensor([5, 1, 3])[:, None]
     context, weights = model.decoder.attend(torch.randn(3, 12), memory, mask)
@@ -185,18 +185,18 @@ def test_attention_sums_to_one_and_never_sees_padding(model: CoVe) -> None:
     assert (weights[~mask] == 0).all()
     assert (weights[mask] > 0).all()
     torch.testing.assert_close(context[1], memory[1, 0])
-    torch.testing.assert_close(context[2], sum(weights[2, place] * memory[2, place] for place in range(3)))
+    torch.testing.assert_close(context[2], sum(weights[2, position] * memory[2, position] for position in range(3)))
 
 
 @torch.no_grad()
-def test_padding_of_the_source_changes_no_loss(model: CoVe) -> None:
+def test_the_loss_does_not_depend_on_padding_of_the_source(model: CoVe) -> None:
     batch = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY).batch(0)
     longer = batch | {"tokens": nn.functional.pad(batch["tokens"], (0, 3), value=17)}
     torch.testing.assert_close(model.losses(longer).loss, model.losses(batch).loss)
 
 
 @torch.no_grad()
-def test_workers_losses_average_to_that_of_the_whole_batch(model: CoVe) -> None:
+def test_the_mean_of_the_workers_losses_is_that_of_the_global_batch(model: CoVe) -> None:
     sampler = TranslationSampler(PairStore(PAIRS), batch_size=4, window=9, seed=0, vocabulary=VOCABULARY)
     whole = model.losses(sampler.batch(0)).loss
     parts = [model.losses(sampler.batch(0, rank, 2)).loss for rank in range(2)]
@@ -205,20 +205,20 @@ def test_workers_losses_average_to_that_of_the_whole_batch(model: CoVe) -> None:
 
 
 @torch.no_grad()
-def test_a_greedy_translation_is_the_best_next_word_each_time(model: CoVe) -> None:
+def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> None:
     nn.init.normal_(model.output)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
     found = model.translate(tokens, lengths, most=6)
     for row, length in enumerate(lengths.tolist()):
         source, words = tokens[row, :length].tolist(), found[row].tolist()
-        said: list[int] = []
+        translation: list[int] = []
         for word in words:
-            scores = [log_likelihood(model, source, [*said, other]) for other in range(VOCABULARY)]
+            scores = [log_likelihood(model, source, [*translation, other]) for other in range(VOCABULARY)]
             assert word == int(np.argmax(scores))
-            said.append(word)
+            translation.append(word)
             if word == END:
                 break
-        assert words[len(said) :] == [END] * (len(words) - len(said))
+        assert words[len(translation) :] == [END] * (len(words) - len(translation))
 
 
 def test_published_sizes() -> None:
@@ -226,13 +226,13 @@ def test_published_sizes() -> None:
     with torch.no_grad():
         states = model.eval().hidden_states(torch.full((2, 3), 7), torch.full((2,), 3))
     assert [layer.shape[-1] for layer in states] == [300, 900, 900]
-    # Of a layer: 4 gates of 300 from the input, the state and one bias, in two directions.
+    # Per layer: 4 gates of 300 with weights of the input and the state and one bias, in two directions.
     encoder = 2 * 4 * 300 * (300 + 300 + 1) + 2 * 4 * 300 * (600 + 300 + 1)
     assert sum(parameter.numel() for group in model.layer_groups()[1:] for parameter in group) == encoder
 
 
 @torch.no_grad()
-def test_output_starts_at_the_frequencies_of_the_target(model: CoVe) -> None:
+def test_the_output_bias_is_initialised_with_the_frequencies_of_the_target(model: CoVe) -> None:
     frequencies = torch.rand(VOCABULARY)
     model.set_output_bias((frequencies / frequencies.sum()).log())
     loss = float(model.losses(

@@ -1,4 +1,4 @@
-"""ELMo: what each direction sees, its loss by hand, unseen words, the published sizes."""
+"""ELMo: causality of each direction, losses against the equations, unseen words, published sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(tokenizer: OpenWordTokenizer) -> ELMo:
     sizes = {"characters": 3, "filters": ((1, 4), (3, 5)), "cells": 6, "projection": WIDTH}
     model = build_model("elmo", vocabulary=VOCABULARY, settings=sizes)
     assert isinstance(model, ELMo)
-    # Large weights, so that a distant word shows, but nothing is clipped.
+    # Large weights, so that distant words have an influence, but without clipping.
     for direction in (model.forwards, model.backwards):
         for parameter in direction.parameters():
             nn.init.normal_(parameter, std=0.7)
@@ -48,7 +48,7 @@ def words(rows: int, columns: int) -> Tensor:
 
 
 def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
-    """The layers' outputs of one direction, with torch's own LSTM and the residual connection written out."""
+    """The layers' outputs of one direction, from torch's LSTM and explicit residual connections."""
     outputs: list[Tensor] = []
     for layer in side.lstms:  # type: ignore[union-attr]
         reference = nn.LSTM(WIDTH, 6, proj_size=WIDTH)
@@ -64,10 +64,10 @@ def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 
 
-def test_forward_half_never_sees_the_future_nor_backward_half_the_past(model: ELMo) -> None:
-    tokens, lengths, place = words(3, 9), torch.tensor([9, 9, 9]), 4
+def test_the_forward_half_depends_on_the_past_only_and_the_backward_half_on_the_future(model: ELMo) -> None:
+    tokens, lengths, position = words(3, 9), torch.tensor([9, 9, 9]), 4
     changed = tokens.clone()
-    changed[:, place] = torch.where(tokens[:, place] == 7, 8, 7)
+    changed[:, position] = torch.where(tokens[:, position] == 7, 8, 7)
     for layer, (before, after) in enumerate(
         zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True)
     ):
@@ -75,10 +75,10 @@ def test_forward_half_never_sees_the_future_nor_backward_half_the_past(model: EL
         ahead = (before[..., :WIDTH] == after[..., :WIDTH]).all(-1)
         back = (before[..., WIDTH:] == after[..., WIDTH:]).all(-1)
         if layer == 0:
-            assert same.tolist() == [[t != place for t in range(9)]] * 3
+            assert same.tolist() == [[t != position for t in range(9)]] * 3
         else:
-            assert ahead.tolist() == [[t < place for t in range(9)]] * 3
-            assert back.tolist() == [[t > place for t in range(9)]] * 3
+            assert ahead.tolist() == [[t < position for t in range(9)]] * 3
+            assert back.tolist() == [[t > position for t in range(9)]] * 3
 
 
 def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model: ELMo) -> None:
@@ -114,7 +114,7 @@ def test_loss_is_the_sum_of_both_directions_through_one_softmax(model: ELMo) -> 
     assert [tuple(part.shape) for part in result.carry] == [(3, WIDTH), (3, 6)] * 4
 
 
-def test_the_carry_keeps_the_directions_apart(model: ELMo) -> None:
+def test_the_carry_of_each_direction(model: ELMo) -> None:
     keys = ("tokens", "targets", "backward_tokens", "backward_targets")
     batch = {key: words(3, 8) for key in keys}
     whole = model.losses(batch)
@@ -124,7 +124,7 @@ def test_the_carry_keeps_the_directions_apart(model: ELMo) -> None:
         torch.testing.assert_close(first.sums[name][0] + second.sums[name][0], whole.sums[name][0])
 
 
-def test_prediction_is_the_forward_half_and_goes_on(model: ELMo) -> None:
+def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
     tokens = words(2, 6)
     whole, carry = model.predict(tokens)
     first, middle = model.predict(tokens[:, :2])
@@ -135,7 +135,7 @@ def test_prediction_is_the_forward_half_and_goes_on(model: ELMo) -> None:
     torch.testing.assert_close(whole, F.linear(top, model.output, model.bias))
 
 
-def test_unseen_words_are_read_by_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
+def test_vectors_of_unseen_words_come_from_their_characters(model: ELMo, tokenizer: OpenWordTokenizer) -> None:
     (ids,) = tokenizer.encode_batch(["the catalogue sat"])
     tokens, lengths = torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([3])
     assert int(tokens[0, 1]) == VOCABULARY
@@ -144,7 +144,7 @@ def test_unseen_words_are_read_by_their_characters(model: ELMo, tokenizer: OpenW
     unknown = tokens.clone()
     unknown[0, 1] = UNK
     assert not torch.allclose(lowest[0, 1], model.hidden_states(unknown, lengths)[0][0, 1])
-    # Ids that are met later, in whatever order they are read.
+    # Ids that are assigned later, read in another order.
     for word in ("zebra", "yak", "catalogue", "xylophone"):
         (ids,) = tokenizer.encode_batch([word])
         (vector,) = model.hidden_states(torch.from_numpy(ids).long().unsqueeze(0), torch.tensor([1]))[0][0]
@@ -213,7 +213,7 @@ def test_special_tokens_and_summary(model: ELMo) -> None:
     ],
 )
 def test_published_sizes(preset: str, cells: int, projection: int, highways: int, published: float) -> None:
-    """In millions, published without the softmax."""
+    """`published` in millions, without the softmax."""
     with torch.device("meta"):
         model = build_model("elmo", vocabulary=100, preset=preset)
     counted = sum(parameter.numel() for group in model.layer_groups() for parameter in group)

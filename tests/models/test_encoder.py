@@ -1,4 +1,4 @@
-"""Encoder directories: refused with the reason when something does not fit."""
+"""Encoder directories: errors for everything that does not fit, with the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_random_weights_are_marked(encoder: Path) -> None:
     assert not load_encoder(encoder).trained
 
 
-def test_loading_leaves_the_random_state_alone(encoder: Path) -> None:
+def test_loading_does_not_change_the_random_state(encoder: Path) -> None:
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
@@ -87,21 +87,21 @@ def test_a_tokenizer_of_another_size_is_not_saved(tmp_path: Path, tokenizer_dire
         ({"model": {"vocabulary": 5, "embedding": 8, "hidden": 12}}, "24 pieces for 5 rows"),
     ],
 )
-def test_a_config_that_was_edited(encoder: Path, change: dict[str, object], message: str) -> None:
+def test_an_edited_config(encoder: Path, change: dict[str, object], message: str) -> None:
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(ArtifactError, match=message.replace("?", r"\?")):
         load_encoder(encoder, part=True)
 
 
-def test_no_encoder_there(tmp_path: Path) -> None:
+def test_a_directory_without_an_encoder(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="not a complete output"):
         load_encoder(tmp_path)
     with pytest.raises(ArtifactError, match=r"no encoder here \(config.json is missing\)"):
         load_encoder(tmp_path, part=True)
 
 
-def test_all_problems_of_a_size_at_once() -> None:
+def test_all_invalid_settings_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         build_model("bert", vocabulary=10, settings={"layer": 2, "dropout": 2}, tokenizer="char")
     message = str(caught.value)
@@ -123,7 +123,7 @@ def test_unknown_names() -> None:
         build_model("bert", vocabulary=10, preset="4x255")
 
 
-def test_settings_change_single_values_of_a_preset() -> None:
+def test_settings_override_single_values_of_a_preset() -> None:
     with torch.device("meta"):
         model = build_model("ulmfit", vocabulary=10, preset="awd-lstm", settings={"layers": 1})
     assert (model.config.hidden, model.config.layers) == (1150, 1)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""fastText: hashes and n-grams of the published code, and vectors of words that were never seen."""
+"""fastText: hashes and n-grams as in the published code, and vectors of unseen words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_fnv_1a_of_the_authors_test_suite(text: str, value: int) -> None:
     assert fnv1a(text) == value
 
 
-def test_bytes_beyond_ascii_are_negative() -> None:
+def test_bytes_beyond_ascii_are_sign_extended() -> None:
     # uint32_t(int8_t(0xC3)) is 0xFFFFFFC3, as in fastText's Dictionary::hash.
     value = 2166136261
     for byte in (0xFFFFFFC3, 0xFFFFFFA9):
@@ -70,7 +70,7 @@ def test_the_example_of_the_paper() -> None:
     assert ngram_buckets("where", config) == [fnv1a(gram) % 2_000_000 for gram in ("<wh", "whe", "her", "ere", "re>")]
 
 
-def test_a_mark_alone_is_no_ngram() -> None:
+def test_a_single_mark_is_not_an_ngram() -> None:
     config = FastTextConfig(vocabulary=9, shortest=1, longest=2, buckets=10**6)
     grams = ("<a", "a", "ab", "b", "b>")
     assert ngram_buckets("ab", config) == [fnv1a(gram) % 10**6 for gram in grams]
@@ -87,20 +87,20 @@ def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model: FastText) -> None:
     tokens = torch.tensor([[8, 5, 6], [7, 5, 0]])
     (hidden,) = model.hidden_states(tokens, torch.tensor([3, 2]))
     for row, text in enumerate((["œuvre", "where", "there"], ["a", "where"])):
-        for place, word in enumerate(text):
-            torch.testing.assert_close(hidden[row, place], by_hand(model, word))
-    # Special pieces are not spelt.
+        for position, word in enumerate(text):
+            torch.testing.assert_close(hidden[row, position], by_hand(model, word))
+    # Special pieces have no n-grams.
     torch.testing.assert_close(hidden[1, 2], model.word[0])
     for word, row in zip(WORDS, model.vectors()[FIRST_ORDINARY:], strict=True):
         torch.testing.assert_close(model.vector(word), row)
 
 
-def test_an_unseen_word_is_made_of_its_ngrams(model: FastText) -> None:
+def test_the_vector_of_an_unseen_word_is_the_mean_of_its_ngrams(model: FastText) -> None:
     torch.testing.assert_close(model.vector("wherever"), by_hand(model, "wherever").detach())
 
 
-def test_unseen_words_are_near_those_that_are_spelt_alike() -> None:
-    # Random rows, wide enough to be at right angles: what two words share is the n-grams that they share.
+def test_unseen_words_are_similar_to_words_with_common_ngrams() -> None:
+    # Wide random rows are nearly orthogonal, so similarity comes from common n-grams only.
     torch.manual_seed(0)
     settings = {"width": 400, "buckets": 100_000}
     model = build_model("fasttext", vocabulary=FIRST_ORDINARY + len(WORDS), settings=settings)
@@ -123,8 +123,8 @@ def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> N
     assert max(ids) >= len(pieces)
     tokens = torch.from_numpy(ids.astype("int64"))[None]
     (hidden,) = model.hidden_states(tokens, torch.tensor([5]))
-    for place, word in enumerate(words):
-        torch.testing.assert_close(hidden[0, place], by_hand(model, word))
+    for position, word in enumerate(words):
+        torch.testing.assert_close(hidden[0, position], by_hand(model, word))
     model.zero_grad()
     hidden[0, 4].sum().backward()
     assert model.gram.grad is not None
@@ -146,12 +146,12 @@ def test_gradients_reach_every_ngram(model: FastText) -> None:
     torch.testing.assert_close(model.gram.grad, expected.float().expand(-1, 4))
 
 
-def test_on_a_gpu_words_are_put_together_place_by_place(model: FastText) -> None:
+def test_on_a_gpu_words_are_composed_position_by_position(model: FastText) -> None:
     tokens = torch.tensor([5, 9, 5, 0, 7, 11])
     torch.testing.assert_close(model._known(tokens), model.embed(tokens))
 
 
-def test_another_vocabulary_is_spelt_anew(model: FastText) -> None:
+def test_ngrams_follow_a_change_of_vocabulary(model: FastText) -> None:
     before = {word: model.vector(word) for word in WORDS}
     words = ["here", "bridge", "where"]
     rows = torch.tensor([*range(FIRST_ORDINARY), FIRST_ORDINARY + 4, -1, FIRST_ORDINARY])
@@ -165,6 +165,6 @@ def test_another_vocabulary_is_spelt_anew(model: FastText) -> None:
     torch.testing.assert_close(model.vector("bridge"), torch.stack([mean, *grams]).mean(0).detach())
 
 
-def test_lengths_of_ngrams_the_wrong_way_round() -> None:
+def test_shortest_above_longest_is_an_error() -> None:
     with pytest.raises(ConfigError, match="shortest 6 is greater than longest 3"):
         build_model("fasttext", vocabulary=9, settings={"shortest": 6, "longest": 3})

@@ -1,4 +1,4 @@
-"""FLAIR: two directions, the backward one from the true end of each text."""
+"""FLAIR: two directions, the backward one from the last character of each text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(direction: Direction, tokens_T: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def test_each_direction_reads_its_own_way(model: FLAIR) -> None:
+def test_hidden_states_of_each_direction(model: FLAIR) -> None:
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
     top = model.hidden_states(tokens, lengths)[-1]
     for row, length in enumerate(lengths.tolist()):
@@ -41,7 +41,7 @@ def test_each_direction_reads_its_own_way(model: FLAIR) -> None:
         torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
 
 
-def test_embeddings_are_joined_position_by_position(model: FLAIR) -> None:
+def test_embeddings_of_both_directions_are_concatenated(model: FLAIR) -> None:
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
     lowest = model.hidden_states(tokens, lengths)[0]
     for row, length in enumerate(lengths.tolist()):
@@ -52,7 +52,7 @@ def test_embeddings_are_joined_position_by_position(model: FLAIR) -> None:
 
 def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
     hidden = torch.arange(40.0).view(1, 5, 8)
-    # Forward half of the position before the last, backward half of the second.
+    # Forward half at the last but one position, backward half at the second.
     assert model.summary(hidden, torch.tensor([5])).tolist() == [[24, 25, 26, 27, 12, 13, 14, 15]]
 
 
@@ -77,7 +77,7 @@ def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
 
 
-def test_the_carry_keeps_the_directions_apart(model: FLAIR) -> None:
+def test_the_carry_of_each_direction(model: FLAIR) -> None:
     keys = ("tokens", "targets", "backward_tokens", "backward_targets")
     batch = {key: torch.randint(0, VOCABULARY, (3, 8)) for key in keys}
     whole = model.losses(batch)
@@ -88,7 +88,7 @@ def test_the_carry_keeps_the_directions_apart(model: FLAIR) -> None:
 
 
 def test_size_of_the_paper() -> None:
-    # flair's news-forward has 275 characters, embedding 100, hidden 2048; its LSTM carries a second bias.
+    # flair's news-forward has 275 characters, embedding 100, hidden 2048; its LSTM has a second bias.
     with torch.device("meta"):
         model = build_model("flair", vocabulary=275, preset="flair")
     one = 275 * 100 + 4 * 2048 * (100 + 2048 + 1) + 275 * 2049

@@ -1,4 +1,4 @@
-"""GloVe: the objective written out, and its minimum against the closed form."""
+"""GloVe: the objective against the equations, and its minimum against the closed form."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_the_loss_of_a_cell_is_that_of_the_paper() -> None:
 
 
 def test_the_minimum_is_the_closed_form() -> None:
-    """With every cell seen once, the biases take what is not centred, and the products the largest singular values of
-    the centred log X (Eckart and Young 1936): what is left is the sum of the other squares."""
+    """With equal weights, the biases fit the row and column means, and the products fit the largest singular values of
+    the centred log X (Eckart and Young 1936); the minimum is the sum of the other squares."""
     width = 2
     model = make(width=width).double()
     log_counts = torch.randn(VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -64,11 +64,11 @@ def test_the_minimum_is_the_closed_form() -> None:
 
     optimizer.step(closure)
     assert expected > 1
-    # The products are taken in float32.
+    # The products are computed in float32.
     assert float(model.losses(batch).sums["tokens"][0]) == pytest.approx(expected, rel=1e-4)
 
 
-def test_held_out_text_of_another_size_is_judged_alike() -> None:
+def test_the_held_out_loss_does_not_depend_on_the_size_of_the_text() -> None:
     model = make(width=3)
     tokens, contexts = torch.randint(5, VOCABULARY, (2, 2, 8))
     counts = torch.rand(2, 8) * 50
@@ -90,6 +90,6 @@ def test_a_word_is_the_sum_of_both_tables() -> None:
     torch.testing.assert_close(model.vectors(), (model.word + model.context).detach())
 
 
-def test_a_count_that_weighs_nothing() -> None:
+def test_invalid_weighting() -> None:
     with pytest.raises(ConfigError, match=r"model.x_max: Input should be greater than 0"):
         make(x_max=0)

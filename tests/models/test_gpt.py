@@ -1,4 +1,4 @@
-"""What is particular to the GPTs: the cache of predictions, attention within a band, first weights."""
+"""GPT: the key-value cache, attention within a band, initial weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from components.errors import ConfigError
 from components.models.encoder import build_model
 from components.models.gpt import GPT
-from components.models.layers.attention import SelfAttention, visible
+from components.models.layers.attention import SelfAttention, causal_mask
 from tests.models.peers import wild_model
 
 VOCABULARY = 30
@@ -34,7 +34,7 @@ def model(request: pytest.FixtureRequest) -> GPT:
     return built
 
 
-def test_prediction_with_the_cache_is_prediction_without(model: GPT) -> None:
+def test_prediction_with_the_cache_equals_prediction_without(model: GPT) -> None:
     tokens = torch.randint(0, VOCABULARY, (2, 12))
     whole, _ = model.predict(tokens)
     assert whole.shape == (2, 12, VOCABULARY)
@@ -48,7 +48,7 @@ def test_prediction_with_the_cache_is_prediction_without(model: GPT) -> None:
         torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
 
 
-def test_predictions_are_what_the_loss_is_made_of(model: GPT) -> None:
+def test_the_loss_is_the_cross_entropy_of_the_predictions(model: GPT) -> None:
     tokens = torch.randint(0, VOCABULARY, (2, 12))
     logits, _ = model.predict(tokens[:, :-1])
     expected = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -56,7 +56,7 @@ def test_predictions_are_what_the_loss_is_made_of(model: GPT) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_future_is_not_seen(model: GPT) -> None:
+def test_attention_is_causal(model: GPT) -> None:
     tokens = torch.randint(0, VOCABULARY, (1, 10))
     changed = tokens.clone()
     changed[0, 6:] = (changed[0, 6:] + 1) % VOCABULARY
@@ -75,8 +75,8 @@ def test_the_cache_of_a_band_holds_the_band() -> None:
 
 @pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 11])
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
-def test_attention_within_a_band_is_dense_attention_with_its_mask(length: int, dropout: float) -> None:
-    # A dropout that drops nothing takes the path on which scores are held.
+def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: int, dropout: float) -> None:
+    # A dropout rate close to 0 selects attention from separate operators.
     banded = SelfAttention(8, 2, dropout=dropout, causal=True, band=3)
     x = torch.randn(2, length, 8)
     q, k, v = banded.query_key_value(x).view(2, length, 3, 2, 4).permute(2, 0, 3, 1, 4)
@@ -87,12 +87,12 @@ def test_attention_within_a_band_is_dense_attention_with_its_mask(length: int, d
     torch.testing.assert_close(banded(x), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_what_is_visible() -> None:
-    assert visible(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
-    assert visible(2, 4, band=2).tolist() == [[False, True, True, False], [False, False, True, True]]
+def test_causal_mask() -> None:
+    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
+    assert causal_mask(2, 4, band=2).tolist() == [[False, True, True, False], [False, False, True, True]]
 
 
-def test_causal_attention_with_dropout_is_attention_without_it_on_average() -> None:
+def test_mean_of_causal_attention_with_dropout_is_attention_without() -> None:
     for band in (0, 2):
         attention = SelfAttention(8, 2, dropout=0.3, causal=True, band=band)
         x = torch.randn(1, 5, 8)
@@ -102,7 +102,7 @@ def test_causal_attention_with_dropout_is_attention_without_it_on_average() -> N
         assert float(noisy.detach().std(0).mean()) > 0.01
 
 
-def test_first_weights() -> None:
+def test_initial_weights() -> None:
     for norm, residual, positions in (("pre", 0.02 / math.sqrt(8), 0.01), ("post", 0.02, 0.02)):
         model = build_model("gpt", vocabulary=500, settings={"width": 64, "norm": norm})
         assert isinstance(model, GPT)

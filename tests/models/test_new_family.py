@@ -17,7 +17,7 @@ PLUGIN = """
 from components.models import FAMILIES
 FAMILIES._entries["toy"] = "toy_family:FAMILY"
 """
-#: Test files, and the tests of the family among them.
+#: Files with contract tests.
 CONTRACTS = [
     "tests/models/test_table.py",
     "tests/models/test_contract.py",
@@ -25,7 +25,7 @@ CONTRACTS = [
     "tests/pretraining/test_adapt.py",
     "tests/finetuning/test_contract.py",
 ]
-#: Tests without a parameter, and those of a family; one of the new family alone costs as much as all of its others.
+#: Expression of `pytest -k` that selects the tests of the new family.
 SELECTED = "test_names_of_the_table or toy"
 
 
@@ -38,12 +38,12 @@ def test_a_family_from_outside_passes_the_contract_tests(tmp_path: Path) -> None
     ran = subprocess.run([*command, *CONTRACTS], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert ran.returncode == 0, ran.stdout[-4000:]
     passed = set(re.findall(r"::(\w+)(?:\[\S*\])? PASSED", ran.stdout))
-    # It trains, is stored and read, resumes bit-identically, runs in bf16, adapts, and learns every task.
+    # It trains, saves and reloads, resumes bit-identically, runs in bf16, adapts, and fine-tunes every kind of task.
     assert passed >= {
         "test_names_of_the_table",
         "test_it_learns",
         "test_it_runs_with_bfloat16_weights",
-        "test_saved_and_loaded_it_says_the_same",
+        "test_a_loaded_model_equals_the_saved_one",
         "test_killed_runs_end_bit_identical",
         "test_every_family_feeds_every_task",
     }

@@ -1,4 +1,4 @@
-"""The language-model objective on labelled texts: exact values, against each family's own losses."""
+"""The language-model objective on labelled texts against `predict` and `losses` of each family."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def labelled(texts: tuple[Tensor, Tensor], name: str) -> Batch:
     return batch
 
 
-def row(batch: Batch, place: int) -> Batch:
+def row(batch: Batch, index: int) -> Batch:
     """One text, without padding."""
-    length = int(batch["lengths"][place])
-    alone = {name: tensor[place : place + 1] for name, tensor in batch.items()}
+    length = int(batch["lengths"][index])
+    alone = {name: tensor[index : index + 1] for name, tensor in batch.items()}
     return alone | {name: alone[name][:, :length] for name in ("tokens", "masked_tokens") if name in alone}
 
 
@@ -42,16 +42,18 @@ def text_loss(model: LanguageModel, batch: Batch) -> tuple[Tensor, Tensor]:
     return model.text_loss(batch, model.hidden_states(batch["tokens"], batch["lengths"]))
 
 
-def test_every_family_is_of_one_kind() -> None:
+def test_every_family_has_one_kind_of_objective() -> None:
     assert sorted(NEITHER + CAUSAL + MASKED) == sorted(FAMILIES)
 
 
 @pytest.mark.parametrize("name", CAUSAL + MASKED)
-def test_padding_and_company_do_not_count(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
+def test_padding_and_other_rows_have_no_influence(
+    model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]
+) -> None:
     model.eval()
     batch = labelled(texts, name)
     total, count = text_loss(model, batch)
-    alone = [text_loss(model, row(batch, place)) for place in range(len(batch["lengths"]))]
+    alone = [text_loss(model, row(batch, index)) for index in range(len(batch["lengths"]))]
     assert int(count) == sum(int(number) for _, number in alone) > 0
     assert float(total.detach()) == pytest.approx(sum(float(part.detach()) for part, _ in alone), rel=1e-4)
 
@@ -68,7 +70,7 @@ def test_causal_families_predict_the_next_piece_as_predict_does(
         expected = F.cross_entropy(logits.flatten(0, 1), tokens[0, 1:], reduction="sum")
         total, count = text_loss(model, batch)
         if name in ("flair", "elmo"):
-            # Both directions count: the backward half is a forward model of the turned text.
+            # The backward half is a forward model of the reversed text.
             turned = tokens.flip(1)
             model.forwards, model.backwards = model.backwards, model.forwards
             logits, _ = model.predict(turned[:, :-1])
@@ -103,19 +105,19 @@ def test_masked_families_fill_in_as_predict_does(model: LanguageModel, name: str
     assert int(count) == int(real.sum())
 
 
-def test_xlnet_predicts_in_the_order_in_which_places_were_drawn(texts: tuple[Tensor, Tensor]) -> None:
+def test_xlnet_predicts_in_the_order_of_the_sampled_positions(texts: tuple[Tensor, Tensor]) -> None:
     torch.manual_seed(3)
     model = build_model("xlnet", vocabulary=VOCABULARY).eval()
     tokens = texts[0][:1]
-    places = torch.tensor([[5, 2]])
-    batch = {"tokens": tokens, "lengths": texts[1][:1], "masked_positions": places}
-    batch["masked_targets"] = tokens.gather(1, places)
+    positions = torch.tensor([[5, 2]])
+    batch = {"tokens": tokens, "lengths": texts[1][:1], "masked_positions": positions}
+    batch["masked_targets"] = tokens.gather(1, positions)
     with torch.no_grad():
         total, count = text_loss(model, batch)
-        order = torch.zeros_like(tokens).scatter(1, places, torch.tensor([[1, 2]]))
+        order = torch.zeros_like(tokens).scatter(1, positions, torch.tensor([[1, 2]]))
         segments = torch.zeros_like(tokens)
         losses = model.losses(
-            {"tokens": tokens, "segments": segments, "order": order, "positions": places,
+            {"tokens": tokens, "segments": segments, "order": order, "positions": positions,
              "targets": batch["masked_targets"]}
         )  # fmt: skip
     assert int(count) == 2
@@ -123,7 +125,7 @@ def test_xlnet_predicts_in_the_order_in_which_places_were_drawn(texts: tuple[Ten
 
 
 @pytest.mark.parametrize("name", CAUSAL + MASKED)
-def test_it_teaches_the_encoder(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
+def test_gradients_reach_the_encoder(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
     total, count = text_loss(model.eval(), labelled(texts, name))
     (total / count).backward()
     gradients = [parameter.grad for group in model.layer_groups() for parameter in group]
@@ -131,13 +133,13 @@ def test_it_teaches_the_encoder(model: LanguageModel, name: str, texts: tuple[Te
 
 
 @pytest.mark.parametrize("name", NEITHER)
-def test_families_without_the_objective_say_so(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
+def test_families_without_the_objective(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(ConfigError, match="lm_weight"):
         text_loss(model, labelled(texts, name))
 
 
 @pytest.mark.parametrize("name", ["elmo"])
-def test_words_that_elmo_does_not_know_are_predicted_as_unknown(
+def test_targets_outside_the_vocabulary_are_unknown_for_elmo(
     model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]
 ) -> None:
     tokens = texts[0][:1].clone()
@@ -153,7 +155,7 @@ def test_words_that_elmo_does_not_know_are_predicted_as_unknown(
     assert float(total.detach()) == pytest.approx(float(known))
 
 
-def test_masks_are_drawn_row_by_row() -> None:
+def test_masks_are_sampled_per_row() -> None:
     tokens = np.full((3, 40), FIRST_ORDINARY + 3)
     tokens[:, 0] = tokens[:, -1] = 1
     tokens[1, 12:] = 0
@@ -162,20 +164,20 @@ def test_masks_are_drawn_row_by_row() -> None:
     batch = mask_texts(tokens, lengths, [np.random.default_rng(seed) for seed in (5, 6, 7)], vocabulary=VOCABULARY)
     masked, positions, targets = (batch[f"masked_{name}"].numpy() for name in ("tokens", "positions", "targets"))
     assert [(row >= 0).sum() for row in targets] == [6, 2, 1]
-    for place, length in enumerate(lengths):
-        chosen = positions[place][targets[place] >= 0]
+    for index, length in enumerate(lengths):
+        chosen = positions[index][targets[index] >= 0]
         assert len(set(chosen)) == len(chosen) and (chosen < length).all()
-        assert np.array_equal(tokens[place][chosen], targets[place][targets[place] >= 0])
-        assert (positions[place][targets[place] < 0] == chosen[0]).all()
+        assert np.array_equal(tokens[index][chosen], targets[index][targets[index] >= 0])
+        assert (positions[index][targets[index] < 0] == chosen[0]).all()
         others = np.setdiff1d(np.arange(40), chosen)
-        assert np.array_equal(masked[place][others], tokens[place][others])
-    # A text of nothing but special pieces predicts one of them, others none.
+        assert np.array_equal(masked[index][others], tokens[index][others])
+    # A special piece is predicted only in a text without other pieces.
     assert targets[2, 0] == 1 and (targets[:2] != 1).all()
     alone = mask_texts(tokens[1:2, :12], lengths[1:2], [np.random.default_rng(6)], vocabulary=VOCABULARY)
     assert np.array_equal(alone["masked_tokens"].numpy()[0], masked[1, :12])
 
 
-def test_masks_follow_the_shares_of_the_paper() -> None:
+def test_masks_follow_the_proportions_of_the_paper() -> None:
     tokens = np.full((200, 200), FIRST_ORDINARY)
     rngs = [np.random.default_rng(row) for row in range(200)]
     batch = mask_texts(tokens, np.full(200, 200), rngs, vocabulary=VOCABULARY)
@@ -183,5 +185,5 @@ def test_masks_follow_the_shares_of_the_paper() -> None:
     assert batch["masked_positions"].shape == (200, 30)
     shares = [(disguised == value).float().mean().item() for value in (4, FIRST_ORDINARY)]
     assert shares[0] == pytest.approx(0.8, abs=0.02)
-    # Kept, and replaced by chance with itself.
+    # Kept, or replaced by the same piece by chance.
     assert shares[1] == pytest.approx(0.1 + 0.1 / (VOCABULARY - FIRST_ORDINARY), abs=0.02)

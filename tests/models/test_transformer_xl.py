@@ -1,4 +1,4 @@
-"""Transformer-XL: its memory against reading everything at once and against reading piece by piece."""
+"""Transformer-XL: segments with memory against the whole text, and against piece-by-piece evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.models.peers import wild_model
 VOCABULARY = 40
 SMALL = {"width": 16, "layers": 3, "heads": 4, "feedforward": 40}
 ROWS, LENGTH = 2, 12
-#: The variants that the numbers must hold for.
+#: Variants of the model.
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"norm_first": True},
@@ -34,7 +34,7 @@ def small(**settings: Any) -> TransformerXL:
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
             elif "attention." in name:
-                # What is read must weigh as much as what is there, for a memory to make a difference.
+                # Large attention outputs, so that the memory makes a difference.
                 parameter.mul_(3)
     return model
 
@@ -45,7 +45,7 @@ def text() -> Tensor:
 
 
 def nats_by_segments(model: TransformerXL, text: Tensor, lengths: list[int]) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Sum over all pieces and rows, a segment of each length after the other; and the carry."""
+    """Summed loss over consecutive segments of these lengths, and the carry."""
     total, carry = torch.zeros(()), ()
     for tokens, targets in zip(text[:, :-1].split(lengths, 1), text[:, 1:].split(lengths, 1), strict=True):
         result = model.losses({"tokens": tokens, "targets": targets}, carry)
@@ -55,7 +55,7 @@ def nats_by_segments(model: TransformerXL, text: Tensor, lengths: list[int]) -> 
 
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [1, 5, 2, 4], [1] * LENGTH])
-def test_segments_with_full_memory_say_what_the_whole_text_says(
+def test_segments_with_full_memory_equal_the_whole_text(
     settings: dict[str, Any], lengths: list[int], text: Tensor
 ) -> None:
     model = small(memory=LENGTH, **settings)
@@ -68,14 +68,14 @@ def test_segments_with_full_memory_say_what_the_whole_text_says(
 
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_a_short_memory_of_the_same_length_everywhere(settings: dict[str, Any], text: Tensor) -> None:
-    """Each piece reads exactly the 3 before it in each layer: whole, by segments or one by one, it is the same."""
+    """Each piece attends to exactly 3 before it, so results do not depend on the segmentation."""
     model = small(memory=3, same_length=True, **settings)
     whole, _ = nats_by_segments(model, text, [LENGTH])
     single, carry = nats_by_segments(model, text, [1] * LENGTH)
     torch.testing.assert_close(single, whole, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(nats_by_segments(model, text, [5, 7])[0], whole, atol=1e-4, rtol=1e-5)
     assert [memory.shape for memory in carry] == [(ROWS, 3, 16)] * 3
-    # Without, what stands later in a segment sees more.
+    # Without `same_length`, later positions of a segment attend to more.
     model.config = model.config.model_copy(update={"same_length": False})
     torch.testing.assert_close(nats_by_segments(model, text, [1] * LENGTH)[0], whole, atol=1e-4, rtol=1e-5)
     assert abs(nats_by_segments(model, text, [LENGTH])[0] - whole) > 0.5
@@ -83,17 +83,17 @@ def test_a_short_memory_of_the_same_length_everywhere(settings: dict[str, Any], 
 
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("memory", [5, LENGTH])
-def test_prediction_piece_by_piece_is_evaluation_piece_by_piece(
+def test_prediction_piece_by_piece_equals_evaluation_piece_by_piece(
     settings: dict[str, Any], memory: int, text: Tensor
 ) -> None:
-    """Once with cached keys and values, once with cached inputs of the blocks."""
+    """Cached keys and values against cached inputs of the blocks."""
     model = small(memory=memory, **settings)
     by_losses, _ = nats_by_segments(model, text, [1] * LENGTH)
     total, carry = torch.zeros(()), ()
-    for place in range(LENGTH):
-        logits, carry = model.predict(text[:, place : place + 1], carry)
+    for position in range(LENGTH):
+        logits, carry = model.predict(text[:, position : position + 1], carry)
         assert logits.shape == (ROWS, 1, VOCABULARY)
-        total = total + nn.functional.cross_entropy(logits[:, 0], text[:, place + 1], reduction="sum")
+        total = total + nn.functional.cross_entropy(logits[:, 0], text[:, position + 1], reduction="sum")
     torch.testing.assert_close(total, by_losses, atol=1e-4, rtol=1e-5)
     assert [keys.shape for keys in carry] == [(ROWS, memory, 32)] * 3
 
@@ -103,8 +103,8 @@ def test_a_prompt_and_then_piece_by_piece(text: Tensor) -> None:
     whole, _ = model.predict(text)
     first, carry = model.predict(text[:, :8])
     parts = [first]
-    for place in range(8, LENGTH + 1):
-        logits, carry = model.predict(text[:, place : place + 1], carry)
+    for position in range(8, LENGTH + 1):
+        logits, carry = model.predict(text[:, position : position + 1], carry)
         parts.append(logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
 
@@ -126,12 +126,12 @@ def test_the_memory_of_evaluation_may_differ(text: Tensor) -> None:
     assert carry == ()
     apart = sum(nats_by_segments(model, text[:, at : at + 4], [3])[0] for at in range(0, LENGTH, 3))
     torch.testing.assert_close(alone, torch.as_tensor(apart), atol=1e-4, rtol=1e-5)
-    # The model is saved with it.
+    # It is part of the saved config.
     assert model.config.evaluation_memory == 0
 
 
 def test_the_memory_carries_no_gradient(text: Tensor) -> None:
-    """The gradient of a segment is that of the segment with its memory as constants."""
+    """The memory is a constant in the gradient of a segment."""
     model = small(memory=4)
     halves = [{"tokens": text[:, at : at + 6], "targets": text[:, at + 1 : at + 7]} for at in (0, 6)]
     first = model.losses(halves[0])
@@ -158,7 +158,7 @@ def test_a_remapped_model_with_clusters_still_learns(divide: int) -> None:
     model = build_model(
         "transformer-xl", vocabulary=VOCABULARY, settings={**SMALL, "cutoffs": [10, 25], "divide": divide}
     )
-    # The new vocabulary is smaller than the last cutoff, then larger again: clusters go and come.
+    # The new vocabulary is smaller than the last cutoff, then larger: the number of clusters changes.
     for size in (22, 50):
         old = model.config.vocabulary
         model.remap_vocabulary(torch.tensor([*range(old - 1, old - 15, -1), *[-1] * (size - 14)]))
@@ -203,12 +203,12 @@ def test_word_vectors_need_a_table_of_one_width() -> None:
 @pytest.mark.parametrize(
     ("preset", "vocabulary", "published"),
     [
-        # Dai et al. 2019, tables 1, 2 and 4, as they round it.
+        # Dai et al. 2019, tables 1, 2 and 4, rounded as there.
         ("wt103-base", 267_735, 151),
         ("wt103-large", 267_735, 257),
         ("enwik8-12", 204, 41),
         ("enwik8-24", 204, 277),
-        # The weights that were released for WikiText-103.
+        # The released weights for WikiText-103.
         ("wt103-large-18", 267_735, 284),
     ],
 )
@@ -218,7 +218,7 @@ def test_published_sizes(preset: str, vocabulary: int, published: int) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(published, abs=0.5)
 
 
-def test_settings_that_make_no_sense() -> None:
+def test_invalid_settings() -> None:
     with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] are not increasing"):
         TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))
     with pytest.raises(ConfigError, match="evaluation_memory: Input should be greater than or equal to 0"):
@@ -228,7 +228,7 @@ def test_settings_that_make_no_sense() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["transformer-xl", "xlnet"])
 def test_a_compiled_loss_is_the_same_while_the_memory_grows(family: str) -> None:
-    """As on a GPU, where the loop compiles it; sizes that change must not stop it."""
+    """As on a GPU, where the training loop compiles the loss; the growing memory has dynamic sizes."""
     settings: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "memory": 9, "dropout": 0, "dropout_attention": 0}
     model = build_model(family, vocabulary=VOCABULARY, settings=settings)
     text = torch.randint(5, VOCABULARY, (ROWS, 13))

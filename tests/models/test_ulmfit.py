@@ -1,4 +1,4 @@
-"""The AWD-LSTM: its loss by hand, causality, its five dropouts and its two penalties."""
+"""The AWD-LSTM: its loss against the equations, causality, dropout and penalties."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_against_torch_layers(batch: dict[str, torch.Tensor]) -> None:
     assert int(result.sums["tokens"][1]) == 40
 
 
-def test_the_carry_goes_on_where_the_window_ended(batch: dict[str, torch.Tensor]) -> None:
+def test_the_carry_continues_the_window(batch: dict[str, torch.Tensor]) -> None:
     model = small().eval()
     whole = model.losses(batch)
     first = model.losses({key: value[:, :4] for key, value in batch.items()})
@@ -58,7 +58,7 @@ def test_the_carry_goes_on_where_the_window_ended(batch: dict[str, torch.Tensor]
     assert [tuple(part.shape) for part in whole.carry] == [(4, 8), (4, 8), (4, 8), (4, 8), (4, 6), (4, 6)]
 
 
-def test_no_state_looks_ahead() -> None:
+def test_states_are_causal() -> None:
     model = small().eval()
     tokens = torch.randint(0, VOCABULARY, (1, 9))
     changed = tokens.clone()
@@ -75,9 +75,9 @@ def test_summary_is_the_last_real_state() -> None:
 
 
 def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
-    """The loss from the papers' equations, step by step. Masks are drawn in the order in which the model draws them,
-    each with the shape that the papers give it: one a word of the vocabulary, one a row (for all its steps), one a
-    hidden-to-hidden matrix (for the whole window)."""
+    """The loss by the papers' equations, step by step. Masks are sampled in the order of the model, with the shapes of
+    the papers: one value per word of the vocabulary, per row (for all its steps), and per hidden-to-hidden weight (for
+    the whole window)."""
     config = model.config
     rows, steps = batch["tokens"].shape
 
@@ -110,12 +110,12 @@ def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
     return loss + config.slowness * torch.stack([x[t + 1] - x[t] for t in range(steps - 1)]).square().mean()
 
 
-PLACES = ["embedding", "input", "weight", "hidden", "output"]
+DROPOUTS = ["embedding", "input", "weight", "hidden", "output"]
 
 
-@pytest.mark.parametrize("places", [[], *([place] for place in PLACES), PLACES], ids="-".join)
-def test_loss_and_gradients_are_those_of_the_equations(places: list[str], batch: dict[str, Tensor]) -> None:
-    model = small(activation=2.0, slowness=3.0, **{f"dropout_{place}": 0.5 for place in places}).train()
+@pytest.mark.parametrize("dropouts", [[], *([name] for name in DROPOUTS), DROPOUTS], ids="-".join)
+def test_loss_and_gradients_are_those_of_the_equations(dropouts: list[str], batch: dict[str, Tensor]) -> None:
+    model = small(activation=2.0, slowness=3.0, **{f"dropout_{name}": 0.5 for name in dropouts}).train()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     without = small(activation=2.0, slowness=3.0).train()
@@ -127,7 +127,7 @@ def test_loss_and_gradients_are_those_of_the_equations(places: list[str], batch:
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, list(model.parameters())), atol=1e-5, rtol=1e-5)
-    assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(places)
+    assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(dropouts)
 
 
 def test_penalties(batch: dict[str, torch.Tensor]) -> None:
@@ -138,12 +138,12 @@ def test_penalties(batch: dict[str, torch.Tensor]) -> None:
     expected = base.loss + 2 * top.square().mean() + 3 * (top[:, 1:] - top[:, :-1]).square().mean()
     result = both.train().losses(batch)
     torch.testing.assert_close(result.loss, expected)
-    # Perplexity is not about the penalties.
+    # The sums do not include the penalties.
     torch.testing.assert_close(result.sums["tokens"][0], base.sums["tokens"][0])
     torch.testing.assert_close(both.eval().losses(batch).loss, base.loss)
 
 
-def test_start_of_training_is_calm() -> None:
+def test_initial_loss_is_near_the_unigram_entropy() -> None:
     model = build_model("ulmfit", vocabulary=2000)
     assert isinstance(model, AWDLSTM)
     assert float(model.embedding.detach().std()) == pytest.approx(0.1, rel=0.01)
@@ -166,7 +166,7 @@ def test_sizes_of_the_papers(preset: str, words: int, millions: int) -> None:
     with torch.device("meta"):
         model = build_model("ulmfit", vocabulary=words, preset=preset)
         layers = [nn.LSTM(inputs, outputs) for inputs, outputs in [(400, 1150), (1150, 1150), (1150, 400)]]
-    # torch carries two biases a gate, of which one is enough.
+    # torch has two biases per gate, this model one.
     second = sum(layer.bias_hh_l0.numel() for layer in layers)
     lstms = sum(parameter.numel() for layer in layers for parameter in layer.parameters()) - second
     counted = sum(parameter.numel() for parameter in model.parameters())
@@ -174,7 +174,7 @@ def test_sizes_of_the_papers(preset: str, words: int, millions: int) -> None:
     assert counted // 10**6 == millions
 
 
-def test_a_backward_model_is_a_forward_one_over_the_turned_text() -> None:
+def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
     forward, backward = small().eval(), small(direction="backward").eval()
     backward.load_state_dict(forward.state_dict())
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
@@ -195,6 +195,6 @@ def test_a_backward_model_does_not_predict() -> None:
         small(direction="backward").predict(torch.tensor([[7]]))
 
 
-def test_a_direction_that_does_not_exist() -> None:
+def test_an_unknown_direction() -> None:
     with pytest.raises(ConfigError, match=r"model.direction: .*'forward' or 'backward'.* \(found 'sideways'\)"):
         small(direction="sideways")

@@ -1,4 +1,4 @@
-"""word2vec: both architectures against the formulas written out as loops, and what they learn of a constructed text."""
+"""word2vec: both architectures against loops over the formulas, and the vectors of a constructed text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(architecture: str) -> Word2Vec:
 
 
 def batch() -> dict[str, Tensor]:
-    """Two rows; the second is shorter, and holds two documents: 5 8 6 | 9 5."""
+    """Two rows; the second is shorter and contains two documents: 5 8 6 | 9 5."""
     return {
         "tokens": torch.tensor([[5, 6, 7, 5, 9, 6], [5, 8, 6, 9, 5, 0]]),
         "left": torch.tensor([[0, 1, 2, 1, 2, 1], [0, 1, 2, 0, 1, 0]]),
@@ -46,12 +46,14 @@ def batch() -> dict[str, Tensor]:
 
 
 def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int], int, list[int]]]:
-    """Every target: the words whose mean is the input, the word that is right, the row's noise words."""
+    """For each pair: the words whose mean is the input, the true word, the row's noise words."""
     found = []
     rows = (given[key].tolist() for key in ("tokens", "left", "right", "noise"))
     for tokens, left, right, noise in zip(*rows, strict=True):
-        for place, word in enumerate(tokens):
-            around = tokens[place - left[place] : place] + tokens[place + 1 : place + 1 + right[place]]
+        for position, word in enumerate(tokens):
+            around = (
+                tokens[position - left[position] : position] + tokens[position + 1 : position + 1 + right[position]]
+            )
             if architecture == "skip_gram":
                 found += [([word], context, noise) for context in around]
             elif around:
@@ -92,7 +94,7 @@ def test_contexts_are_a_band_without_its_middle() -> None:
     assert near[0].int().tolist() == [[0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]
 
 
-def test_at_the_start_nothing_is_told_apart() -> None:
+def test_the_initial_loss_is_that_of_zero_scores() -> None:
     model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": WIDTH, "negatives": NEGATIVES})
     total, pairs = model.losses(batch()).sums["tokens"]
     assert float(total) == pytest.approx(int(pairs) * (1 + NEGATIVES) * math.log(2), rel=1e-6)
@@ -101,7 +103,7 @@ def test_at_the_start_nothing_is_told_apart() -> None:
 
 
 class Roles:
-    """Sentences "a verb b" over two kinds of things; words of one role stand in the same places and never together."""
+    """Sentences "a verb b" of two groups; words of the same role occur at the same position, never together."""
 
     words = {
         "animal": range(5, 9),
@@ -116,12 +118,12 @@ class Roles:
     @classmethod
     def store(cls, documents: int = 1500) -> MemoryStore:
         rng = np.random.default_rng(0)
-        drawn = rng.integers(len(cls.sentences), size=documents)
-        return MemoryStore([[[int(rng.choice(cls.words[role])) for role in cls.sentences[kind]]] for kind in drawn])
+        kinds = rng.integers(len(cls.sentences), size=documents)
+        return MemoryStore([[[int(rng.choice(cls.words[role])) for role in cls.sentences[kind]]] for kind in kinds])
 
 
 @pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
-def test_words_used_alike_come_near_each_other(architecture: str) -> None:
+def test_words_of_the_same_role_become_similar(architecture: str) -> None:
     config = Word2VecConfig(vocabulary=Roles.vocabulary, architecture=architecture, width=16, context=2, subsample=0)
     settings = lm_settings(rate=0.03, batch_size=32, window=32, schedule="linear", weight_decay=0)
     sampler = NegativeSampler(
@@ -167,7 +169,7 @@ def test_it_neither_generates_nor_fills_in() -> None:
         make("cbow").predict(torch.tensor([[5]]))
 
 
-def test_an_architecture_that_does_not_exist() -> None:
+def test_an_unknown_architecture() -> None:
     with pytest.raises(
         ConfigError, match=r"word2vec: 1 problem.*\n  model.architecture: Input should be 'skip_gram' or"
     ):

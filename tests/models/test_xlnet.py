@@ -1,4 +1,4 @@
-"""XLNet against an independent implementation with the same weights; its masks against the rule written out."""
+"""XLNet against an independent implementation with the same weights, and its masks against loops over the rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batch() -> Batch:
 
 
 def make_batch() -> Batch:
-    """Text of 5, then a, b and the end; places 1, 3 and 6, 8 are predicted, in another order in each row."""
+    """5 pieces of text, then a, b and the end; positions 1, 3, 6 and 8 are predicted, each row in another order."""
     order = torch.tensor([0, 0, 0, 0, 0, 3, 3, 3, 3, 3]).repeat(ROWS, 1)
     positions = torch.tensor([[1, 3, 6, 8]]).repeat(ROWS, 1)
     order[:, [1, 3]] = torch.tensor([[1, 2], [2, 1], [1, 2]])
@@ -60,8 +60,8 @@ def as_theirs(batch: Batch) -> dict[str, Tensor]:
     chosen = torch.zeros(ROWS, batch["positions"].shape[1], LENGTH)
     for row in range(ROWS):
         predicted = batch["positions"][row].tolist()
-        for number, place in enumerate(predicted):
-            chosen[row, number, place] = 1
+        for number, position in enumerate(predicted):
+            chosen[row, number, position] = 1
         for i in range(LENGTH):
             for j in range(LENGTH):
                 before = batch["order"][row, j] < batch["order"][row, i]
@@ -108,7 +108,7 @@ def test_the_same_loss_and_gradients(model: XLNet, batch: Batch, with_memory: bo
 
 
 def test_the_memory_of_three_segments(model: XLNet) -> None:
-    """What is kept, and what is said with it; theirs keeps the first `reuse_len` positions of each segment too."""
+    """Memory and losses; `transformers` also keeps the first `reuse_len` positions of each segment."""
     peer = peer_of(model)
     peer.transformer.reuse_len = remembered(LENGTH)
     carry: tuple[Tensor, ...] = ()
@@ -148,7 +148,7 @@ def test_the_same_hidden_states(settings: dict[str, Any]) -> None:
 
 def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
     peer = peer_of(model)
-    # Theirs reads the second half of a batch that way.
+    # `transformers` reads the second half of a batch backwards.
     peer.transformer.bi_data = True
     twice = {name: torch.cat([rows[:1], rows[:1]]) for name, rows in batch.items()}
     theirs = {name: torch.cat([rows[:1], rows[:1]]) for name, rows in as_theirs(batch).items() if name != "labels"}
@@ -164,8 +164,8 @@ def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
     torch.testing.assert_close(both, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_predicted_piece_is_seen_only_by_those_after_it(model: XLNet, batch: Batch) -> None:
-    """Changing a predicted piece changes no prediction at its own place or before it in the order."""
+def test_a_predicted_piece_influences_only_later_ones_in_the_order(model: XLNet, batch: Batch) -> None:
+    """Changing a predicted piece does not change predictions at its own position or earlier in the order."""
 
     def nats(tokens: Tensor) -> Tensor:
         """(4, ROWS) of each prediction."""
@@ -179,15 +179,15 @@ def test_a_predicted_piece_is_seen_only_by_those_after_it(model: XLNet, batch: B
     before = nats(batch["tokens"])
     ranks = batch["order"].gather(1, batch["positions"]).T
     for number in range(4):
-        place = int(batch["positions"][0, number])
+        position = int(batch["positions"][0, number])
         tokens = batch["tokens"].clone()
-        tokens[:, place] = (tokens[:, place] + 1 - 5) % (VOCABULARY - 5) + 5
+        tokens[:, position] = (tokens[:, position] + 1 - 5) % (VOCABULARY - 5) + 5
         changed = (nats(tokens) - before).abs() > 1e-6
         assert torch.equal(changed, ranks > ranks[number])
 
 
 def test_filling_in(model: XLNet) -> None:
-    """Each [MASK] from all that is shown; what stands in its place does not matter to the other."""
+    """Each [MASK] is predicted from the visible pieces only, independently of the other."""
     tokens = torch.randint(5, VOCABULARY, (2, 8))
     tokens[:, [2, 5]] = MASK
     logits, carry = model.predict(tokens)
@@ -201,7 +201,7 @@ def test_filling_in(model: XLNet) -> None:
     assert model.predict(tokens, carry)[1][0].shape == (2, 7, 16)
 
 
-def test_there_and_back_is_the_same(model: XLNet) -> None:
+def test_conversion_to_hugging_face_and_back(model: XLNet) -> None:
     config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
     assert family_of(config) == "xlnet"
     settings, vocabulary, back = CONVERTERS["xlnet"].from_huggingface(config, tensors)
@@ -213,7 +213,7 @@ def test_there_and_back_is_the_same(model: XLNet) -> None:
 
 
 @pytest.mark.parametrize("kind", [transformers.XLNetLMHeadModel, transformers.XLNetModel])
-def test_from_a_folder_that_transformers_wrote(kind: Any, tmp_path: Any) -> None:
+def test_a_folder_written_by_transformers(kind: Any, tmp_path: Any) -> None:
     from safetensors.torch import load_file
 
     config, _ = CONVERTERS["xlnet"].to_huggingface(wild_model("xlnet", vocabulary=VOCABULARY, **SMALL))

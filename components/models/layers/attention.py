@@ -58,8 +58,8 @@ class SelfAttention(nn.Module):
         q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
         if past:
             k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)
-            seen = visible(q_BNTK.shape[2], k_BNSK.shape[2], band=self.band, device=x_BTD.device)
-            mixed_BNTK = self._mix(q_BNTK, k_BNSK, v_BNSK, seen)
+            mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], band=self.band, device=x_BTD.device)
+            mixed_BNTK = self._mix(q_BNTK, k_BNSK, v_BNSK, mask)
         else:
             mixed_BNTK = self._attend(q_BNTK, k_BNSK, v_BNSK, None)
         # The band of the next position includes that position.
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
             assert mask is None
             return self._attend_within_band(q_BNTK, k_BNTK, v_BNTK)
         if self.causal and mask is not None:
-            return self._mix(q_BNTK, k_BNTK, v_BNTK, mask & visible(length, length, device=mask.device))
+            return self._mix(q_BNTK, k_BNTK, v_BNTK, mask & causal_mask(length, length, device=mask.device))
         return self._mix(q_BNTK, k_BNTK, v_BNTK, mask, causal=self.causal)
 
     def _attend_within_band(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor) -> Tensor:
@@ -94,10 +94,10 @@ class SelfAttention(nn.Module):
         keys, values = (F.pad(x, (0, 0, band, rest)).unfold(2, 2 * band, band).mT for x in (k_BNTK, v_BNTK))
         # Chunks become rows of the batch: (B C, N, w or 2w, K).
         queries, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (queries, keys, values))
-        seen_C1 = visible(band, 2 * band, band=band, device=q_BNTK.device).repeat(chunks, 1, 1)
+        mask_C1 = causal_mask(band, 2 * band, band=band, device=q_BNTK.device).repeat(chunks, 1, 1)
         # The first chunk has no previous one.
-        seen_C1[0, :, :band] = False
-        mixed = self._mix(queries, keys, values, seen_C1.repeat(rows, 1, 1).unsqueeze(1))
+        mask_C1[0, :, :band] = False
+        mixed = self._mix(queries, keys, values, mask_C1.repeat(rows, 1, 1).unsqueeze(1))
         mixed = mixed.view(rows, chunks, heads, band, width).transpose(1, 2)
         return mixed.flatten(2, 3)[:, :, :length]
 
@@ -115,14 +115,14 @@ class SelfAttention(nn.Module):
             )
         scores_BNTS = (q_BNTK / math.sqrt(q_BNTK.shape[-1])) @ k_BNSK.transpose(-1, -2)
         if causal:
-            mask = visible(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
+            mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], device=q_BNTK.device)
         if mask is not None:
             scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
         return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
 
 
-def visible(length: int, seen: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:
-    """(T, S) bool: the causal mask of the last T = `length` of S = `seen` positions, within `band` if it is not 0."""
-    at_T1 = torch.arange(seen - length, seen, device=device).unsqueeze(1)
-    age_TS = at_T1 - torch.arange(seen, device=device)
+def causal_mask(length: int, keys: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:
+    """(T, S) bool: the causal mask of the last T = `length` of S = `keys` positions, within `band` if it is not 0."""
+    at_T1 = torch.arange(keys - length, keys, device=device).unsqueeze(1)
+    age_TS = at_T1 - torch.arange(keys, device=device)
     return (age_TS >= 0) & (age_TS < band) if band else age_TS >= 0

@@ -1,4 +1,4 @@
-"""The tied vocabulary and its clusters against the definition and against torch's adaptive softmax."""
+"""The tied vocabulary and its clusters against the definition and torch's adaptive softmax."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wild(cutoffs: tuple[int, ...] = CUTOFFS, divide: int = 1, vocabulary: int = 
 
 
 def rows(module: TiedVocabulary) -> Tensor:
-    """Every piece's row in model width."""
+    """Every piece's embedding in model width."""
     return module.embed(torch.arange(len(module.bias)))
 
 
@@ -44,7 +44,7 @@ def test_probabilities_by_the_definition(divide: int) -> None:
     module = wild(divide=divide)
     x = torch.randn(WIDTH)
     embedded = rows(module)
-    # An output layer whose rows are the embedding's: a cluster's pieces meet x through the same projection.
+    # The rows of the output layer are the embeddings in model width.
     scores = embedded @ x + module.bias
     first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
     head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
@@ -59,7 +59,7 @@ def test_against_the_adaptive_softmax_of_torch() -> None:
         peer.head.weight.copy_(torch.cat([module.tables[0], module.cluster]))
         peer.head.bias.copy_(torch.cat([module.bias[:6], module.cluster_bias]))
         for index, tail in enumerate(peer.tail, start=1):
-            # It has a projection for every cluster, and no bias there.
+            # Torch has a projection per cluster, without a bias.
             tail[0].weight.copy_(torch.eye(WIDTH))
             tail[1].weight.copy_(module.tables[index])
         module.bias[6:] = 0
@@ -68,7 +68,7 @@ def test_against_the_adaptive_softmax_of_torch() -> None:
 
 
 @pytest.mark.parametrize("divide", [1, 2])
-def test_a_cluster_without_a_target_has_gradients_of_zero(divide: int) -> None:
+def test_gradients_of_a_cluster_without_targets_are_zero(divide: int) -> None:
     module = wild(divide=divide)
     module.loss_sum(torch.randn(5, WIDTH), torch.tensor([0, 5, 6, 10, 2])).backward()
     assert module.tables[2].grad is not None
@@ -78,7 +78,7 @@ def test_a_cluster_without_a_target_has_gradients_of_zero(divide: int) -> None:
 
 
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
-def test_the_bias_starts_at_the_frequencies(cutoffs: tuple[int, ...], divide: int) -> None:
+def test_the_bias_is_initialised_with_the_frequencies(cutoffs: tuple[int, ...], divide: int) -> None:
     module = wild(cutoffs, divide)
     frequencies = torch.rand(VOCABULARY).square()
     frequencies /= frequencies.sum()
@@ -90,7 +90,7 @@ def test_widths_and_clusters() -> None:
     module = wild(divide=2)
     assert [tuple(table.shape) for table in module.tables] == [(6, 12), (5, 6), (9, 3)]
     assert [tuple(projection.shape) for projection in module.projections] == [(12, 12), (6, 12), (3, 12)]
-    # Cutoffs beyond the vocabulary make no cluster.
+    # Cutoffs beyond the vocabulary are ignored.
     small = wild(divide=2, vocabulary=6)
     assert [tuple(table.shape) for table in small.tables] == [(6, 12)]
     assert not list(small.projections)
@@ -99,8 +99,8 @@ def test_widths_and_clusters() -> None:
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
 @pytest.mark.parametrize("size", [6, 15, 20, 31])
 def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) -> None:
-    """Rows move between clusters. Without projections nothing is lost; with them, what goes to a wider cluster keeps
-    its vector, and what goes to a narrower one or is new comes as close as it can."""
+    """Rows move between clusters. Without projections, vectors are kept. With projections, vectors are kept in wider
+    clusters and are least-squares fits in narrower ones."""
     module = wild(cutoffs, divide)
     old = rows(module).detach()
     generator = torch.Generator().manual_seed(1)
@@ -110,19 +110,19 @@ def test_another_vocabulary(cutoffs: tuple[int, ...], divide: int, size: int) ->
     found = rows(new).detach()
     assert len(new.bias) == size and new.bounds[:-1] == [0, *(cutoff for cutoff in cutoffs if cutoff < size)]
     cuts = torch.tensor([*cutoffs]) if cutoffs else torch.zeros(0)
-    for place, source in enumerate(origin.tolist()):
+    for position, source in enumerate(origin.tolist()):
         wanted = old[source] if source >= 0 else old.mean(0)
         if divide == 1:
-            torch.testing.assert_close(found[place], wanted)
+            torch.testing.assert_close(found[position], wanted)
             continue
-        cluster, before = (int(torch.bucketize(torch.tensor(item), cuts, right=True)) for item in (place, source))
+        cluster, before = (int(torch.bucketize(torch.tensor(item), cuts, right=True)) for item in (position, source))
         if source >= 0 and cluster == before and new.projections:
-            assert torch.equal(new.tables[cluster][place - new.bounds[cluster]], module.tables[cluster][source - module.bounds[cluster]])  # noqa: E501  # fmt: skip
+            assert torch.equal(new.tables[cluster][position - new.bounds[cluster]], module.tables[cluster][source - module.bounds[cluster]])  # noqa: E501  # fmt: skip
         elif cluster == 0:
-            torch.testing.assert_close(found[place], wanted, atol=1e-3, rtol=1e-3)
+            torch.testing.assert_close(found[position], wanted, atol=1e-3, rtol=1e-3)
         else:
-            # The nearest point of what the cluster can express: the rest stands at right angles to all of that.
-            rest = new.projections[cluster] @ (wanted - found[place])
+            # The residual of the least-squares fit is orthogonal to the cluster's row space.
+            rest = new.projections[cluster] @ (wanted - found[position])
             torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-4, rtol=0)
     torch.testing.assert_close(new.bias[0], module.bias[19])
     torch.testing.assert_close(new.bias[-1], module.bias.mean())

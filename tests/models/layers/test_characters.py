@@ -1,4 +1,4 @@
-"""Words spelt out, and the character CNN against loops."""
+"""Spelling tables, and the character CNN against loops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_words_are_bytes_between_begin_and_end() -> None:
     assert thai == [BEGIN, 0xE0, 0xB8, 0x81, FINISH] + [PADDING] * 45
 
 
-def test_long_words_are_cut() -> None:
+def test_long_words_are_truncated() -> None:
     whole, cut = spell(["x" * 48, "x" * 49]).tolist()
     assert whole == cut == [BEGIN, *[120] * 48, FINISH]
 
@@ -42,7 +42,7 @@ def test_special_pieces_are_characters_of_their_own() -> None:
 
 
 def by_hand(cnn: CharacterCNN, spelt_C: list[int]) -> list[float]:
-    """The vector of one word, number by number, over all places of padding."""
+    """The vector of one word by loops, over all positions, padding included."""
     x = [cnn.characters[character].tolist() for character in spelt_C]
     y: list[float] = []
     for conv in cnn.filters:
@@ -84,7 +84,7 @@ def test_against_loops() -> None:
         torch.testing.assert_close(found, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
 
 
-def test_a_word_does_not_depend_on_the_words_beside_it() -> None:
+def test_a_word_vector_does_not_depend_on_other_words() -> None:
     cnn = small()
 
     def alone(word: str) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from components.models.layers.crf import PADDING, Legal, LinearChainCRF
 
-#: O is 0, B 1 and I 2, as of one type of BIO.
+#: O is 0, B 1 and I 2: BIO with one type.
 BIO = Legal(
     torch.tensor([True, True, False]),
     torch.tensor([[True, True, False], [True, True, True], [True, True, True]]),
@@ -22,7 +22,7 @@ PAIRS = Legal(torch.tensor([True, False]), torch.tensor([[False, True], [True, F
 LENGTHS = torch.tensor([4, 1, 3])
 
 
-def drawn(tags: int, *, legal: Legal | None = None, constrained: bool = False, seed: int = 0) -> LinearChainCRF:
+def random_crf(tags: int, *, legal: Legal | None = None, constrained: bool = False, seed: int = 0) -> LinearChainCRF:
     torch.manual_seed(seed)
     layer = LinearChainCRF(tags, legal=legal, constrained=constrained)
     with torch.no_grad():
@@ -32,13 +32,13 @@ def drawn(tags: int, *, legal: Legal | None = None, constrained: bool = False, s
 
 
 def paths(layer: LinearChainCRF, x_TC: Tensor, *, legal: Legal | None = None) -> dict[tuple[int, ...], float]:
-    """Every (legal) sequence with its score, added up one by one."""
+    """Every (legal) sequence with its score."""
     start, transition, end = (part.tolist() for part in (layer.start, layer.transition, layer.end))
     found = {}
     for path in itertools.product(range(layer.tags), repeat=len(x_TC)):
         if legal is not None and not is_legal(legal, path):
             continue
-        score = start[path[0]] + end[path[-1]] + sum(float(x_TC[place, tag]) for place, tag in enumerate(path))
+        score = start[path[0]] + end[path[-1]] + sum(float(x_TC[position, tag]) for position, tag in enumerate(path))
         found[path] = score + sum(transition[before][after] for before, after in itertools.pairwise(path))
     return found
 
@@ -48,7 +48,7 @@ def is_legal(legal: Legal, path: tuple[int, ...]) -> bool:
     return bool(legal.start[path[0]]) and bool(legal.end[path[-1]]) and steps
 
 
-def test_one_place_and_two_tags_by_hand() -> None:
+def test_one_position_and_two_tags() -> None:
     layer = LinearChainCRF(2)
     with torch.no_grad():
         layer.start.copy_(torch.tensor([1.0, 0.0]))
@@ -60,7 +60,7 @@ def test_one_place_and_two_tags_by_hand() -> None:
     assert layer.decode(x, lengths).tolist() == [[1]]
 
 
-def test_two_places_by_hand() -> None:
+def test_two_positions() -> None:
     layer = LinearChainCRF(2)
     with torch.no_grad():
         layer.transition.copy_(torch.tensor([[0.0, 3.0], [0.0, 0.0]]))
@@ -73,8 +73,8 @@ def test_two_places_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_ragged_rows_equal_all_paths_written_out(seed: int) -> None:
-    layer = drawn(4, seed=seed)
+def test_rows_of_different_lengths_against_all_paths(seed: int) -> None:
+    layer = random_crf(4, seed=seed)
     x = 3 * torch.randn(3, 4, 4)
     tags = torch.randint(4, (3, 4))
     found = layer.log_partition(x, LENGTHS)
@@ -91,7 +91,7 @@ def test_ragged_rows_equal_all_paths_written_out(seed: int) -> None:
 
 
 def test_padding_has_no_influence() -> None:
-    layer = drawn(3)
+    layer = random_crf(3)
     x = torch.randn(2, 5, 3)
     tags = torch.randint(3, (2, 5))
     lengths = torch.tensor([2, 5])
@@ -107,7 +107,7 @@ def test_padding_has_no_influence() -> None:
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    layer = drawn(3, legal=BIO, constrained=True)
+    layer = random_crf(3, legal=BIO, constrained=True)
     x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     tags, lengths = torch.tensor([[1, 2, 0], [0, 1, 0]]), torch.tensor([3, 2])
     layer.double()
@@ -116,9 +116,9 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_decoding_is_the_best_legal_path(seed: int) -> None:
-    layer = drawn(3, legal=BIO, seed=seed)
+    layer = random_crf(3, legal=BIO, seed=seed)
     x = 5 * torch.randn(3, 4, 3)
-    # Tempts to begin with what may not stand there.
+    # A high score for an illegal first tag.
     x[:, 0, 2] += 30
     decoded = layer.decode(x, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -130,7 +130,7 @@ def test_decoding_is_the_best_legal_path(seed: int) -> None:
 
 
 def test_constrained_training_counts_legal_paths_only() -> None:
-    layer = drawn(3, legal=BIO, constrained=True)
+    layer = random_crf(3, legal=BIO, constrained=True)
     x = torch.randn(1, 3, 3)
     lengths = torch.tensor([3])
     scored = paths(layer, x[0], legal=BIO)
@@ -142,11 +142,11 @@ def test_constrained_training_counts_legal_paths_only() -> None:
         assert parameter.grad is not None and parameter.grad.isfinite().all()
 
 
-def test_a_length_without_a_legal_sequence_gets_the_one_with_the_fewest_breaks() -> None:
+def test_without_a_legal_sequence_the_one_with_the_fewest_violations_is_found() -> None:
     layer = LinearChainCRF(2, legal=PAIRS)
     x = torch.zeros(1, 3, 2)
     x[0, :, 0] = 1.0
-    # B E B: only the end is broken; B B B would break two steps and the end.
+    # B E B has one illegal transition, at the end; B B B has three.
     assert layer.decode(x, torch.tensor([3])).tolist() == [[0, 1, 0]]
 
 
@@ -155,14 +155,14 @@ def test_scores_far_apart_stay_exact() -> None:
     x = torch.zeros(1, 3, 3)
     x[0, 0] = torch.tensor([300.0, 0.0, -300.0])
     with torch.no_grad():
-        # Only tag 2, which lies 600 nats below, leads on to tag 1.
+        # Tag 1 is reachable only from tag 2, which is 600 nats below.
         layer.transition[:2, 1] = -2000.0
         layer.transition[:, 0] = layer.transition[:, 2] = -2000.0
     assert layer.log_partition(x[:, :2], torch.tensor([2])).item() == pytest.approx(-300.0, abs=1e-9)
 
 
 def test_half_precision_emissions_under_autocast() -> None:
-    layer = drawn(3)
+    layer = random_crf(3)
     x = torch.randn(2, 4, 3).bfloat16()
     lengths = torch.tensor([4, 2])
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Dropouts: their rates, what their masks share, and their scale."""
+"""Dropout layers: rates, scale, and the shape of their masks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.models.layers.dropout import Dropout, LockedDropout, RowDropout,
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_rate_and_scale_of_a_mask(rate: float) -> None:
     mask = keep_mask((1000, 999), rate, torch.ones(1))
-    # Standard error of the share: below 0.0005.
+    # The standard error of the fraction is below 0.0005.
     assert float((mask == 0).float().mean()) == pytest.approx(rate, abs=0.0025)
     assert mask.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-3)
     assert float(mask.mean()) == pytest.approx(1, abs=0.015)
@@ -42,7 +42,7 @@ def test_locked_dropout_holds_its_mask_over_time() -> None:
     assert not torch.equal(dropped[0, 0], dropped[0, 1])
 
 
-def test_row_dropout_drops_a_word_at_all_its_places() -> None:
+def test_row_dropout_drops_a_word_at_all_its_positions() -> None:
     weight = torch.ones(100, 3)
     tokens = torch.arange(100).repeat(2).view(2, 100)
     dropped = RowDropout(0.5)(tokens, weight, weight[tokens])

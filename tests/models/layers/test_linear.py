@@ -1,4 +1,4 @@
-"""The linear layer against torch's own."""
+"""The linear layer against torch's."""
 
 from __future__ import annotations
 

@@ -61,9 +61,7 @@ def test_values_and_gradients(layer: LSTM, stepping: bool, steps: int, request: 
 
 
 @pytest.mark.parametrize("lengths", [[2, 6, 1], [3, 3, 1], [6, 0, 2]])
-def test_rows_that_end_early_are_those_of_the_rows_by_themselves(
-    layer: LSTM, by_steps: Mock, lengths: list[int]
-) -> None:
+def test_rows_that_end_early_equal_separate_rows(layer: LSTM, by_steps: Mock, lengths: list[int]) -> None:
     layer.double()
     x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True, dtype=torch.float64)
     state = (torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double())
@@ -94,7 +92,7 @@ def test_padding_is_not_computed(layer: LSTM, by_steps: Mock) -> None:
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
-def test_gradients_of_steps_go_where_they_are_wanted(layer: LSTM, by_steps: Mock) -> None:
+def test_gradients_of_steps_for_some_parameters(layer: LSTM, by_steps: Mock) -> None:
     layer.weight_hh.requires_grad_(False)
     x = torch.randn(STEPS, ROWS, INPUTS)
     output, _ = layer(x)
@@ -128,7 +126,7 @@ def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not uses_steps(layer, ROWS, bf16=False)
     with torch.no_grad():
         assert not uses_steps(layer, ROWS)
-    assert not uses_steps(layer.requires_grad_(False), ROWS)  # nothing learns
+    assert not uses_steps(layer.requires_grad_(False), ROWS)  # no gradients
 
 
 def test_bfloat16_gradients_of_steps_are_close(layer: LSTM, by_steps: Mock) -> None:
@@ -149,7 +147,7 @@ def test_no_state_is_zero_state(layer: LSTM) -> None:
     torch.testing.assert_close(layer(x)[0], layer(x, (zeros, zeros))[0])
 
 
-def test_two_windows_are_one(layer: LSTM) -> None:
+def test_two_windows_equal_one(layer: LSTM) -> None:
     x = torch.randn(STEPS, ROWS, INPUTS)
     first, state = layer(x[:2])
     second, _ = layer(x[2:], state)
@@ -172,15 +170,15 @@ def test_bfloat16_under_autocast_is_close(layer: LSTM, stepping: bool, request: 
     torch.testing.assert_close(output.float(), layer(x)[0], atol=0.02, rtol=0.02)
 
 
-def test_forget_gates_start_open(layer: LSTM) -> None:
+def test_initial_forget_bias(layer: LSTM) -> None:
     assert layer.bias.tolist() == [0] * HIDDEN + [1] * HIDDEN + [0] * 2 * HIDDEN
 
 
-def test_weight_drop_is_on_the_recurrence_alone() -> None:
+def test_weight_drop_affects_only_the_recurrence() -> None:
     layer = LSTM(INPUTS, HIDDEN, weight_drop=0.9)
     x = torch.randn(2, ROWS, INPUTS)
     still = layer.eval()(x)[0]
     dropped = layer.train()(x)[0]
-    # The first step starts from zeros, so its hidden-to-hidden weights play no part.
+    # The first state is zero, so the hidden-to-hidden weights have no effect on the first step.
     torch.testing.assert_close(dropped[0], still[0])
     assert not torch.allclose(dropped[1], still[1])

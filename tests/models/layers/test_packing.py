@@ -1,4 +1,4 @@
-"""Texts side by side in a row say what each says by itself."""
+"""States of packed texts equal those of the texts alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.models.layers.packing import packing
 
-#: And the module that asks for packing.
+#: Family -> the module that calls `packing`.
 FAMILIES = {
     "bert": "layers.masked",
     "roberta": "layers.masked",
@@ -28,7 +28,7 @@ def model_of(family: str, **settings: int) -> LanguageModel:
     if family not in ("transformer-xl", "xlnet"):
         sizes["positions"] = 8
     model = build_model(family, vocabulary=30, settings=sizes)
-    # As first weights are, layers hardly change what they read: nothing could be told from them.
+    # With the initial weights layers are close to the identity, and differences would not show.
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
@@ -39,11 +39,11 @@ def tokens() -> Tensor:
     return torch.randint(1, 30, (5, 8), generator=torch.Generator().manual_seed(1))
 
 
-def test_the_longest_first_each_into_the_emptiest_row() -> None:
+def test_longest_text_first_each_into_the_emptiest_row() -> None:
     packed = packing(torch.tensor([1, 4, 2, 3]), 4)
     assert packed is not None
     tokens = torch.tensor([[10, 0, 0, 0], [20, 21, 22, 23], [30, 31, 0, 0], [40, 41, 42, 0]])
-    # Three rows of 4 would be a sixth empty; two of 5 are full.
+    # Three rows of 4 are 1/6 empty; two rows of 5 are full.
     assert packed.pack(tokens).tolist() == [[20, 21, 22, 23, 10], [40, 41, 42, 30, 31]]
     assert packed.positions.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 1]]
     assert packed.mask[0, 0].int().tolist() == [*[[1, 1, 1, 1, 0]] * 4, [0, 0, 0, 0, 1]]
@@ -51,7 +51,7 @@ def test_the_longest_first_each_into_the_emptiest_row() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_piece_is_found_again_and_few_places_are_empty(seed: int) -> None:
+def test_every_piece_is_packed_once_and_few_positions_are_empty(seed: int) -> None:
     lengths = torch.randint(1, 30, (12,), generator=torch.Generator().manual_seed(seed))
     columns = int(lengths.max())
     inside = torch.arange(columns) < lengths[:, None]
@@ -63,7 +63,7 @@ def test_every_piece_is_found_again_and_few_places_are_empty(seed: int) -> None:
     assert int(lengths.sum()) >= 0.95 * rows.numel()
     owners = (rows - 1) // columns
     together = owners[:, :, None] == owners[:, None, :]
-    # A place where nothing stands shows the first piece; it sees only others like it, and none of a text's sees it.
+    # Empty positions hold the first piece, and attend only to each other.
     real = torch.zeros(rows.numel(), dtype=torch.bool)
     real[packed.targets[inside]] = True
     real = real.view(rows.shape)
@@ -71,27 +71,27 @@ def test_every_piece_is_found_again_and_few_places_are_empty(seed: int) -> None:
     assert torch.equal(packed.mask[:, 0] & both, together & both)
     assert not bool((packed.mask[:, 0] & (real[:, :, None] != real[:, None, :])).any())
     assert bool(packed.mask[:, 0].any(-1).all())
-    places = torch.arange(columns).expand(len(lengths), -1)
-    assert torch.equal(packed.pack(places)[real], packed.positions[real])
+    positions = torch.arange(columns).expand(len(lengths), -1)
+    assert torch.equal(packed.pack(positions)[real], packed.positions[real])
 
 
-def test_nothing_is_packed_where_little_is_gained() -> None:
+def test_no_packing_with_little_padding() -> None:
     assert packing(torch.tensor([5, 5, 5]), 5) is None
-    # 4 of 80 places are 5%.
+    # 4 of 80 positions are 5%.
     assert packing(torch.tensor([20, 20, 20, 16]), 20) is None
     assert packing(torch.tensor([20, 20, 20, 15]), 20) is not None
-    # Attention over one row of 440 would cost more than is empty.
+    # Attention over one row of 440 costs more than the padding.
     assert packing(torch.tensor([200, 150, 150]), 200) is None
     assert packing(torch.tensor([200, 56, 150]), 200) is not None
 
 
-def test_texts_of_middling_length_share_rows_evenly() -> None:
-    # A batch of SST-2: 21% padding. No two of the long ones leave room for a third; three of all kinds fill a row.
+def test_texts_of_medium_length_share_rows() -> None:
+    # A batch of SST-2 with 21% padding, in which three texts fill a row.
     lengths = torch.tensor([35, 35, 36, 36, 36, 39, 40, 40, 40, 41, 44, 44, 49, 50, 52])
     packed = packing(lengths, 52)
     assert packed is not None
     assert packed.sources.numel() <= 617 / 0.95
-    # Where no number of rows leaves less than 5% empty, the one that leaves least.
+    # No number of rows leaves less than 5% empty, so the best one is taken.
     lengths = torch.tensor([42, 42, 42, 42, 43, 44, 45, 48, 49, 49, 51, 54, 54, 62])
     packed = packing(lengths, 62)
     assert packed is not None
@@ -99,7 +99,7 @@ def test_texts_of_middling_length_share_rows_evenly() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_and_gradients_are_those_of_padded_rows(family: str, tokens: Tensor, monkeypatch) -> None:
+def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Tensor, monkeypatch) -> None:
     model = model_of(family)
     segments = (torch.arange(8) > torch.arange(5)[:, None]).long() if family in ("bert", "albert") else None
     inside = torch.arange(8) < LENGTHS[:, None]

@@ -1,4 +1,4 @@
-"""Two parts at the same time: the same bits as one after the other, and what a thread must not lose."""
+"""Two parts in parallel: the same bits as sequentially, and the state of threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model() -> FLAIR:
 
 
 def step(model: FLAIR, threads: int, *, bf16: bool) -> list[Tensor]:
-    """The loss, the state that is left and the gradients of one step."""
+    """The loss, the carry and the gradients of one step."""
     torch.set_num_threads(threads)
     torch.manual_seed(7)
     model.zero_grad()
@@ -78,7 +78,7 @@ def test_dropout_differs_from_part_to_part_and_step_to_step() -> None:
     torch.set_num_threads(2)
     parts = (nn.Linear(1, 1), nn.Linear(1, 1))
     drop = build_model("flair", vocabulary=20, settings={"dropout": 0.5}).train().forwards.drop  # type: ignore[union-attr]
-    drawn: list[Tensor] = []
+    masks: list[Tensor] = []
 
     def part(module: nn.Module) -> tuple[Tensor, tuple[Tensor, ...]]:
         mask = drop(torch.ones(64))
@@ -86,8 +86,8 @@ def test_dropout_differs_from_part_to_part_and_step_to_step() -> None:
 
     for _ in range(2):
         found = losses_in_parallel((lambda: part(parts[0]), lambda: part(parts[1])), parts)
-        drawn += [state[0] for _, state in found]
-    assert len({tuple(mask.tolist()) for mask in drawn}) == 4
+        masks += [state[0] for _, state in found]
+    assert len({tuple(mask.tolist()) for mask in masks}) == 4
 
 
 def test_frozen_weights_get_no_gradient(model: FLAIR) -> None:
@@ -108,7 +108,7 @@ def test_an_error_of_either_part_is_raised(model: FLAIR) -> None:
     assert torch.isfinite(step(model, 2, bf16=False)[0])
 
 
-def test_without_gradients_nothing_is_drawn(model: FLAIR) -> None:
+def test_without_gradients_no_seed_is_sampled(model: FLAIR) -> None:
     torch.set_num_threads(2)
     torch.manual_seed(1)
     with torch.no_grad():
@@ -123,7 +123,7 @@ def _forked(model: FLAIR) -> None:
 
 
 def test_a_forked_process_has_a_thread_of_its_own(model: FLAIR) -> None:
-    # One OpenMP thread each: what a fork does to OpenMP's own threads is not the matter here.
+    # One OpenMP thread each, because OpenMP's threads do not survive a fork.
     step(model, 2, bf16=False)
     child = multiprocessing.get_context("fork").Process(target=_forked, args=(model,))
     child.start()

@@ -1,4 +1,4 @@
-"""The LSTM with projection: against torch's own where nothing is clipped, against the equations where it is."""
+"""The LSTM with projection: against torch's LSTM without clipping, against the equations with clipping."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from components.models.layers.chunks import Texts
 from components.models.layers.projected_lstm import ProjectedLSTM
 
 STEPS, ROWS, INPUTS, CELLS, PROJECTION = 7, 3, 5, 8, 4
-#: Low enough to clip about half of the values in these tests.
+#: Clips about half of the values in these tests.
 CLIP = 0.2
 
-#: torch says that it has no fast kernel for projections.
+#: torch warns that it has no fast kernel for projections.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 
 
 def layer_of(clip: float) -> ProjectedLSTM:
     layer = ProjectedLSTM(INPUTS, CELLS, PROJECTION, clip=clip)
-    # Nothing that is left at 0 or 1 could hide a mistake.
+    # Biases of 0 and 1 could hide errors.
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     return layer
@@ -35,7 +35,7 @@ def by_hand(layer: ProjectedLSTM, x_TBI: Tensor, r_BP: Tensor, c_BH: Tensor) -> 
     return torch.stack(outputs), r_BP, c_BH
 
 
-def test_without_clipping_it_is_torchs() -> None:
+def test_without_clipping_it_equals_torch() -> None:
     layer = layer_of(float("inf"))
     reference = nn.LSTM(INPUTS, CELLS, proj_size=PROJECTION)
     weights = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "weight_hr_l0": layer.weight_hr}
@@ -74,7 +74,7 @@ def test_values_and_gradients(clip: float) -> None:
 
 
 @pytest.mark.parametrize("clip", [CLIP, 3.0])
-def test_rows_that_end_early_are_those_of_the_rows_by_themselves(clip: float) -> None:
+def test_rows_that_end_early_equal_separate_rows(clip: float) -> None:
     layer, lengths = layer_of(clip), [2, STEPS, 4]
     x = torch.randn(STEPS, ROWS, INPUTS, requires_grad=True)
     inside = torch.arange(STEPS)[:, None] < torch.tensor(lengths)
@@ -82,7 +82,7 @@ def test_rows_that_end_early_are_those_of_the_rows_by_themselves(clip: float) ->
     direction = torch.randn(STEPS, ROWS, PROJECTION)
     inputs = [x, *layer.parameters()]
 
-    # What is not computed cannot do harm.
+    # Padding is not computed.
     padded = x.where(inside[..., None], float("nan"))
     output, (r, c) = layer(padded, state, texts=Texts(torch.tensor(lengths)))
     alone = [by_hand(layer, x[:length], *state) for length in lengths]
@@ -104,7 +104,7 @@ def test_cells_and_outputs_stay_within_the_clip() -> None:
         assert 0.1 < float((values.abs() < CLIP * 0.999).float().mean()) < 0.95
 
 
-def test_two_windows_are_one() -> None:
+def test_two_windows_equal_one() -> None:
     layer, x = layer_of(3.0), torch.randn(STEPS, ROWS, INPUTS)
     first, state = layer(x[:2])
     second, last = layer(x[2:], state)

@@ -56,7 +56,7 @@ def test_windows_longer_than_every_text(window: Tensor) -> None:
     assert not found.unpack(found.values)[2:].any()
 
 
-def test_the_same_row_previous_step(window: Tensor) -> None:
+def test_previous_step_of_the_same_row(window: Tensor) -> None:
     found = ragged(window, Texts(LENGTHS))
     first = torch.full((3, 2), -1)
     earlier = previous_step(first, found.values, found.counts)

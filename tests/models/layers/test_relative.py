@@ -1,4 +1,4 @@
-"""Attention by distance against loops over the paper's equations."""
+"""Relative attention against loops over the paper's equations."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def attention(**options: Any) -> RelativeAttention:
     layer = RelativeAttention(WIDTH, HEADS, dropout=0.0, **options)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
-    # So that loops and matrices differ by the encodings' rounding only, which is float32's.
+    # In float64 only the encodings, which are float32, have rounding errors.
     return layer.double()
 
 
 def encoding_of(distance: float) -> Tensor:
-    """R at one distance, number by number."""
+    """R at one distance, by loops."""
     angles = [distance / 10000 ** (2 * index / WIDTH) for index in range(WIDTH // 2)]
     return torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]).double()
 
 
 def by_loops(
-    layer: RelativeAttention, x: Tensor, source: Tensor, places: Tensor, seen: Tensor, *,
+    layer: RelativeAttention, x: Tensor, source: Tensor, positions: Tensor, seen: Tensor, *,
     segments: tuple[Tensor, Tensor] | None = None, backward: tuple[int, ...] = (0, 0), clamp: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Queries `x` (B, Q, D) at `places` (B, Q) of the segment over `source` (B, S, D); (q + u) k + (q + v) W_R R ..."""
+    """Attention of queries `x` (B, Q, D) at `positions` (B, Q) of the segment over `source` (B, S, D), by loops."""
     size = WIDTH // HEADS
     split = (HEADS, size)
     outputs = []
@@ -49,7 +49,7 @@ def by_loops(
         for query in range(x.shape[1]):
             heads = []
             q = (layer.query.weight @ x[row, query]).view(split)
-            here = MEMORY + int(places[row, query])
+            here = MEMORY + int(positions[row, query])
             keys_values = [(layer.key_value.weight @ source[row, j]).view(2, *split) for j in range(KEYS)]
             for head in range(HEADS):
                 scores = []
@@ -93,14 +93,14 @@ def test_distances() -> None:
 @pytest.mark.parametrize("clamp", [0, 2])
 @pytest.mark.parametrize("length", [1, LENGTH])
 def test_causal_attention_over_a_memory(clamp: int, length: int) -> None:
-    """All of a segment; and its last query alone, where W_R is applied to the query instead of to the distances."""
+    """A whole segment, and its last query alone, where W_R is applied to the query instead of the distances."""
     layer = attention()
     x, source = inputs()
     seen = torch.arange(KEYS) <= MEMORY + torch.arange(LENGTH)[:, None]
-    x, seen, places = x[:, -length:], seen[-length:], in_order()[:, -length:]
+    x, seen, positions = x[:, -length:], seen[-length:], in_order()[:, -length:]
     scope = Scope(length, sinusoids(distances(length, KEYS, ahead=False, clamp=clamp, device=x.device), WIDTH), ~seen)
     found = layer(x, layer.key_value(source), scope)
-    expected = by_loops(layer, x, source, places, seen.expand(ROWS, -1, -1), clamp=clamp)
+    expected = by_loops(layer, x, source, positions, seen.expand(ROWS, -1, -1), clamp=clamp)
     assert found.shape == (ROWS, length, WIDTH)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     mine = torch.autograd.grad(found.square().sum(), list(layer.parameters()))
@@ -115,7 +115,7 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
     layer = attention(segments=True)
     x, source = inputs(further=3)
     further = torch.tensor([[0, 2, 4], [3, 3, 1]])
-    places = torch.cat([in_order(), further], 1)
+    positions = torch.cat([in_order(), further], 1)
     torch.manual_seed(2)
     seen = torch.rand(ROWS, LENGTH + 3, KEYS) < 0.6
     seen[..., 0] = True
@@ -133,7 +133,7 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
         backward=None if backward is None else torch.tensor(backward),
     )
     expected = by_loops(
-        layer, x, source, places, seen, segments=(of_queries, of_keys), backward=backward or (0, 0)
+        layer, x, source, positions, seen, segments=(of_queries, of_keys), backward=backward or (0, 0)
     )  # fmt: skip
     if only_further:
         x, scope, expected = x[:, LENGTH:], scope.further(), expected[:, LENGTH:]
@@ -145,7 +145,7 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
 
 
-def test_a_query_that_sees_nothing_is_finite() -> None:
+def test_a_query_with_all_keys_masked_is_finite() -> None:
     layer = attention()
     x, source = inputs()
     hidden = torch.ones(LENGTH, KEYS, dtype=torch.bool)
@@ -172,7 +172,7 @@ def test_the_kernel_of_a_gpu_computes_the_same(masked: bool) -> None:
         torch.testing.assert_close(left, right)
 
 
-def test_dropout_leaves_the_mean() -> None:
+def test_dropout_preserves_the_mean() -> None:
     layer = attention().float()
     layer.dropout.probability = 0.3
     x, source = (values.float() * 0.3 for values in inputs())
@@ -210,7 +210,7 @@ def test_the_order_of_a_block(norm_first: bool) -> None:
     torch.testing.assert_close(block(x, block.keys(x), scope), expected)
 
 
-def test_sizes_that_do_not_fit() -> None:
+def test_invalid_sizes() -> None:
     with pytest.raises(ValueError, match="width 10 is not a multiple of heads 4"):
         RelativeConfig(vocabulary=1, width=10, heads=4)
     with pytest.raises(ValueError, match="width 9 is odd"):

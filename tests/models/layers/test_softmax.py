@@ -1,4 +1,4 @@
-"""The fused cross entropy against torch's own."""
+"""The fused cross entropy against torch's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_without_gradient() -> None:
     torch.testing.assert_close(loss, F.cross_entropy(x @ weight.T, targets, reduction="sum"))
 
 
-def test_large_logits_overflow_nothing() -> None:
+def test_large_logits_do_not_overflow() -> None:
     x = torch.tensor([[1000.0], [-1000.0]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
     loss = linear_cross_entropy(x, weight, torch.zeros(2), torch.tensor([0, 1]))
