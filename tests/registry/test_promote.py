@@ -29,6 +29,14 @@ from tests.registry.conftest import LABELS, Pipeline
 NAME = "headstart-letters"
 
 
+class Killed(BaseException):
+    """The end of a process, which no `except Exception` intercepts."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
 def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict:
     """Register the adapted classifier, which knows `knows` letters, and promote; returns the decision."""
     if knows is not None:
@@ -253,12 +261,6 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
 def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_step: str
 ) -> None:
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object, **__: object) -> None:
-        raise Killed
-
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
         if after_step == "intent":
@@ -289,12 +291,6 @@ def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
 def test_a_crash_before_the_intent_repeats_the_change_without_the_comparison(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object, **__: object) -> None:
-        raise Killed
-
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.promote.move_champion", killed)
