@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from components.artifacts import write_atomic
+from components.artifacts import read_json, write_atomic
 from components.errors import HeadstartError, RegistryError
 from components.inference.prediction import Classifier, predict_rows
 from components.registry.champion import load_version, model_name
@@ -82,9 +82,10 @@ def promote(job: PromoteJob) -> Path:
         The path of decision.json.
 
     Raises:
-        RegistryError: the registry cannot be reached, `register` has not run, or another process moved the alias.
+        ArtifactError: the stage `register` has not run.
+        RegistryError: the registry cannot be reached, or another process moved the alias.
     """
-    listing = _registered(job.out / "registry" / REGISTERED)
+    listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
     registry, ledger = connect(job.registry), Ledger(job.ledger)
     with locked(ledger):
         recovered = recover(registry, ledger)
@@ -108,15 +109,6 @@ def rollback(settings: RegistrySettings, task: str, *, ledger: Path = Path(".hea
     """
     rolled_back, restored = roll_back(connect(settings), Ledger(ledger), model=model_name(settings, task))
     return f"{restored.name}@{CHAMPION}: version {restored.number} restored, version {rolled_back.number} rolled back"
-
-
-def _registered(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise RegistryError(f"{path}: does not exist; run the stage register first") from error
-    except ValueError as error:
-        raise RegistryError(f"{path}: damaged ({error}); run the stage register again") from error
 
 
 def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, listing: dict[str, Any]) -> dict[str, Any]:
