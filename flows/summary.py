@@ -80,7 +80,7 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     ]
 
 
-def _champion(version: int | None) -> str:
+def _champion(version: str | None) -> str:
     return f"champion: version {version}" if version is not None else "no champion"
 
 

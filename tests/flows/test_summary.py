@@ -34,7 +34,7 @@ EVALUATION = {
 }
 DECISION = {
     "decisions": {
-        "aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"], "alias_after": 3}
+        "aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"], "alias_after": "3"}
     }
 }
 

@@ -306,7 +306,6 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
 
 
 def test_promote_requires_register(pipeline: Pipeline) -> None:
-    from components.errors import RegistryError
 
     with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
         promote(pipeline.promote_job())
