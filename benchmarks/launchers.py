@@ -7,7 +7,7 @@ The speed of a shared machine varies by more than Ray costs. Therefore both runs
 processes take turns of a few seconds, one stopped (SIGSTOP) while the other runs. `in_step` is the cost in steps per
 second, the median over pairs of neighbouring turns with a 95% interval (bootstrap over pairs). Ray's other processes
 are never stopped and slow down both sides equally, so their processor time is measured separately, as a fraction of all
-cores (`beside`). `together` is the total cost on a machine without an idle core.
+cores (`other_processes`). `total` is the total cost on a machine without an idle core.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Run:
         """Id of the training process."""
         return int((self.steps.parent / TRAINER).read_text())
 
-    def beside(self) -> float:
+    def other_processes(self) -> float:
         """Processor seconds so far of all processes of the run except the training process."""
         trainer = self.trainer()
         times = [process.cpu_times() for process in processes.members(self.process.pid) if process.pid != trainer]
@@ -178,19 +178,19 @@ def main() -> None:
                 starts[launcher] = runs[launcher].wait()
                 runs[launcher].send(signal.SIGSTOP)
             turns: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
-            began, beside, stolen = time.monotonic(), runs["ray"].beside(), stolen_seconds()
+            began, other, stolen = time.monotonic(), runs["ray"].other_processes(), stolen_seconds()
             for number in range(arguments.turns):
                 # The order alternates, so that a machine that becomes slower favours neither side.
                 for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
                     turns[launcher].append(runs[launcher].turn(arguments.seconds))
             available = (time.monotonic() - began) * cores()
-            beside, stolen = runs["ray"].beside() - beside, stolen_seconds() - stolen
+            other, stolen = runs["ray"].other_processes() - other, stolen_seconds() - stolen
         finally:
             for run in runs.values():
                 run.end()
     costs = np.asarray([local / ray - 1 for local, ray in zip(turns["local"], turns["ray"], strict=True)])
     samples = np.random.default_rng(0).choice(costs, (RESAMPLES, len(costs)))
-    in_step, fraction = float(np.median(costs)), beside / available
+    in_step, fraction = float(np.median(costs)), other / available
     report = {
         "seconds_to_first_step": {launcher: round(value, 1) for launcher, value in starts.items()},
         "steps_per_second": {launcher: round(statistics.median(of), 2) for launcher, of in turns.items()},
@@ -198,9 +198,9 @@ def main() -> None:
         "in_step": round(in_step, 4),
         "in_step_interval": np.quantile(np.median(samples, axis=1), [0.025, 0.975]).round(4).tolist(),
         "in_step_quartiles": np.quantile(costs, [0.25, 0.75]).round(4).tolist(),
-        "beside": round(fraction, 4),
-        "together": round((1 + in_step) / (1 - fraction) - 1, 4),
-        "others_took": round(stolen / available, 4),
+        "other_processes": round(fraction, 4),
+        "total": round((1 + in_step) / (1 - fraction) - 1, 4),
+        "stolen": round(stolen / available, 4),
     }
     print(json.dumps(report, indent=1))
     interval = [100 * value for value in report["in_step_interval"]]
@@ -210,9 +210,9 @@ def main() -> None:
         row_title="compared with the local launcher",
         columns={"cost": Column(name="cost", title="cost", format="+.1f", unit="%")},
         values={
-            "total": {"cost": 100 * report["together"]},
+            "total": {"cost": 100 * report["total"]},
             "time of a step": {"cost": [100 * report["in_step"], *interval]},
-            "Ray's other processes, of all cores": {"cost": 100 * report["beside"]},
+            "Ray's other processes, of all cores": {"cost": 100 * report["other_processes"]},
         },
         confidence=0.95,
         notes=f"{len(costs)} pairs of turns of {arguments.seconds:g} seconds.",

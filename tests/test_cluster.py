@@ -1,4 +1,4 @@
-"""Where work runs: in this process, in processes of its own, on Ray; and what happens when a process is killed."""
+"""Launchers: this process, child processes, Ray; and killed processes."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def refuse_three(number: int) -> int:
     return number
 
 
-def test_map_parallel_hands_on_errors() -> None:
+def test_map_parallel_raises_errors_of_items() -> None:
     with pytest.raises(DataError, match=r"three.txt: line 3: no threes"):
         list(cluster.map_parallel(refuse_three, range(5), settings=LOCAL))
 
 
 def die_once(folder: Path) -> str:
-    """The first process that gets here dies without a word."""
+    """The first process that runs this dies."""
     try:
         (folder / "died").touch(exist_ok=False)
     except FileExistsError:
@@ -95,7 +95,7 @@ def die_once(folder: Path) -> str:
     return "never"
 
 
-def test_map_parallel_runs_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
@@ -106,7 +106,7 @@ def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_map_parallel_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_map_parallel_fails_after_too_many_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "RETRIES", 0)
     with pytest.raises(
         TrainingError, match=r"failed after 0 restarts: a process was killed; if memory is exhausted, lower"
@@ -119,7 +119,7 @@ def stay(folder: Path) -> None:
     time.sleep(600)
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     driver = (
         "from pathlib import Path; from components import cluster; "
         "from components.settings.cluster import ClusterSettings; "
@@ -141,7 +141,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, and it is more than an entry in the process table."""
+    """Whether the process exists and is no zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -153,7 +153,7 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     assert threads.environment(2)["OMP_NUM_THREADS"] == "2"
-    # The user's word counts.
+    # The user's limit.
     assert threads.environment(8)["OMP_NUM_THREADS"] == "3"
     assert threads.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in threads.environment(2)
@@ -174,7 +174,7 @@ def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("nodes", "workers", "rows", "expected"),
     [
-        # (workers, processors of each, GPUs, spread over the nodes)
+        # (workers, cores of each, GPUs, spread over the nodes)
         ([node(8)], "auto", 32, (1, 8, False, False)),
         ([node(8)], 2, 32, (2, 4, False, False)),
         ([node(8), node(4)], "auto", 32, (2, 4, False, True)),
@@ -186,7 +186,7 @@ def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
         ([node(16, 3)], "auto", 32, (2, 5, True, False)),
     ],
 )
-def test_how_a_cluster_is_shared_out(
+def test_the_plan_of_workers_for_a_cluster(
     monkeypatch: pytest.MonkeyPatch, nodes: list[object], workers: object, rows: int, expected: tuple[object, ...]
 ) -> None:
     # Not the real one: Ray reads how it must authenticate once, when it is first imported, and nothing has said yet.
@@ -200,7 +200,7 @@ def test_how_a_cluster_is_shared_out(
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """One cluster for all tests below; `connected` uses the one that is there."""
+    """One cluster for all tests below; `connected` uses it."""
     with cluster.connected(ClusterSettings()):
         yield
 
@@ -216,7 +216,7 @@ def on_ray(folder: Path, workers: int) -> ClusterSettings:
 
 
 class Killer(threading.Thread):
-    """Kills a worker once so many steps are stored; workers leave their ids in `folder` (noting_work).
+    """Kills a worker once a number of steps is stored; workers write their ids to `folder` (noting_work).
 
     Attributes:
         at: the newest stored step by then, 0 before.
@@ -229,7 +229,7 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         noted = self.folder / f"worker-{self.rank}"
-        # An empty file: its number is being written.
+        # An empty file: the id is being written.
         while not (noted.exists() and noted.read_text()):
             time.sleep(0.05)
         while not self.at:
@@ -244,13 +244,13 @@ class Killer(threading.Thread):
 
 def work_in_turn(runs: Sequence[LanguageModelRun], worker: Worker) -> None:
     for run in runs:
-        # A worker that was killed in a later run need not look at this one again.
+        # Later runs ignore this worker.
         if CheckpointStore(run.storage, key=run.key).steps()[-1:] != [STEPS]:
             noting_work(run, worker)
 
 
 def runs_of(jobs: Sequence[PretrainJob], monkeypatch: pytest.MonkeyPatch) -> list[LanguageModelRun]:
-    """What the stages would have the launcher do."""
+    """The calls of the launcher by the stages."""
     runs: list[LanguageModelRun] = []
 
     def collect(function: object, run: LanguageModelRun, **_: object) -> None:
@@ -266,7 +266,7 @@ def runs_of(jobs: Sequence[PretrainJob], monkeypatch: pytest.MonkeyPatch) -> lis
 
 
 def finish(jobs: Sequence[PretrainJob], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of the stages: each takes the last checkpoint, or refuses where it is not the end."""
+    """The rest of the stages: each takes the last checkpoint and fails if it is not of the last step."""
     with monkeypatch.context() as patched:
         patched.setattr(cluster, "launch", lambda function, run, **_: None)
         for job in jobs:
@@ -295,7 +295,7 @@ def test_a_worker_killed_in_every_family_changes_nothing(
     finish(jobs, monkeypatch)
     for family, job in zip(FAMILIES, jobs, strict=True):
         unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "local" / family, training=LONG))
-        # On Ray as in this process, and in one go as in two.
+        # On Ray as in this process, and interrupted as uninterrupted.
         assert same_bits(weights(unbroken), weights(job.output)), family
 
 
@@ -304,7 +304,7 @@ def test_a_worker_killed_in_every_family_changes_nothing(
 def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if cores() < 2:
         pytest.skip("needs two processors")
-    # Without dropout, which every worker draws for its own rows.
+    # Without dropout, whose masks depend on the rank.
     changes = {"training": LONG, "model": {"embedding": 8, "hidden": 12, "layers": 2}}
     one = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "one", **changes))
     unbroken, broken = jobs = [
@@ -318,7 +318,7 @@ def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch
     assert 5 <= killer.at < STEPS
     finish(jobs, monkeypatch)
     assert same_bits(weights(unbroken.output), weights(broken.output))
-    # The same global batches: one worker computes the same sums in another order.
+    # The same global batches: one worker computes the sums in another order.
     alone, together = (json.loads((output / "metrics.json").read_text()) for output in (one, unbroken.output))
     assert (alone["workers"], together["workers"]) == (1, 2)
     for number in ("training_loss", "loss", "before_loss", "gradient_norm"):
@@ -328,7 +328,7 @@ def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch
 def fail_on_the_last(message: str, worker: Worker) -> None:
     if worker.world.rank == worker.world.size - 1:
         raise DataError(message)
-    # The others wait for it, as in a step.
+    # The others wait for this worker, as in a step.
     worker.world.share("never")
 
 
@@ -346,7 +346,7 @@ def trip(_: str, worker: Worker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_defect_is_shown_and_not_tried_again(tmp_path: Path) -> None:
+def test_a_defect_is_shown_and_not_retried(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*in trip.*KeyError: 'a defect'"):
         cluster.launch(trip, "", settings=on_ray(tmp_path, 1))
 
@@ -375,12 +375,12 @@ def begin(item: tuple[Path, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_an_error_on_ray_drops_what_has_not_begun(tmp_path: Path) -> None:
+def test_an_error_on_ray_cancels_pending_items(tmp_path: Path) -> None:
     away = ClusterSettings(launcher="ray", address="auto")
     with pytest.raises(DataError, match="no threes"):
         list(cluster.map_parallel(begin, [(tmp_path, number) for number in range(1000)], settings=away))
     assert (tmp_path / "3").exists()
-    # What the cluster still holds goes on.
+    # Running tasks continue.
     before = 0
     while (begun := len(list(tmp_path.iterdir()))) > before:
         before = begun
@@ -405,8 +405,8 @@ print("ended")
 
 
 @pytest.mark.slow
-def test_a_driver_without_a_parent_ends_as_any_other() -> None:
-    # What starts the driver ends at once, so that its parent is process 1.
+def test_a_driver_without_a_parent_ends_normally() -> None:
+    # The process that starts the driver ends immediately, so that the driver's parent is process 1.
     starter = "import os, subprocess, sys; subprocess.Popen([*sys.argv[1:], str(os.getpid())])"
     command = [sys.executable, "-c", starter, sys.executable, "-c", ORPHAN]
     # Returns when the driver has closed the pipe as well.

@@ -47,8 +47,8 @@ class LanguageModelTraining(Training):
 
     #: Budget in input tokens (characters for a character model).
     tokens: Positive | None = None
-    #: Budget in seconds on this machine. The first steps measure the speed; the resulting number of steps is stored in
-    #: the checkpoint and does not change when the run resumes.
+    #: Budget in seconds on this machine: the only setting with a result that depends on time. The first steps measure
+    #: the speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
     seconds: Annotated[float, Field(gt=0)] | None = None
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64

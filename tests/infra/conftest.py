@@ -1,4 +1,4 @@
-"""What the tests of infra/ share: the files of one manifest folder, read once."""
+"""Fixtures of the infra tests: the files of infra/, read once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def values() -> dict[str, str]:
-    """The settings of .env.example with secrets that tell where they came from."""
+    """The settings of .env.example with recognisable secrets."""
     secrets = iter(f"secret{number}" for number in range(100))
     return compose.fill_secrets(compose.read_env(compose.ENV_EXAMPLE), lambda: next(secrets))
 
 
 @pytest.fixture(scope="session")
 def composed(values: dict[str, str]) -> dict[str, Any]:
-    """compose.yaml, its variables filled in."""
+    """compose.yaml with its variables replaced."""
     return compose.load_compose(values)
 
 

@@ -1,4 +1,4 @@
-"""compose.yaml: its schema, and that its parts fit together."""
+"""compose.yaml: its schema and the references between its parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_follows_the_compose_specification() -> None:
     assert "'comand' was unexpected" in problems(wrong)[0]
 
 
-def test_asks_for_what_the_example_of_settings_names() -> None:
+def test_the_example_of_settings_names_all_variables() -> None:
     asked = set(re.findall(r"\$\{(\w+)", compose.COMPOSE.read_text()))
     assert asked == set(compose.read_env(compose.ENV_EXAMPLE))
 
@@ -51,7 +51,7 @@ def test_every_name_that_a_service_refers_to_exists(composed: dict[str, Any]) ->
         assert volumes <= set(composed["volumes"]), name
 
 
-def test_waits_for_health_only_where_health_is_checked(composed: dict[str, Any]) -> None:
+def test_services_wait_for_health_only_of_services_with_a_check(composed: dict[str, Any]) -> None:
     services = composed["services"]
     waits = [
         (name, other)
@@ -72,17 +72,17 @@ def test_images_are_built_from_files_and_targets_that_exist(composed: dict[str, 
             assert re.search(rf"^FROM .* AS {build['target']}$", text, re.MULTILINE)
 
 
-def test_images_of_others_are_pinned(composed: dict[str, Any]) -> None:
+def test_third_party_images_are_pinned(composed: dict[str, Any]) -> None:
     foreign = {body["image"] for body in composed["services"].values() if "build" not in body}
     assert foreign == {"postgres:17-bookworm", "chrislusf/seaweedfs:4.44"}
 
 
-def test_pages_are_published_on_this_host_alone(composed: dict[str, Any]) -> None:
+def test_pages_are_published_on_this_host_only(composed: dict[str, Any]) -> None:
     published = [port for body in composed["services"].values() for port in body.get("ports", [])]
     assert published == ["127.0.0.1:5000:5000", "127.0.0.1:4200:4200"]
 
 
-def test_health_is_asked_at_the_port_that_the_service_listens_on(composed: dict[str, Any]) -> None:
+def test_health_checks_use_the_port_of_the_service(composed: dict[str, Any]) -> None:
     for name in ("s3", "mlflow", "prefect-server", "ray-head"):
         test = " ".join(composed["services"][name]["healthcheck"]["test"])
         assert f"127.0.0.1:{compose.PORTS[name]}" in test, name
@@ -95,7 +95,7 @@ def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any],
         if values["MLFLOW_SECRET_ACCESS_KEY"] in body.get("environment", {}).values()
     }
     assert holders == {"mlflow"}
-    # The store knows three identities; MLflow's opens its own bucket and no other.
+    # The store has three identities; MLflow's has access to its own bucket only.
     identities = json.loads(composed["configs"]["identities"]["content"])["identities"]
     keys = {each["name"]: each["credentials"][0] for each in identities}
     assert keys["mlflow"] == {
@@ -105,7 +105,7 @@ def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any],
     assert {action.split(":")[1] for action in identities[2]["actions"]} == {"mlflow"}
 
 
-def test_buckets_are_those_that_the_settings_speak_of(composed: dict[str, Any]) -> None:
+def test_buckets_are_those_of_the_settings(composed: dict[str, Any]) -> None:
     made = set(composed["services"]["buckets"]["command"][-2:])
     spoken_of = set(re.findall(r"s3://([\w-]+)", compose.COMPOSE.read_text()))
     assert made == spoken_of == {"headstart", "mlflow"}

@@ -1,4 +1,4 @@
-"""The images: what they install fits the lock, and the scripts in them are programs."""
+"""The images: installed packages fit the lock, and the scripts are executable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ IMAGES = ROOT / "infra" / "images"
 
 
 @pytest.mark.parametrize("file", sorted(IMAGES.glob("*-requirements.txt")), ids=lambda file: file.name)
-def test_what_an_image_adds_is_pinned_and_not_in_the_lock(file: Path, locked: dict[str, str]) -> None:
+def test_additional_packages_are_pinned_and_not_in_the_lock(file: Path, locked: dict[str, str]) -> None:
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     added = dict(re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line).groups() for line in lines)  # type: ignore[union-attr]
     assert added
     assert set(added) & set(locked) == set()
 
 
-def test_what_is_installed_by_name_is_in_the_lock(locked: dict[str, str]) -> None:
+def test_packages_installed_by_name_are_in_the_lock(locked: dict[str, str]) -> None:
     for file, names in [
         ("mlflow.Dockerfile", {"mlflow", "psycopg2-binary", "boto3"}),
         ("prefect.Dockerfile", {"prefect", "asyncpg", "fastapi", "sqlalchemy"}),
@@ -45,7 +45,7 @@ def test_kuberay_image_completes_the_extra_of_the_locked_ray(locked: dict[str, s
     assert wanted - added - set(locked) == set()
 
 
-def test_files_that_are_copied_exist() -> None:
+def test_copied_files_exist() -> None:
     for file in IMAGES.glob("*.Dockerfile"):
         sources = re.findall(r"^COPY (?!--from)(\S+) \S+$", file.read_text(), re.MULTILINE)
         assert sources
@@ -61,14 +61,14 @@ def test_images_do_not_run_as_root() -> None:
 
 
 @pytest.mark.parametrize("name", ["local-stack", "join-ray", "prepare-workspace"])
-def test_scripts_are_programs_of_a_shell(name: str) -> None:
+def test_scripts_are_executable_shell_scripts(name: str) -> None:
     script = ROOT / "infra" / name
     assert os.access(script, os.X_OK)
     assert script.read_text().startswith("#!/bin/sh\n")
     assert subprocess.run(["sh", "-n", script], capture_output=True, text=True).stderr == ""
 
 
-def test_join_ray_says_what_it_misses() -> None:
+def test_join_ray_names_the_missing_variable() -> None:
     ran = subprocess.run(
         [ROOT / "infra" / "join-ray", "true"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True
     )
@@ -76,7 +76,7 @@ def test_join_ray_says_what_it_misses() -> None:
     assert "RAY_ADDRESS: the address of the cluster, host:port" in ran.stderr
 
 
-def test_join_ray_offers_no_processor_and_then_runs_the_command(tmp_path: Path) -> None:
+def test_join_ray_adds_a_node_without_cpus_and_runs_the_command(tmp_path: Path) -> None:
     ray = tmp_path / "ray"
     ray.write_text('#!/bin/sh\necho "ray $*"\n')
     ray.chmod(0o755)

@@ -40,7 +40,7 @@ def templates(ray: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every container of a document, wherever its pod stands."""
+    """All containers of a document."""
     found: list[dict[str, Any]] = []
     for key, value in document.items():
         if key in ("containers", "initContainers"):
@@ -65,7 +65,7 @@ def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> Non
         check(wrong)
 
 
-def test_ray_cluster_holds_valid_pods(manifests: list[dict[str, Any]]) -> None:
+def test_pod_templates_of_the_ray_cluster_are_valid(manifests: list[dict[str, Any]]) -> None:
     ray = only(manifests, "RayCluster", "headstart")
     assert set(templates(ray)) == {"head", "cpu", "gpu"}
     for template in templates(ray).values():
@@ -73,7 +73,7 @@ def test_ray_cluster_holds_valid_pods(manifests: list[dict[str, Any]]) -> None:
         check({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
-def test_ray_cluster_has_the_fields_that_kuberay_wants(manifests: list[dict[str, Any]], locked: dict[str, str]) -> None:
+def test_ray_cluster_has_the_fields_of_kuberay(manifests: list[dict[str, Any]], locked: dict[str, str]) -> None:
     ray = only(manifests, "RayCluster", "headstart")
     assert ray["apiVersion"] == "ray.io/v1"
     spec = ray["spec"]
@@ -94,10 +94,10 @@ def test_ray_cluster_has_the_fields_that_kuberay_wants(manifests: list[dict[str,
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
 
 
-def test_gpu_group_asks_for_a_gpu_as_kubernetes_wants_it(manifests: list[dict[str, Any]]) -> None:
+def test_gpu_group_requests_a_gpu_with_equal_limit(manifests: list[dict[str, Any]]) -> None:
     pod = templates(only(manifests, "RayCluster", "headstart"))["gpu"]["spec"]
     resources = pod["containers"][0]["resources"]
-    # A device cannot be overcommitted: request and limit are the same.
+    # Devices cannot be overcommitted: request and limit must be equal.
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
 
@@ -118,7 +118,7 @@ def test_every_ray_pod_has_the_token_the_workspace_and_shared_memory(manifests: 
 def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
     ours = only(manifests, "ConfigMap", "headstart")["data"]
     theirs = composed["services"]["workspace"]["environment"]
-    # Keys come from secrets here, Ray's token from a file of one.
+    # Keys are in secrets here, Ray's token in a file of a secret.
     secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
     elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
@@ -135,7 +135,7 @@ def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: di
         assert literal.items() <= composed["services"][name]["environment"].items()
 
 
-def test_addresses_lead_to_services_and_containers(manifests: list[dict[str, Any]]) -> None:
+def test_addresses_refer_to_services_and_containers(manifests: list[dict[str, Any]]) -> None:
     settings = only(manifests, "ConfigMap", "headstart")["data"]
     for variable, name, path in [
         ("MLFLOW_TRACKING_URI", "mlflow", ""),
@@ -174,7 +174,7 @@ def test_images_are_replaced_by_the_kustomization_and_built_here(manifests: list
     assert targets == {"base", "kuberay", "server", "kubernetes-worker"}
 
 
-def test_no_pod_gets_settings_that_kubernetes_makes_of_service_names(manifests: list[dict[str, Any]]) -> None:
+def test_pods_have_no_service_links(manifests: list[dict[str, Any]]) -> None:
     pods = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] in ("Deployment", "Job")]
     pods += [each["spec"] for each in templates(only(manifests, "RayCluster", "headstart")).values()]
     assert [pod["enableServiceLinks"] for pod in pods] == [False] * 7
@@ -192,7 +192,7 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[s
     assert [each for each in manifests if each["kind"] == "Secret"] == []
 
 
-def test_worker_may_do_what_it_does_and_no_more(manifests: list[dict[str, Any]]) -> None:
+def test_permissions_of_the_worker_are_minimal(manifests: list[dict[str, Any]]) -> None:
     account = only(manifests, "Deployment", "prefect-worker")["spec"]["template"]["spec"]["serviceAccountName"]
     binding = only(manifests, "RoleBinding", "prefect-worker")
     assert [each["name"] for each in binding["subjects"]] == [account]
@@ -203,7 +203,7 @@ def test_worker_may_do_what_it_does_and_no_more(manifests: list[dict[str, Any]])
 
 
 class TestWorkPool:
-    """The base job template of the pool, beside the one that Prefect would use by itself."""
+    """The base job template of the pool, compared with Prefect's default."""
 
     @pytest.fixture
     def ours(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class TestWorkPool:
                 return [filled(value) for value in tree]
             if not isinstance(tree, str):
                 return tree
-            # A placeholder alone stands for a value of any type, among other text for its letters.
+            # A value that is only a placeholder has any type; within other text it is a string.
             if whole := re.fullmatch(r"\{\{ (\w+) \}\}", tree):
                 return (defaults | given)[whole[1]]
             return re.sub(r"\{\{ (\w+) \}\}", lambda each: str((defaults | given)[each[1]]), tree)
@@ -246,7 +246,7 @@ class TestWorkPool:
         job = filled(ours["job_configuration"]["job_manifest"])
         check(job)
         pod = job["spec"]["template"]["spec"]
-        # It joins Ray under an account that exists, with the image that the kustomization names.
+        # Its account exists, and its image is that of the kustomization.
         assert pod["containers"][0]["command"] == ["/workspace/infra/join-ray"]
         only(manifests, "ServiceAccount", pod["serviceAccountName"])
         images = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]

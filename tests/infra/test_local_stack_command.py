@@ -1,4 +1,4 @@
-"""`infra/local-stack run`: exit codes, and that what it started is stopped whatever happens."""
+"""`infra/local-stack run`: exit codes, and that started services are always stopped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def stopped() -> list[Path]:
-    """The folders whose stack was stopped."""
+    """The folders of stopped stacks."""
     return []
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str], stopped: list[Path]) -> Run:
-    """`run` with services that are said to run; returns the exit code."""
+    """`run` with fake services; returns the exit code."""
 
     def up(folder: Path) -> stack.Stack:
         running = stack.Stack(stack.Layout(folder), values, dict.fromkeys(compose.PORTS, 45000), print)
@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str],
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_ends_as_its_command_does_and_stops_everything(
+def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(
     run: Run, tmp_path: Path, stopped: list[Path], code: int
 ) -> None:
     assert run("sh", "-c", f"exit {code}") == code
@@ -104,7 +104,7 @@ def test_a_running_stack_is_used_and_left_running(
     assert stopped == []
 
 
-def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_relayed_once(
+def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_printed_once(
     monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], stopped: list[Path]
 ) -> None:
     worker = tmp_path / "stack" / "logs" / "prefect-worker.log"

@@ -1,4 +1,4 @@
-"""The variables by which a host says where its cluster and its checkpoints are."""
+"""Environment variables with the addresses of the cluster and of the checkpoints."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from components.settings.loading import load_params
 PARAMS = Path(__file__).parents[2] / "params.yaml"
 
 
-def test_the_host_says_where_the_cluster_and_its_checkpoints_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
     monkeypatch.setenv("HEADSTART_STORAGE", "s3://headstart/checkpoints")
     cluster = load_params(PARAMS).cluster
     assert (cluster.address, cluster.storage) == ("ray-head:6379", "s3://headstart/checkpoints")
 
 
-def test_without_the_variables_params_yaml_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_variables_params_yaml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("HEADSTART_STORAGE", "")
     cluster = load_params(PARAMS).cluster

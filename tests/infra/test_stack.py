@@ -1,4 +1,4 @@
-"""The local stack, as far as it can be tested without Postgres: translation, commands, processes, messages."""
+"""The local stack without Postgres: translation, commands, processes, messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARENT = [
 
 @pytest.fixture
 def running(tmp_path: Path, values: dict[str, str]) -> stack.Stack:
-    """A stack that has settings and ports, and in which nothing has been started."""
+    """A stack with settings and ports, without processes."""
     layout = stack.Layout(tmp_path)
     layout.logs.mkdir()
     return stack.Stack(layout, values, PORTS, print, marker="mark", ray_folder=Path("/tmp/hs-ray-x"))
@@ -50,17 +50,17 @@ class TestSettings:
         file.write_text("# a comment\n\nEMPTY=\nADDRESS=http://a?b=c\n")
         assert compose.read_env(file) == {"EMPTY": "", "ADDRESS": "http://a?b=c"}
 
-    def test_names_the_line_that_is_none(self, tmp_path: Path) -> None:
+    def test_names_an_invalid_line(self, tmp_path: Path) -> None:
         file = tmp_path / ".env"
         file.write_text("A=1\nexport B=2\n")
         with pytest.raises(ConfigError, match=r"\.env:2: expected NAME=value, found 'export B=2'"):
             compose.read_env(file)
 
-    def test_draws_empty_secrets_and_leaves_the_rest(self) -> None:
+    def test_fills_empty_secrets_and_keeps_the_rest(self) -> None:
         filled = compose.fill_secrets({"A_PASSWORD": "", "B_TOKEN": "mine", "C": ""}, lambda: "drawn")
         assert filled == {"A_PASSWORD": "drawn", "B_TOKEN": "mine", "C": ""}
 
-    def test_secrets_mean_nothing_in_a_url_and_differ(self) -> None:
+    def test_secrets_need_no_escaping_and_differ(self) -> None:
         drawn = {compose.draw_secret() for _ in range(20)}
         assert len(drawn) == 20
         assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in drawn)
@@ -75,16 +75,16 @@ class TestSettings:
             ("$$HOME costs $${X}", {}, "$HOME costs ${X}"),
         ],
     )
-    def test_fills_in_as_compose_does(self, text: str, values: dict[str, str], expected: str) -> None:
+    def test_variables_are_replaced_as_by_compose(self, text: str, values: dict[str, str], expected: str) -> None:
         assert compose.interpolate(text, values) == expected
 
-    def test_says_what_must_be_set(self) -> None:
+    def test_names_a_required_variable(self) -> None:
         with pytest.raises(ConfigError, match=r"^compose\.yaml: TOKEN is not set; see infra/\.env\.example$"):
             compose.interpolate("${TOKEN:?see infra/.env.example}", {"TOKEN": ""})
 
 
 class TestTranslation:
-    def test_nothing_of_the_containers_is_left(self, running: stack.Stack) -> None:
+    def test_no_address_of_the_containers_is_left(self, running: stack.Stack) -> None:
         started = [
             "buckets",
             "mlflow",
@@ -131,23 +131,23 @@ class TestTranslation:
             compose.localized(text, PORTS, workspace=Path("/w")) == "postgresql://mlflow:5000123@127.0.0.1:45001/mlflow"
         )
 
-    def test_image_paths_become_this_checkout(self, running: stack.Stack) -> None:
+    def test_image_paths_are_replaced_by_this_checkout(self, running: stack.Stack) -> None:
         assert running.services["workspace"].command == (str(ROOT / "infra" / "prepare-workspace"),)
 
-    def test_worker_runs_on_a_node_that_is_there_already(self, running: stack.Stack) -> None:
+    def test_the_worker_does_not_join_ray(self, running: stack.Stack) -> None:
         assert running.services["prefect-worker"].command[:3] == ("prefect", "worker", "start")
 
     def test_both_ray_nodes_fit_on_one_host(self, running: stack.Stack) -> None:
         head, worker = running.command("ray-head"), running.command("ray-worker")
         assert head[:5] == ["ray", "start", "--head", "--block", "--port=45005"]
         assert "--address=127.0.0.1:45005" in worker
-        # Only a head may say where Ray keeps its files, and the range of worker ports would meet the head's own.
+        # Only the head has the option of Ray's folder; a range of worker ports would overlap with the head's.
         assert [part for part in head if part.startswith("--temp-dir")] == ["--temp-dir=/tmp/hs-ray-x"]
         assert [part for part in worker if part.startswith("--temp-dir")] == []
         for command in (head, worker):
             assert {"--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0"} <= set(command)
 
-    def test_no_setting_of_the_caller_gets_in(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_setting_of_the_caller_is_passed_on(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://production")
         monkeypatch.setenv("AWS_PROFILE", "production")
         monkeypatch.setenv("LANG", "C.UTF-8")
@@ -167,7 +167,7 @@ class TestTranslation:
 
 
 class TestPostgres:
-    def test_takes_the_newest_of_debians_versions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_uses_the_newest_of_debians_versions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path / "empty"))
         for version in ("9.6", "15", "17"):
             for program in ("initdb", "postgres", "psql") if version != "17" else ("psql",):
@@ -176,7 +176,7 @@ class TestPostgres:
                 file.touch()
         assert postgres.programs(tmp_path) == tmp_path / "15" / "bin"
 
-    def test_says_what_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_names_the_missing_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(StackError, match="Postgres is not installed; run `apt-get install postgresql`"):
             postgres.programs(tmp_path)
@@ -187,18 +187,18 @@ class TestPostgres:
         with pytest.raises(StackError, match="Postgres does not run as root, and there is no account nobody-here"):
             postgres.unprivileged_user(0, names=("nobody-here",))
 
-    def test_a_closed_folder_above_is_named(self, tmp_path: Path) -> None:
+    def test_an_inaccessible_parent_folder_is_named(self, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o700)
         with pytest.raises(StackError, match=rf"^{closed}: not accessible to the account 'nobody'.*chmod o\+x"):
             postgres.make_home(closed / "postgres", "nobody")
 
-    def test_listens_on_this_host_alone(self, tmp_path: Path) -> None:
+    def test_listens_on_this_host_only(self, tmp_path: Path) -> None:
         command = postgres.server_command(Path("/bin"), tmp_path, 45001)
         assert command[:5] == ["/bin/postgres", "-D", str(tmp_path / "data"), "-p", "45001"]
         assert {"listen_addresses=127.0.0.1", "unix_socket_directories="} <= set(command)
 
-    def test_superusers_password_is_asked_from_the_start(self, tmp_path: Path) -> None:
+    def test_the_superusers_password_is_set_at_creation(self, tmp_path: Path) -> None:
         command = postgres.initdb_command(Path("/bin"), tmp_path, tmp_path / "password")
         assert {"--auth=scram-sha-256", f"--pwfile={tmp_path / 'password'}"} <= set(command)
 
@@ -208,7 +208,7 @@ class TestProcesses:
     def options(self, tmp_path: Path) -> dict[str, Any]:
         return {"environment": {"PATH": os.environ["PATH"]}, "log": tmp_path / "log", "folder": tmp_path}
 
-    def test_ends_a_process_with_its_children(self, options: dict[str, Any], tmp_path: Path) -> None:
+    def test_stops_a_process_with_its_children(self, options: dict[str, Any], tmp_path: Path) -> None:
         started = processes.start("parent", PARENT, **options)
         while not (text := (tmp_path / "log").read_text()).endswith("\n"):
             time.sleep(0.02)
@@ -217,7 +217,7 @@ class TestProcesses:
         assert started.process() is None
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
-    def test_ends_what_a_killed_parent_left_behind(self, options: dict[str, Any], tmp_path: Path) -> None:
+    def test_stops_descendants_of_a_killed_parent(self, options: dict[str, Any], tmp_path: Path) -> None:
         options["environment"] |= {"STACK_TEST": "it"}
         started = processes.start("parent", PARENT, **options)
         while not (text := (tmp_path / "log").read_text()).endswith("\n"):
@@ -229,7 +229,7 @@ class TestProcesses:
         processes.stop([started], marker=("STACK_TEST", "it"), patience=1)
         assert processes.marked("STACK_TEST", "it") == []
 
-    def test_leaves_alone_who_has_the_number_now(self) -> None:
+    def test_a_reused_pid_is_not_stopped(self) -> None:
         other = subprocess.Popen(SLEEP)
         try:
             earlier = Started("mlflow", other.pid, psutil.Process(other.pid).create_time() - 100)
@@ -240,7 +240,7 @@ class TestProcesses:
             other.kill()
             other.wait()
 
-    def test_a_process_that_ends_while_starting_is_reported_with_its_last_words(
+    def test_a_process_that_ends_while_starting_is_reported_with_its_last_lines(
         self, options: dict[str, Any], tmp_path: Path
     ) -> None:
         started = processes.start("mlflow", ["sh", "-c", "echo no database; exit 3"], **options)
@@ -255,7 +255,7 @@ class TestProcesses:
         finally:
             processes.stop([started], patience=1)
 
-    def test_a_failed_command_is_reported_with_its_last_words(self, options: dict[str, Any]) -> None:
+    def test_a_failed_command_is_reported_with_its_last_lines(self, options: dict[str, Any]) -> None:
         with pytest.raises(StackError, match=r"(?s)^buckets: failed with exit code 7; see .*/log\n    no store$"):
             processes.run("buckets", ["sh", "-c", "echo no store; exit 7"], **options)
         with pytest.raises(StackError, match=r"^buckets: no end after 0\.2 s; see "):
@@ -267,14 +267,14 @@ class TestProcesses:
         ):
             processes.start("s3", ["moto-server-x"], **options)
 
-    def test_remembers_what_runs_where_only_its_user_reads(self, tmp_path: Path) -> None:
+    def test_stores_processes_in_a_private_file(self, tmp_path: Path) -> None:
         state = tmp_path / "state.json"
         assert processes.recall(state) == ([], {})
         processes.remember(state, [Started("s3", 1, 2.5)], {"marker": "m"})
         assert processes.recall(state) == ([Started("s3", 1, 2.5)], {"marker": "m"})
         assert state.stat().st_mode & 0o777 == 0o600
 
-    def test_a_damaged_memory_is_reported(self, tmp_path: Path) -> None:
+    def test_a_damaged_file_of_processes_is_reported(self, tmp_path: Path) -> None:
         state = tmp_path / "state.json"
         state.write_text('{"processes": [{"name": "s3"}]}')
         with pytest.raises(StackError, match=r"state\.json: damaged .*; stop the processes manually and remove it"):
@@ -300,7 +300,7 @@ class TestCommands:
         finally:
             processes.stop([started], patience=1)
 
-    def test_no_stack_is_said_so(self, tmp_path: Path) -> None:
+    def test_a_missing_stack_is_reported(self, tmp_path: Path) -> None:
         said: list[str] = []
         assert stack.status(tmp_path, say=said.append) is False
         stack.down(tmp_path, say=said.append)
@@ -308,9 +308,7 @@ class TestCommands:
         with pytest.raises(StackError, match="no stack runs here; start one with `infra/local-stack up`"):
             stack.attach(tmp_path)
 
-    def test_what_was_started_is_stopped_when_a_part_fails(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_started_services_are_stopped_when_one_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Started] = []
 
         def fail(running: stack.Stack, *_: object) -> None:
@@ -326,7 +324,7 @@ class TestCommands:
         assert seen[0].process() is None
         assert not (tmp_path / "stack" / "state.json").exists()
 
-    def test_env_prints_the_example_with_its_secrets_drawn(self) -> None:
+    def test_env_prints_the_example_with_random_secrets(self) -> None:
         printed = subprocess.run(
             [sys.executable, "-m", "infra.stack", "env"], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout
@@ -350,7 +348,7 @@ class TestStore:
         finally:
             server.stop()
 
-    def test_makes_the_buckets_once_and_counts_what_they_hold(self, store: stack.Stack) -> None:
+    def test_creates_the_buckets_once_and_counts_their_objects(self, store: stack.Stack) -> None:
         service = store.services["buckets"]
         printed = [
             subprocess.run(
@@ -373,7 +371,7 @@ class TestStore:
 
 
 class TestParams:
-    def test_keys_are_laid_over_level_by_level(self) -> None:
+    def test_keys_are_merged_recursively(self) -> None:
         base = {"a": {"b": 1, "c": [1, 2]}, "d": 3}
         assert merged(base, {"a": {"c": [9]}, "e": 4}) == {"a": {"b": 1, "c": [9]}, "d": 3, "e": 4}
         assert merged({"a": {"b": 1}}, {"a": None}) == {"a": None}
@@ -397,7 +395,7 @@ class TestParams:
             ("runn: {}\n", r"runn: unknown key; did you mean 'run'\?"),
         ],
     )
-    def test_bad_settings_are_named(self, tmp_path: Path, text: str, message: str) -> None:
+    def test_invalid_settings_are_named(self, tmp_path: Path, text: str, message: str) -> None:
         params, over = tmp_path / "params.yaml", tmp_path / "over.yaml"
         params.write_text((ROOT / "params.yaml").read_text())
         over.write_text(text)

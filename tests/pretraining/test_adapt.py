@@ -1,4 +1,4 @@
-"""The stage adapt: it goes on from given weights, re-maps the vocabulary, and says what was forgotten."""
+"""The stage adapt: initial weights, re-mapped vocabulary, and the measurement of forgetting."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_killed_runs_end_bit_identical(inputs: Path, pretrained: dict[str, Path]
     assert read_manifest(job.output).facts["parent"] == read_manifest(pretrained[family]).digest
 
 
-def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_shared_pieces_keep_their_embeddings(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30))
     before = load_encoder(job.pretrained)
     rows = torch.from_numpy(overlap(before.tokenizer.pieces, load_tokenizer(job.tokenizer).pieces))
@@ -60,12 +60,12 @@ def test_pieces_that_both_share_keep_their_rows(inputs: Path, pretrained: dict[s
     assert 5 < int(shared.sum()) < len(rows)
     torch.testing.assert_close(new[shared], old[rows[shared]])
     torch.testing.assert_close(new[~shared], old.mean(0).expand(int((~shared).sum()), -1))
-    # What is frequent in the domain is known from its tokenizer.
+    # The output bias has the domain's frequencies, which its tokenizer stores.
     frequencies = torch.from_numpy(load_tokenizer(job.tokenizer).log_frequencies())
     torch.testing.assert_close(weights(job.output)["bias"], frequencies)
 
 
-def test_epochs_take_the_place_of_the_budget(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_epochs_override_the_budget(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, epochs=2.5)
     held = TokenStore(job.tokens, "train").tokens
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
@@ -90,16 +90,16 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
-    # The general text: before, what pretraining measured itself; after, more, for much is forgotten.
+    # On general text: before, the value that pretraining measured; after, more, because of forgetting.
     assert metrics["general_before_perplexity_per_word"] == pytest.approx(told["perplexity_per_word"], rel=1e-4)
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
 
 
-def test_a_translator_goes_on_with_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
+def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
     longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
     pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
     told = json.loads((pretrained / "metrics.json").read_text())
-    # A target has seven words and END; of these the perplexity is said, not of the source's pieces.
+    # A target has seven words and END: the perplexity is that of these pieces, not of the source's.
     held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
     assert held["targets"] == held["documents"] * 8 < held["tokens"]
     assert told["perplexity_per_word"] == pytest.approx(told["perplexity"] ** (8 / 7))
@@ -108,11 +108,11 @@ def test_a_translator_goes_on_with_the_domains_pairs(inputs: Path, tmp_path: Pat
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity"] < metrics["before_perplexity"]
     assert metrics["general_before_perplexity"] == pytest.approx(told["perplexity"], rel=1e-4)
-    # The general pairs in the domain's vocabulary: their words are hardly known there.
+    # The general pairs in the domain's vocabulary, which contains few of their words.
     assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
 
 
-def test_the_general_vocabulary_may_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+def test_the_general_vocabulary_can_be_kept(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     general = {
         "tokens": inputs / "tokens" / "general-wordpiece",
         "tokenizer": inputs / "tokenizer" / "general-wordpiece",
@@ -128,13 +128,13 @@ def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path],
         adapt(adapt_job(inputs, "ulmfit", pretrained["bert"], tmp_path))
 
 
-def test_an_encoder_that_is_not_there(inputs: Path, tmp_path: Path) -> None:
+def test_a_missing_encoder(inputs: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"nowhere: not a complete output \(no manifest.json\)"):
         adapt(adapt_job(inputs, "ulmfit", tmp_path / "nowhere", tmp_path))
 
 
-def test_a_published_model_goes_on_with_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
-    """Its vocabulary is that of neither corpus: what the general text loses is measured in its own pieces."""
+def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
+    """Its vocabulary is that of neither corpus: forgetting is measured in its own pieces."""
     from components.interchange.exporting import export_encoder
     from components.interchange.importing import import_encoder
 
@@ -150,6 +150,6 @@ def test_a_published_model_goes_on_with_the_domain(inputs: Path, pretrained: dic
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert {"general_before_perplexity_per_word", "general_after_perplexity_per_word"} <= metrics.keys()
     assert load_encoder(job.output).trained
-    # Text cut by the imported vocabulary itself, which has no counts: nothing is re-mapped, the bias stays.
+    # Text encoded with the imported vocabulary, which has no counts: no re-mapping, and the output bias is unchanged.
     kept = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "kept", training=lm_settings(rate=1e-30))
     torch.testing.assert_close(weights(adapt(kept)), weights(tmp_path / "imported"))

@@ -1,4 +1,4 @@
-"""Counting pairs: against a loop over the text, in one piece and spilled, and the cells that GloVe is shown."""
+"""Co-occurrence counts compared with a loop over the text, in memory and on disk; the cells of GloVe's sampler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_store(documents: int = 30) -> MemoryStore:
 
 
 def by_hand(store: MemoryStore, *, separator: int | None) -> dict[tuple[int, int], float]:
-    """Every pair, one after the other."""
+    """Counts by a loop over all pairs."""
     found: Counter[tuple[int, int]] = Counter()
     text = store.stream.tolist()
     for left, right in itertools.combinations(range(len(text)), 2):
@@ -45,7 +45,7 @@ def as_dict(run: Run) -> dict[tuple[int, int], float]:
 
 @pytest.mark.parametrize("separator", [None, END])
 @pytest.mark.parametrize("stretch", [1000, 17, 2, 1])
-def test_pairs_are_those_of_a_loop(separator: int | None, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_equal_those_of_a_loop(separator: int | None, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooccurrence, "CHUNK", stretch)
     store = random_store()
     run = count_pairs(whole_text(store, reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, separator=separator)
@@ -54,7 +54,7 @@ def test_pairs_are_those_of_a_loop(separator: int | None, stretch: int, monkeypa
 
 
 @pytest.mark.parametrize("most", [1, 5, 20])
-def test_what_does_not_fit_in_memory_gives_the_same(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_the_same_beyond_the_memory_limit(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooccurrence, "CHUNK", 9)
     monkeypatch.setattr(cooccurrence, "SAMPLE_INTERVAL", 2)
     store = random_store()
@@ -81,7 +81,7 @@ def sampler(store: MemoryStore, **changes: Any) -> CooccurrenceSampler:
 
 
 def matrix(store: MemoryStore) -> NDArray[np.float64]:
-    """X, symmetric: a pair of equal words makes both stand near the other."""
+    """X, symmetric: a pair of equal words counts twice."""
     found = np.zeros((VOCABULARY, VOCABULARY))
     for (low, high), count in by_hand(store, separator=END).items():
         found[low, high] += count
@@ -90,7 +90,7 @@ def matrix(store: MemoryStore) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_cells_are_drawn_as_often_as_they_weigh(spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_sampled_in_proportion_to_their_weights(spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if spilled:
         monkeypatch.setattr(cooccurrence, "CHUNK", 9)
         monkeypatch.setattr(cooccurrence, "MAX_PAIRS", 5)
@@ -102,7 +102,7 @@ def test_cells_are_drawn_as_often_as_they_weigh(spilled: bool, monkeypatch: pyte
         batch = {key: value.flatten().numpy() for key, value in sample.batch(step).items()}
         np.add.at(drawn, (batch["tokens"], batch["contexts"]), 1)
         np.testing.assert_allclose(batch["counts"], expected[batch["tokens"], batch["contexts"]], rtol=1e-6)
-    # x_max 10 and alpha 0.75: some cells weigh all they can.
+    # x_max 10 and alpha 0.75: some cells have the maximum weight.
     weights = np.minimum(1, expected / 10) ** 0.75
     assert (weights == 1).any() and expected.diagonal().any()
     share = weights / weights.sum() * 100 * 200

@@ -1,4 +1,4 @@
-"""The batches of word2vec and fastText: what is kept, how far contexts reach, and what the noise is."""
+"""Batches of word2vec and fastText: sub-sampling, sizes of contexts, distribution of the noise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sampler(store: MemoryStore, **changes: Any) -> NegativeSampler:
 def test_frequent_words_are_kept_with_the_probability_of_the_published_code() -> None:
     counts = np.array([0, 900, 90, 9, 1])
     found = keep_probabilities(counts, 1e-2)
-    # word2vec.c: (sqrt(f / t) + 1) * t / f, f the share of all words.
+    # word2vec.c: (sqrt(f / t) + 1) * t / f, f the relative frequency.
     expected = [(math.sqrt(count / 10) + 1) * 10 / count for count in (900, 90)]
     np.testing.assert_allclose(found[1:3], expected)
     np.testing.assert_allclose(expected, [0.1165, 0.4444], atol=1e-4)
@@ -42,7 +42,7 @@ def test_noise_is_the_unigram_to_the_power_of_three_quarters() -> None:
     np.testing.assert_allclose(noise_distribution(np.array([0, 3, 9]), 0), [0, 0.5, 0.5])
 
 
-def test_pieces_are_counted_across_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore([[[7, 8, 7]], [[9, 7]]])
     monkeypatch.setattr(negatives, "CHUNK", 2)
     assert piece_counts(store, 11).tolist() == [0, 0, 0, 2, 0, 0, 0, 3, 1, 1, 0]
@@ -58,11 +58,11 @@ def skewed(documents: int = 300) -> MemoryStore:
     return MemoryStore([[text] for text in texts])
 
 
-def test_what_is_drawn_follows_the_formulas() -> None:
+def test_samples_follow_the_formulas() -> None:
     store = skewed()
     sample = sampler(store, subsample=0.01, context=4, noise_words=200)
     seen, noise, reach = np.zeros(VOCABULARY), np.zeros(VOCABULARY), np.zeros(5)
-    # An epoch and a bit: every stretch once, so the counts of the text are what was offered.
+    # About one epoch: every segment once, so the expectations follow from the counts of the text.
     for step in range(sample.slots // 4):
         batch = sample.batch(step)
         real = batch["left"] + batch["right"] > 0
@@ -76,11 +76,11 @@ def test_what_is_drawn_follows_the_formulas() -> None:
     assert seen[7:].sum() / counts[7:].sum() == pytest.approx(1, abs=0.05)
     assert noise[END] == 0 and noise[noise > 0].sum() == noise.sum()
     np.testing.assert_allclose(noise[5:7] / noise.sum(), chance[5:7], rtol=0.05)
-    # Between 1 and 4 words, each as often as the others, but where a document begins.
+    # Uniform between 1 and 4 words, except at the beginning of a document.
     assert reach[4] == pytest.approx(reach[1:].sum() / 4, rel=0.3) and reach[1:].min() > 0
 
 
-def test_every_stretch_comes_once_an_epoch() -> None:
+def test_every_segment_occurs_once_per_epoch() -> None:
     store = numbered_store(documents=40)
     sample = sampler(store, subsample=0)
     starts = [sample._start(row) for row in range(2 * sample.slots)]
@@ -91,7 +91,7 @@ def test_every_stretch_comes_once_an_epoch() -> None:
 
 
 @pytest.mark.parametrize("subsample", [0, 0.0005])
-def test_contexts_stay_in_their_document_and_skip_what_was_left_out(subsample: float) -> None:
+def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float) -> None:
     store = numbered_store(documents=40, sentences=2, length=3)
     sample = sampler(store, subsample=subsample, context=3)
     document_of = {piece: document for document in range(40) for piece in range(5 + 6 * document, 11 + 6 * document)}
@@ -108,7 +108,7 @@ def test_contexts_stay_in_their_document_and_skip_what_was_left_out(subsample: f
                 mine = [at for at in range(length) if document_of[tokens[at]] == document_of[tokens[place]]]
                 most_left, most_right = place - mine[0], mine[-1] - place
                 assert 0 <= left[place] <= min(3, most_left) and 0 <= right[place] <= min(3, most_right)
-                # One reach for both sides, cut where the document ends.
+                # The same size on both sides, truncated at the end of the document.
                 reach = max(left[place], right[place])
                 assert left[place] == min(reach, most_left) and right[place] == min(reach, most_right)
                 assert reach >= 1 or most_left == most_right == 0
@@ -124,7 +124,7 @@ def test_cbow_counts_a_pair_for_every_word_with_a_context() -> None:
     assert all(torch.equal(batch[key], gram[key]) for key in ("tokens", "left", "right", "noise"))
 
 
-def test_fasttext_learns_from_the_same() -> None:
+def test_fasttext_has_the_same_batches() -> None:
     store = numbered_store(documents=40)
     options: dict[str, Any] = {"batch_size": 4, "window": 30, "seed": 3, "vocabulary": VOCABULARY}
     one = NegativeSampler(store, config=FastTextConfig(vocabulary=VOCABULARY), **options).batch(3)

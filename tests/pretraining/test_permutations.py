@@ -1,4 +1,4 @@
-"""Windows of the permutation language model: what is in a row, what is predicted, and who sees whom."""
+"""Windows of the permutation language model: content of a row, predicted spans, attention mask."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_a_row_is_text_then_two_segments() -> None:
             assert segments[-1] == 2 and segments.count(2) == 1
             a, b = tokens[TEXT : cut - 1], tokens[cut:-2]
             assert len(a) >= 1 and len(b) >= 1 and len(a) + len(b) == WINDOW - TEXT - 3
-            # Pieces are numbers that count on; at the end of a document stands an END.
+            # Pieces are consecutive numbers; END is at the end of a document.
             before = [piece for piece in (*tokens[:TEXT], *a) if piece != END]
             if a[-1] != END and b[0] != END:
                 follows += b[0] == before[-1] + 1
     assert 0.35 * 120 < follows < 0.65 * 120
 
 
-def test_the_text_goes_on_from_step_to_step() -> None:
-    """It is the stream of `StreamSampler` in windows of its own length; a goes on from it."""
+def test_the_text_continues_from_step_to_step() -> None:
+    """It is the stream of `StreamSampler` in windows of its length; a follows it."""
     store = numbered_store(documents=60)
     lanes = StreamSampler(store, batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
     for step, batch in enumerate(batches(80)):
@@ -75,18 +75,18 @@ def test_a_sixth_is_predicted_in_spans() -> None:
             runs = np.split(row, np.flatnonzero(np.diff(row) > 1) + 1)
             for run in runs:
                 spans[len(run)] += 1
-    # Spans of one piece are the most frequent, those of five the rarest.
+    # Spans of one piece are the most frequent, those of five the least.
     assert spans[1] > spans[2] > spans[3] > 0
     assert spans[1:6].sum() > 0.95 * spans.sum()
-    # No place of the text or of a is favoured; b's END moves about.
+    # Positions in the text and in a are uniform; the position of b's END varies.
     assert at[:TEXT].min() > 0.5 * at[:TEXT].mean()
     assert at[:TEXT].max() < 1.5 * at[:TEXT].mean()
     assert at[-2:].sum() == 0
 
 
-def test_who_sees_whom() -> None:
-    """The rule of the published code, by loops: what is not predicted sees all such of its part; a predicted piece and
-    the three special ones come one by one after it; the text sees nothing of a and b, which see all of the text."""
+def test_the_attention_mask_is_that_of_the_published_code() -> None:
+    """The rule of the published code, by loops. Pieces that are not predicted attend to all others of their part;
+    predicted and special pieces follow one by one. The text does not attend to a and b, which attend to all of it."""
     for batch in batches(5):
         for row in range(ROWS):
             tokens, order = batch["tokens"][row].tolist(), batch["order"][row].tolist()
@@ -112,7 +112,7 @@ def test_who_sees_whom() -> None:
     assert first != second
 
 
-def test_every_second_row_may_be_read_from_its_end() -> None:
+def test_every_second_row_can_be_reversed() -> None:
     config = XLNetConfig(vocabulary=5000, backward_rows=True)
     lanes = StreamSampler(numbered_store(documents=60), batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
     for step, batch in enumerate(batches(20, config=config)):
@@ -126,7 +126,7 @@ def test_every_second_row_may_be_read_from_its_end() -> None:
             for part in (batch["tokens"][row, TEXT : cut - 1], batch["tokens"][row, cut:-2]):
                 inside = (part[:-1] >= FIRST_ORDINARY) & (part[1:] >= FIRST_ORDINARY)
                 steps = (part[1:] - part[:-1])[inside]
-                # Documents may follow each other in any order; within one, pieces count on, or back.
+                # Documents are in random order; within one, pieces are consecutive, ascending or descending.
                 assert ((steps == sign) | (steps.abs() > 1)).all()
                 assert (steps == sign).sum() >= len(steps) - 2
     assert "backward" not in batches(1, config=XLNetConfig(vocabulary=5000))[0]
@@ -142,7 +142,7 @@ def test_small_windows(window: int) -> None:
     assert all((batch["positions"] < remembered(window)).sum(1) == 1)
 
 
-def test_a_window_without_room() -> None:
+def test_a_window_that_is_too_small() -> None:
     with pytest.raises(
         DataError, match=r"training.window 5 leaves no room for text and two segments; choose at least 6"
     ):

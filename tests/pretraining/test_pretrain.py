@@ -1,4 +1,4 @@
-"""The stages pretrain and scratch: what they write, and that a killed run ends as an unbroken one."""
+"""The stages pretrain and scratch: their outputs, and that a killed run ends like an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
     killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
     assert killed >= 1
     assert same_bits(weights(unbroken), weights(job.output))
-    # Not only the weights: what is said of them, times apart.
+    # Not only the weights: also the metrics, except times.
     timed = {"seconds", "tokens_per_second"}
     told = [json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output)]
     assert {key: told[0][key] for key in told[0].keys() - timed} == {
@@ -58,7 +58,7 @@ def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) ->
     assert same_bits(weights(unbroken), weights(job.output))
 
 
-def test_the_encoder_and_its_numbers(inputs: Path, tmp_path: Path) -> None:
+def test_the_encoder_and_its_metrics(inputs: Path, tmp_path: Path) -> None:
     job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 150, rate=0.05))
     assert pretrain(job) == job.output
     encoder = load_encoder(job.output, verify=True)
@@ -109,20 +109,20 @@ def test_a_backward_model_learns_another_order(inputs: Path, tmp_path: Path) -> 
     backward = pretrain(job.model_copy(update={"model": sizes | {"direction": "backward"}}))
     assert not same_bits(weights(forward), weights(backward))
     told = [json.loads((output / "metrics.json").read_text()) for output in (forward, backward)]
-    # Drawn from the same seed, they start alike, and are measured each in its own order.
+    # The same seed gives the same initial weights; each is measured in its own direction.
     assert told[0]["before_loss"] == pytest.approx(told[1]["before_loss"], abs=0.1)
     assert told[0]["before_loss"] != told[1]["before_loss"]
     assert read_manifest(backward).facts["family"] == "ulmfit"
 
 
-def test_the_seed_decides_and_the_same_seed_repeats(inputs: Path, tmp_path: Path) -> None:
+def test_results_depend_on_the_seed_only(inputs: Path, tmp_path: Path) -> None:
     one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
     other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))
     assert same_bits(weights(one), weights(two))
     assert not same_bits(weights(one), weights(other))
 
 
-def test_training_starts_at_the_unigram_frequencies(inputs: Path, tmp_path: Path) -> None:
+def test_the_initial_output_bias_has_the_unigram_frequencies(inputs: Path, tmp_path: Path) -> None:
     job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(rate=1e-12))
     metrics = json.loads((pretrain(job) / "metrics.json").read_text())
     frequencies = load_tokenizer(job.tokenizer).frequencies
@@ -134,12 +134,12 @@ def test_training_starts_at_the_unigram_frequencies(inputs: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("average", ["ema", "asgd"])
-def test_the_average_is_what_is_written(inputs: Path, tmp_path: Path, average: str) -> None:
+def test_the_averaged_weights_are_written(inputs: Path, tmp_path: Path, average: str) -> None:
     plain = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "plain"))
     averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / average, training=lm_settings(average=average)))
     assert not same_bits(weights(plain), weights(averaged))
     metrics = json.loads((averaged / "metrics.json").read_text())
-    # Averaging changes what is kept, not how it is learned.
+    # Averaging changes the saved weights, not the training.
     assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
 
 
@@ -161,7 +161,7 @@ def test_nt_asgd_averages_from_the_trigger_on(inputs: Path, tmp_path: Path, monk
     assert told[0]["training_loss"] == told[1]["training_loss"]
 
 
-def test_another_tokenizer_config_or_corpus_begins_anew(
+def test_another_tokenizer_config_or_corpus_restarts_training(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
@@ -203,7 +203,7 @@ def test_dropouts_that_act_in_fine_tuning_only(inputs: Path, tmp_path: Path) -> 
     assert load_encoder(found["silent"]).model.config.model_dump()["dropout_input"] == 0.5
 
 
-def test_time_between_checkpoints_is_no_other_run(inputs: Path, tmp_path: Path) -> None:
+def test_the_interval_of_checkpoints_does_not_change_the_key(inputs: Path, tmp_path: Path) -> None:
     keys = set()
     for seconds in (1e-9, 60):
         run = launch.LanguageModelRun(
@@ -224,7 +224,7 @@ def test_tokens_of_another_tokenizer(inputs: Path, tmp_path: Path) -> None:
     assert not job.output.exists()
 
 
-def test_a_model_size_that_does_not_exist(inputs: Path, tmp_path: Path) -> None:
+def test_an_invalid_model_size(inputs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model.hiden: unknown key; did you mean 'hidden'"):
         pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model={"hiden": 3}))
 
@@ -315,7 +315,7 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     monkeypatch.setattr(language_model, "train", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         work(run, Worker())
-    # Another clock later on changes nothing: the steps are those of the first attempt.
+    # Another speed after resuming changes nothing: the number of steps is that of the first attempt.
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
     monkeypatch.setattr(language_model, "train", real)
     work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))
@@ -334,7 +334,7 @@ def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: s
 
 
 @pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
-def test_one_budget_is_wanted(budget: dict[str, float]) -> None:
+def test_exactly_one_budget_is_required(budget: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
         LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
 
@@ -354,7 +354,7 @@ def published(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path: Path, published: Path) -> None:
+def test_a_published_model_replaces_pretraining(inputs: Path, tmp_path: Path, published: Path) -> None:
     from components.interchange.importing import source_digest
 
     digest = source_digest(published)
@@ -366,11 +366,11 @@ def test_a_published_model_takes_the_place_of_pretraining(inputs: Path, tmp_path
     assert (facts["source_digest"], facts["parent"]) == (digest, None)
     with (job.output / "curve.csv").open() as file:
         assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
-    # The report reads of it what it reads of a trained one.
+    # The report reads the same files as of a trained encoder.
     told = json.loads((job.output / "metrics.json").read_text())
     assert told["parameters"] > 1000
     assert (told["tokens"], told["seconds"], told["tokens_per_second"], told["precision"]) == (0, 0.0, 0.0, "float32")
-    # From scratch: the same sizes for the domain's pieces.
+    # From scratch: the same sizes with the domain's vocabulary.
     random = ScratchJob(
         family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"
     )
@@ -403,7 +403,7 @@ def test_an_output_that_was_not_published_starts_at_the_frequencies(
         assert starts is not learned
 
 
-def test_a_published_model_that_is_not_what_was_named(inputs: Path, tmp_path: Path, published: Path) -> None:
+def test_a_published_model_that_differs_from_its_settings(inputs: Path, tmp_path: Path, published: Path) -> None:
     job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
     with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
         pretrain(job)

@@ -1,4 +1,4 @@
-"""Batches as functions of (seed, step): what is in them, and that neither order of asking nor workers change it."""
+"""Batches as functions of (seed, step), independent of the order of calls and of the number of workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_workers_share_the_global_batch(name: str, world: int) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_any_position_is_reached_at_once(name: str) -> None:
+def test_any_position_is_reached_directly(name: str) -> None:
     walked = sampler(name, jitter=3)
     for step in range(30):
         batch = walked.batch(step)
@@ -47,11 +47,11 @@ def test_any_position_is_reached_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_seed_decides(name: str) -> None:
+def test_batches_depend_on_the_seed(name: str) -> None:
     assert not torch.equal(sampler(name).batch(0)["tokens"], sampler(name, seed=2).batch(0)["tokens"])
 
 
-def test_rows_that_cannot_be_shared_out() -> None:
+def test_rows_that_cannot_be_divided_among_workers() -> None:
     with pytest.raises(TrainingError, match=r"batch_size 4 cannot be divided among 3 workers; choose a multiple"):
         sampler("stream").batch(0, 0, 3)
 
@@ -66,10 +66,10 @@ def test_too_little_text() -> None:
         SentencePairSampler(numbered_store(), batch_size=1, window=4, seed=0, vocabulary=20)
 
 
-def test_stream_lanes_go_on_and_cover_an_epoch() -> None:
+def test_streams_continue_and_cover_an_epoch() -> None:
     store = numbered_store()
     stream = StreamSampler(store, batch_size=4, window=15, seed=3, vocabulary=500)
-    # 20 documents of 21 pieces: 105 a lane, seven windows of 15.
+    # 20 documents of 21 pieces: 105 per stream, seven windows of 15.
     batches = [stream.batch(step) for step in range(7)]
     rows = torch.cat([batch["tokens"] for batch in batches], dim=1)
     assert rows.shape == (4, 105)
@@ -77,7 +77,7 @@ def test_stream_lanes_go_on_and_cover_an_epoch() -> None:
     for before, after in zip(batches, batches[1:], strict=False):
         assert torch.equal(before["targets"][:, -1], after["tokens"][:, 0])
         assert torch.equal(before["tokens"][:, 1:], before["targets"][:, :-1])
-    # Documents are whole and in another order, and the next epoch has another one again.
+    # Documents are complete and shuffled, differently in every epoch.
     pieces = rows.flatten().tolist()
     firsts = [pieces[0], *(after for piece, after in zip(pieces, pieces[1:], strict=False) if piece == END)]
     in_order = [5 + 20 * document for document in range(20)]
@@ -103,7 +103,7 @@ def test_windows_vary_in_pairs_and_the_rate_with_them() -> None:
     assert len(set(lengths)) > 3
 
 
-def test_a_corpus_smaller_than_a_window_is_read_again_and_again() -> None:
+def test_a_corpus_smaller_than_a_window_is_repeated() -> None:
     store = MemoryStore([[[7, 8]], [[9, 10]]])
     batch = StreamSampler(store, batch_size=1, window=20, seed=0, vocabulary=20).batch(2)
     text = [*batch["tokens"][0].tolist(), batch["targets"][0, -1].item()]
@@ -111,7 +111,7 @@ def test_a_corpus_smaller_than_a_window_is_read_again_and_again() -> None:
     assert all(after == before + 1 for before, after in zip(text, text[1:], strict=False) if before in (7, 9))
 
 
-def test_the_backward_stream_is_the_text_from_its_end() -> None:
+def test_the_backward_stream_is_the_reversed_text() -> None:
     store = numbered_store()
     batch = BidirectionalStreamSampler(store, batch_size=4, window=105, seed=3, vocabulary=500).batch(0)
     forward, backward = batch["tokens"].flatten(), batch["backward_tokens"].flatten()
@@ -122,7 +122,7 @@ def test_the_backward_stream_is_the_text_from_its_end() -> None:
     )
 
 
-def test_a_backward_model_gets_the_stream_from_its_end() -> None:
+def test_a_backward_model_reads_the_reversed_text() -> None:
     options = {"batch_size": 4, "window": 12, "seed": 3, "vocabulary": 500, "jitter": 3}
     config = AWDLSTMConfig(vocabulary=500, direction="backward")
     both = BidirectionalStreamSampler(numbered_store(), **options)
@@ -148,7 +148,7 @@ def test_pairs_fill_the_row_and_b_follows_a_or_not() -> None:
             assert len(row) == 24
             assert segments.tolist() == [0] * cut + [1] * (24 - cut)
             assert (first[0], first[-1], second[-1]) == (START, END, END)
-            # Both begin with a sentence: sentences have 5 pieces and pieces count from 5.
+            # Both begin with a sentence: sentences have 5 pieces, numbered from 5.
             assert first[1] % 5 == 0
             assert second[0] % 5 == 0
             last = [piece for piece in first if piece >= FIRST_ORDINARY][-1]
@@ -167,12 +167,12 @@ def test_an_epoch_of_pairs_visits_the_whole_text() -> None:
         batch = pairs.batch(step)
         if batch["next_sentence"][0] == 0:
             seen |= set(unmask(batch)[0].tolist())
-    # Half of the rows end in random text; what the others show is spread over the whole.
+    # Half of the rows end in random text; the others cover the whole text.
     assert len(seen & set(range(5, 405))) > 100
     assert len(seen & set(range(805, 1205))) > 100
 
 
-def test_masks_have_the_published_shares() -> None:
+def test_masks_have_the_published_fractions() -> None:
     pairs = SentencePairSampler(numbered_store(documents=60), batch_size=64, window=40, seed=0, vocabulary=2000)
     batches = [pairs.batch(step) for step in range(20)]
     masked = kept = 0
@@ -206,7 +206,7 @@ def test_packed_windows_have_one_length() -> None:
         assert all(torch.equal(rows, stream.batch(step)[key]) for key, rows in packed.batch(step).items())
 
 
-def test_full_sentences_go_on_across_documents() -> None:
+def test_full_sentences_continue_across_documents() -> None:
     store = numbered_store(documents=60)
     full = FullSentencesSampler(store, batch_size=8, window=32, seed=0, vocabulary=2000)
     seen: set[int] = set()
@@ -215,7 +215,7 @@ def test_full_sentences_go_on_across_documents() -> None:
         assert sorted(batch) == ["positions", "targets", "tokens"]
         for row in unmask(batch).tolist():
             assert (row[0], row[-1]) == (START, END)
-            # Sentences have 5 pieces, documents 20, and pieces count from 5: END stands behind every twentieth.
+            # Sentences have 5 pieces, documents 20, numbered from 5: END follows every twentieth.
             assert row[1] % 5 == 0
             text = [piece for piece in row[1:-1] if piece != END]
             assert text == list(range(row[1], row[1] + len(text))) or 1204 in text
@@ -227,7 +227,7 @@ def test_full_sentences_go_on_across_documents() -> None:
     assert len(seen) > 1000
 
 
-def test_a_text_that_comes_again_is_masked_anew() -> None:
+def test_a_repeated_text_has_another_mask() -> None:
     full = FullSentencesSampler(numbered_store(), batch_size=1, window=22, seed=0, vocabulary=500)
     rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for step in range(40 * full.slots):
@@ -240,7 +240,7 @@ def test_a_text_that_comes_again_is_masked_anew() -> None:
 def test_whole_words_reach_the_sampler() -> None:
     from components.models.roberta import RoBERTaConfig
 
-    # Every second piece goes on with the word of the piece before it.
+    # Every second piece continues the word of the previous piece.
     pieces = [f"##{piece}" if piece >= FIRST_ORDINARY and piece % 2 == 0 else str(piece) for piece in range(500)]
     config = RoBERTaConfig(vocabulary=500, whole_words=True)
     options = {"batch_size": 8, "window": 40, "seed": 0, "vocabulary": 500, "config": config, "pieces": pieces}
@@ -270,7 +270,7 @@ def test_parts_of_a_text_in_both_orders() -> None:
             assert segments.tolist() == [0] * cut + [1] * (24 - cut)
             assert (row[0], row[cut - 1], row[-1]) == (START, END, END)
             earlier, later = (second, first) if label else (first, second)
-            # Both begin with a sentence, and the later one with the sentence after the one that the earlier ends in.
+            # Both begin with a sentence, the later part with the one after the sentence in which the earlier ends.
             assert earlier[0] % 5 == later[0] % 5 == 0
             assert later[0] == earlier[-1] // 5 * 5 + 5
             assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
@@ -278,7 +278,7 @@ def test_parts_of_a_text_in_both_orders() -> None:
             ends["earlier"].append(earlier[-1] % 5)
             ends["later"].extend([later[-1] % 5] if later[-1] >= FIRST_ORDINARY else [])
     assert 0.45 < counts[0] / 1280 < 0.55
-    # Neither part tells by its end which one it is: both end anywhere in a sentence.
+    # The ends do not show the order: both parts end at any position in a sentence.
     for places in ends.values():
         assert all(0.12 < places.count(place) / len(places) < 0.28 for place in range(5))
 
@@ -292,14 +292,14 @@ def test_the_order_of_parts_does_not_show_in_their_lengths() -> None:
         later = batch["segments"].sum(1) - 1
         first = 29 - later
         lengths += torch.where(batch["sentence_order"] == 1, later, first).tolist()
-    # A share of 1/8 of the row is left to either part, and every length between is as likely as any other.
+    # Either part has at least 1/8 of the row, and lengths in between are uniform.
     counts = np.bincount(lengths, minlength=30)
     assert not counts[:3].any() and not counts[27:].any()
     assert counts[3:27].min() > 0.6 * counts[3:27].mean()
     assert np.mean(lengths) == pytest.approx(14.5, abs=0.4)
 
 
-def test_a_sentence_longer_than_the_row_is_cut_in_two() -> None:
+def test_a_sentence_longer_than_the_row_is_split() -> None:
     store = MemoryStore([[list(range(5, 105))]])
     batch = SentenceOrderSampler(store, batch_size=1, window=13, seed=0, vocabulary=200).batch(0)
     first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()

@@ -1,4 +1,4 @@
-"""Batches of pairs: whole, of like length, every pair once in an epoch."""
+"""Batches of translation pairs: complete pairs of similar length, each once per epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.tokenization.special import END, START
 from tests.training.helpers import PairStore, numbered_pairs, numbered_store
 
 
-def test_pairs_are_whole_and_every_one_comes_once_in_an_epoch() -> None:
+def test_pairs_are_complete_and_each_occurs_once_per_epoch() -> None:
     store = numbered_pairs(61)
     pairs = TranslationSampler(store, batch_size=4, window=12, seed=0, vocabulary=500)
     steps = len(pairs.cuts) - 1
@@ -24,7 +24,7 @@ def test_pairs_are_whole_and_every_one_comes_once_in_an_epoch() -> None:
             rows, width = batch["decoder_tokens"].shape
             assert len(tokens) == len(lengths) == rows
             assert rows % 4 == 0
-            # Of rows that are shorter than the window more stand together, and little of a batch is padding.
+            # Batches of rows shorter than the window have more rows, and little padding.
             assert 0.6 < rows * int(lengths.max()) / (4 * 12) < 1.5
             assert int(lengths.min()) >= int(lengths.max()) - 4
             targets = batch["targets"].split(torch.bincount(batch["places"] // width).tolist())
@@ -41,14 +41,14 @@ def test_pairs_are_whole_and_every_one_comes_once_in_an_epoch() -> None:
             places = [row * width + place for row, target in enumerate(targets) for place in range(len(target))]
             assert batch["places"].tolist() == places
             assert batch["whole"].tolist() == [[len(places), rows]] * rows
-        # 61 pairs in rows of four: three of them stand twice.
+        # 61 pairs in batches of four: three of them occur twice.
         assert len(seen) == 64
         assert set(seen) == set(range(61))
         orders.append(seen)
     assert orders[0] != orders[1]
 
 
-def test_source_pieces_are_what_a_translation_step_takes_in() -> None:
+def test_tokens_of_a_translation_step_are_source_pieces() -> None:
     walked = TranslationSampler(numbered_pairs(61), batch_size=4, window=12, seed=0, vocabulary=500)
     read = 0
     for step in range(2 * len(walked.cuts)):
@@ -56,7 +56,7 @@ def test_source_pieces_are_what_a_translation_step_takes_in() -> None:
         read += int(walked.batch(step)["lengths"].sum())
 
 
-def test_long_pairs_are_cut_at_the_window() -> None:
+def test_long_pairs_are_truncated_to_the_window() -> None:
     store = PairStore([(range(5, 25), range(30, 50)), ([5, 6], [7])])
     batch = TranslationSampler(store, batch_size=2, window=8, seed=0, vocabulary=60).batch(0)
     row = int(batch["lengths"].argmax())
@@ -65,12 +65,12 @@ def test_long_pairs_are_cut_at_the_window() -> None:
     assert sorted(batch["targets"].tolist()) == [END, 7, *range(30, 38)]
 
 
-def test_fewer_pairs_than_rows_fill_them_again() -> None:
+def test_fewer_pairs_than_rows_are_repeated() -> None:
     store = PairStore([([5, 6, 7], [8]), ([9, 10], [11, 12])])
     batch = TranslationSampler(store, batch_size=3, window=8, seed=0, vocabulary=60).batch(1)
     assert {tuple(row) for row in batch["tokens"].tolist()} == {(5, 6, 7, END), (9, 10, END, 0)}
 
 
-def test_text_without_pairs() -> None:
+def test_a_corpus_without_pairs() -> None:
     with pytest.raises(DataError, match=r"contains no pairs; a translation family needs data\.parallel"):
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)

@@ -1,4 +1,4 @@
-"""Vectors from co-occurrences, and embeddings that start from them."""
+"""Co-occurrence vectors, and embeddings that are initialised with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOCABULARY = 14
 
 
 class Text:
-    """Two sets of words that never meet; 6 and 7 stand in the same places, and so do 11 and 12. 13 is absent."""
+    """Two sets of words that never co-occur; 6 and 7 have the same contexts, and so do 11 and 12. 13 is absent."""
 
     documents = 1
     offsets = np.array([0, 6000])
@@ -41,7 +41,7 @@ class Text:
         return np.array([0])
 
 
-def test_words_in_the_same_places_are_alike() -> None:
+def test_words_with_the_same_contexts_are_similar() -> None:
     vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=4)
     assert vectors.shape == (VOCABULARY, 4)
     alike = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
@@ -50,7 +50,7 @@ def test_words_in_the_same_places_are_alike() -> None:
 
 
 class LongText(Text):
-    """As many pieces as make it worth a library's while to use a second thread."""
+    """Enough pieces for libraries to use a second thread."""
 
     vocabulary = 2000
     tokens = 200_000
@@ -59,7 +59,7 @@ class LongText(Text):
         self.stream = np.random.default_rng(0).zipf(1.3, self.tokens) % self.vocabulary
 
 
-def test_the_same_text_gives_the_same_start_on_any_number_of_threads() -> None:
+def test_vectors_are_the_same_with_any_number_of_threads() -> None:
     known = np.arange(LongText.vocabulary) % 2 == 0
     starts = []
     for count in (1, 2):
@@ -73,14 +73,14 @@ def test_the_same_text_gives_the_same_start_on_any_number_of_threads() -> None:
     assert torch.equal(starts[0][1], starts[1][1])
 
 
-def test_absent_pieces_are_at_the_centre_and_spare_dimensions_are_zero() -> None:
+def test_absent_pieces_get_the_mean_and_surplus_dimensions_are_zero() -> None:
     vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=20)
     torch.testing.assert_close(vectors.mean(0), torch.zeros(20), atol=1e-6, rtol=0)
     assert torch.equal(vectors[13], vectors[0])
     assert torch.equal(vectors[:, VOCABULARY:], torch.zeros(VOCABULARY, 6))
 
 
-def test_a_fresh_table_keeps_its_scale() -> None:
+def test_an_untrained_table_keeps_its_scale() -> None:
     table, vectors = nn.Parameter(torch.randn(9, 4) * 0.02), torch.randn(9, 4)
     deviation = table.detach().std()
     initialise_embeddings(table, vectors)
@@ -88,7 +88,7 @@ def test_a_fresh_table_keeps_its_scale() -> None:
     torch.testing.assert_close(table.detach() / table.detach().std(), vectors / vectors.std())
 
 
-def test_new_rows_come_into_the_space_of_the_known_ones() -> None:
+def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(2000, 4)
     learned = vectors @ torch.randn(4, 4)
@@ -100,7 +100,7 @@ def test_new_rows_come_into_the_space_of_the_known_ones() -> None:
     torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)
 
 
-def test_nothing_is_new() -> None:
+def test_without_new_rows_nothing_changes() -> None:
     table = nn.Parameter(torch.randn(9, 4))
     before = table.detach().clone()
     initialise_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
@@ -108,9 +108,9 @@ def test_nothing_is_new() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_pretraining_may_start_from_them(tmp_path: Path, family: str) -> None:
+def test_pretraining_can_start_with_them(tmp_path: Path, family: str) -> None:
     inputs = make_inputs(tmp_path / "inputs")
-    # A rate that changes nothing: what is written is what training began with.
+    # A learning rate without effect: the written weights are the initial ones.
     settings = lm_settings(tokens=4 * 8, rate=1e-30, vectors=True)
     job = pretrain_job(inputs, family, tmp_path, training=settings)
     table = load_encoder(pretrain(job)).model.piece_embedding()

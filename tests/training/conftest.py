@@ -1,4 +1,4 @@
-"""One thread, so that tests beside each other do not wait for each other's."""
+"""One thread, because OpenMP threads of parallel tests would wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of training share: a token store in memory, a small model, tiny inputs for the stages."""
+"""Helpers of the training tests: a token store in memory, a small model, tiny inputs of the stages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemoryStore:
 
 
 class PairStore(MemoryStore):
-    """Pairs of a source and a target, given as pieces; END is put after each."""
+    """Pairs of a source and a target, given as pieces; END is appended to each."""
 
     def __init__(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         super().__init__([[source] for source, _ in pairs])
@@ -78,20 +78,20 @@ class PairStore(MemoryStore):
 
 
 def numbered_pairs(pairs: int = 40) -> PairStore:
-    """Sources of 2 to 11 pieces, each another number; a target holds every other piece of its source."""
+    """Sources of 2 to 11 pieces with distinct numbers; a target contains every second piece of its source."""
     pieces = iter(range(5, 5 + 12 * pairs))
     sources = [[next(pieces) for _ in range(2 + 7 * number % 10)] for number in range(pairs)]
     return PairStore([(source, source[::2]) for source in sources])
 
 
 def numbered_store(documents: int = 20, sentences: int = 4, length: int = 5) -> MemoryStore:
-    """Every piece (END apart) is another number, from 5 on: a piece tells where it comes from."""
+    """All pieces except END have distinct numbers from 5, so that a piece shows its position."""
     pieces = iter(range(5, 5 + documents * sentences * length))
     return MemoryStore([[[next(pieces) for _ in range(length)] for _ in range(sentences)] for _ in range(documents)])
 
 
 class TinyModel(nn.Module):
-    """A recurrent language model with a tied embedding, dropout, a buffer and a carry: all that a state may hold."""
+    """A recurrent language model with a tied embedding, dropout, a buffer and a carry: every part of a state."""
 
     def __init__(self, width: int = 6) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def lm_settings(**changes: object) -> LanguageModelTraining:
 
 
 def make_inputs(root: Path) -> Path:
-    """Corpora, tokenizers and token shards of two small corpora, made by the stages themselves."""
+    """Corpora, tokenizers and token shards of two small corpora, written by the stages."""
     words = {
         "general": "the river runs from the old bridge to the sea and boats go down with wool and salt",
         "domain": "the bucket policy grants the role access to objects and the queue sends messages to topics",
@@ -150,7 +150,7 @@ def make_inputs(root: Path) -> Path:
         documents = [" ".join(sentences[at : at + 3]) for at in range(0, 600, 3)]
         for number, document in enumerate(documents):
             (raw / f"{number:03d}.txt").write_text(document + "\n", encoding="utf-8")
-        # A pair is a sentence and its words from the last to the first.
+        # A pair is a sentence and its words in reverse.
         (root / "raw" / f"{corpus}-parallel").mkdir()
         turned = ({"source": text, "target": " ".join(text[:-1].split()[::-1])} for text in sentences)
         (root / "raw" / f"{corpus}-parallel" / "pairs.jsonl").write_text("\n".join(map(json.dumps, turned)))
@@ -166,7 +166,7 @@ def make_inputs(root: Path) -> Path:
 
 
 def _make_tokens(root: Path, corpus: str, kind: str) -> None:
-    """Tokenizer and token shards of one kind, as the stages and their `-parallel` twins make them."""
+    """Tokenizer and token shards of one kind, as written by the stages and their `-parallel` variants."""
     text, pairs = root / "corpus" / corpus, root / "corpus" / f"{corpus}-parallel"
     tokenizer = root / "tokenizer" / f"{corpus}-{kind}"
     settings = {"wordpiece": {"vocabulary": 70}, "word": {"vocabulary": 15}}
@@ -184,12 +184,12 @@ def tokenizer_of(family: str) -> str:
 
 
 def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    """Whether two sets of tensors are equal in names and in every bit."""
+    """Whether two sets of tensors have the same names and are bit-identical."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> PretrainJob:
-    """A tiny run on the inputs of `make_inputs`, with its checkpoints beside its output."""
+    """A tiny run on the inputs of `make_inputs`, with its checkpoints next to its output."""
     kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
     values = {
         "family": family,
@@ -226,7 +226,7 @@ def weights(encoder: Path) -> dict[str, Tensor]:
 
 
 def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Path, seed: int, kills: int = 3) -> int:
-    """Run a stage in a process of its own that is killed (SIGKILL) `kills` times at random moments, then let it end.
+    """Run a stage in a separate process that is killed (SIGKILL) `kills` times at random moments, then to its end.
 
     A moment is a random number of checkpoints after the start and a random fraction of a step's time after that.
 
@@ -260,6 +260,6 @@ def _newest(checkpoints: Path) -> str:
 
 
 def noting_work(run: LanguageModelRun, worker: Worker) -> None:
-    """`work`, leaving the worker's process id beside the checkpoints for whoever wants to kill it."""
+    """`work`, with the worker's process id in a file next to the checkpoints, for tests that kill it."""
     (Path(run.storage).parent / f"worker-{worker.world.rank}").write_text(str(os.getpid()))
     work(run, worker)

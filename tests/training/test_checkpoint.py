@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, checked when read, the newest two kept."""
+"""Checkpoints: complete or absent, verified when read; the newest two are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store_with(folder: Path, *steps: int) -> CheckpointStore:
     return store
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = store_with(tmp_path, 3).latest()
     assert found is not None
     assert (found.step, found.numbers) == (3, {"step": 3})
@@ -56,7 +56,7 @@ def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, o
 
 
 def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
-    """Each rank has a folder of its own, as on storage that shows a write to some nodes later than to others."""
+    """Each rank has its own folder, as on storage that shows a write to some nodes later than to others."""
     store_with(tmp_path / "newer" / "0", 1, 2)
     store_with(tmp_path / "newer" / "1", 2, 3)
     store_with(tmp_path / "none" / "1", 1)
@@ -78,7 +78,7 @@ def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
     assert "worker 1 cannot read the checkpoint of step 5 that rank 0 reads" in found[1][3]
 
 
-def test_runs_do_not_see_each_other(tmp_path: Path) -> None:
+def test_runs_with_other_keys_are_separate(tmp_path: Path) -> None:
     store_with(tmp_path, 1)
     assert CheckpointStore(str(tmp_path), key="other").latest() is None
 
@@ -93,17 +93,17 @@ def test_clear(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [module.TENSORS, module.NUMBERS])
 @pytest.mark.parametrize("damage", [b"", b"\0" * 64])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, name: str, damage: bytes) -> None:
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path: Path, name: str, damage: bytes) -> None:
     store = store_with(tmp_path, 1, 2)
     (tmp_path / "run" / "step-000000002" / name).write_bytes(damage)
     found = store.latest()
     assert found is not None
     assert found.step == 1
-    # The next write of that step puts it right.
+    # The next write of that step replaces it.
     assert store_with(tmp_path, 2).latest().step == 2  # type: ignore[union-attr]
 
 
-def test_a_flipped_bit_is_damage(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_detected(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 2)
     file = tmp_path / "run" / "step-000000002" / module.TENSORS
     data = bytearray(file.read_bytes())
@@ -112,7 +112,7 @@ def test_a_flipped_bit_is_damage(tmp_path: Path) -> None:
     assert store.latest().step == 1  # type: ignore[union-attr]
 
 
-def test_only_damaged_ones_left(tmp_path: Path) -> None:
+def test_all_checkpoints_are_damaged(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 2)
     for file in (tmp_path / "run").glob(f"*/{module.TENSORS}"):
         file.unlink()
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_the_last_one_intact(tmp_path: Path, monkeypatch: pyt
     assert store.latest() is not None
 
 
-def test_a_storage_that_is_a_file(tmp_path: Path) -> None:
+def test_the_storage_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match=r"file/run: checkpoint of step 1 cannot be written"):
         store_with(tmp_path / "file", 1)

@@ -1,4 +1,4 @@
-"""Checkpoints in an S3 store, against moto's server."""
+"""Checkpoints in an S3 store, with moto's server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def storage(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "s3://training/checkpoints"
 
 
-def test_as_in_a_folder(storage: str) -> None:
+def test_checkpoints_work_as_in_a_folder(storage: str) -> None:
     store = CheckpointStore(storage, key="run")
     assert store.latest() is None
     for step in (1, 5, 20):
@@ -35,7 +35,7 @@ def test_as_in_a_folder(storage: str) -> None:
     assert found is not None
     assert (found.step, found.numbers) == (20, {"step": 20})
     assert torch.equal(found.tensors["weight"], STATE["weight"] + 20)
-    # Damaged, or cut off before its last file: the one before.
+    # Damaged, or without its last file: the previous one is used.
     root = "training/checkpoints/run"
     with store.files.open_output_stream(f"{root}/step-000000020/{TENSORS}") as file:
         file.write(b"damaged")
@@ -48,18 +48,18 @@ def test_as_in_a_folder(storage: str) -> None:
     store.clear()
 
 
-def test_no_such_bucket(storage: str) -> None:
+def test_a_missing_bucket(storage: str) -> None:
     store = CheckpointStore("s3://nowhere/checkpoints", key="run")
     with pytest.raises(TrainingError, match=r"s3://nowhere/checkpoints/run: checkpoint of step 1 cannot be written \("):
         store.save(1, STATE, {})
 
 
-def test_a_scheme_that_does_not_exist(tmp_path: Path) -> None:
+def test_an_unknown_scheme(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"cluster.storage ftps://here/there: cannot be used \("):
         CheckpointStore("ftps://here/there", key="run")
 
 
-def test_the_last_file_written_is_what_makes_it_one(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_last_file_a_directory_is_no_checkpoint(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = CheckpointStore(storage, key="cut")
     copy_files = pyarrow.fs.copy_files
 

@@ -1,4 +1,4 @@
-"""Workers together: the same global batches, the same sums, and a state that another number of workers takes over."""
+"""Several workers: the same global batches and sums, and a state that any number of workers can resume."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def one_of_two(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
-    """What two workers held after three steps."""
+    """The states of two workers after three steps."""
     folder = tmp_path_factory.mktemp("two")
     forking = multiprocessing.get_context("fork")
     processes = [forking.Process(target=one_of_two, args=(rank, folder)) for rank in range(2)]
@@ -67,14 +67,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor
     return [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
 
 
-def test_workers_hold_the_same_bits(two: list[dict[str, torch.Tensor]]) -> None:
-    # Each has counted the tokens of its own rows.
+def test_workers_have_bit_identical_weights(two: list[dict[str, torch.Tensor]]) -> None:
+    # Each counts the tokens of its own rows.
     assert [held.pop("model.seen").item() for held in map(dict, two)] == [two[0]["model.seen"].item()] * 2
     for name in two[0]:
         assert torch.equal(two[0][name], two[1][name]), name
 
 
-def test_two_workers_learn_what_one_learns(two: list[dict[str, torch.Tensor]]) -> None:
+def test_two_workers_compute_the_same_as_one(two: list[dict[str, torch.Tensor]]) -> None:
     alone = fresh_state()
     losses = steps(alone, World(), 3)
     assert two[0]["losses"].tolist() == pytest.approx(losses, rel=1e-5)
@@ -83,7 +83,7 @@ def test_two_workers_learn_what_one_learns(two: list[dict[str, torch.Tensor]]) -
     torch.testing.assert_close(two[0]["carry.0"], held["carry.0"], rtol=1e-3, atol=1e-4)
 
 
-def test_one_worker_takes_over_from_two(two: list[dict[str, torch.Tensor]]) -> None:
+def test_one_worker_resumes_the_state_of_two(two: list[dict[str, torch.Tensor]]) -> None:
     alone, taken = fresh_state(), fresh_state()
     losses = steps(alone, World(), STEPS)
     numbers = taken.numbers() | {"step": 3}

@@ -9,7 +9,7 @@ from torch import nn
 from components.training.groups import ALWAYS, ParameterGroup, Span, decayed, discriminative
 
 
-def test_vectors_do_not_decay_and_tied_parameters_stand_once() -> None:
+def test_vectors_have_no_decay_and_tied_parameters_occur_once() -> None:
     matrix, vector = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
     matrices, vectors = decayed([matrix, vector, matrix])
     assert matrices.parameters == [matrix]
@@ -22,7 +22,7 @@ def layers(count: int) -> list[list[nn.Parameter]]:
 
 
 def table(groups: list[ParameterGroup], members: list[list[nn.Parameter]]) -> list[tuple[int, float, tuple[Span, ...]]]:
-    """Which of `members` a group holds, its scale and its spans."""
+    """The members of a group, its scale and its spans."""
     places = {id(parameters[0]): place for place, parameters in enumerate(members)}
     return [(places[id(group.parameters[0])], group.scale, group.spans) for group in groups]
 
@@ -38,7 +38,7 @@ def test_discriminative_rates_and_gradual_unfreezing() -> None:
     ]
     slow = discriminative([low, top], head=head, head_scale=0.01, factor=2.0)
     assert [scale for _, scale, _ in table(slow, members)] == [0.01, 1.0, 0.5]
-    # Without a head the top layer learns from the start; without unfreezing everything does.
+    # Without a head the top layer is trained from the first step; without unfreezing all are.
     assert [group.spans for group in discriminative([low, top], unfreeze_every=10)] == [((0, None),), ((10, None),)]
     for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):
         groups = discriminative([low, top], head=head, **everything)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_discriminative_rates_are_those_of_the_paper() -> None:
     assert [group.scale for group in groups] == pytest.approx([1, 1 / 2.6, 1 / 2.6**2, 1 / 2.6**3])
 
 
-def test_chain_thaw_is_the_head_then_each_group_from_the_bottom_then_everything() -> None:
+def test_chain_thaw_trains_the_head_then_each_group_from_the_bottom_then_all() -> None:
     low, middle, top, head = members = layers(4)
     groups = discriminative([low, middle, top], head=head, factor=2.0, unfreezing="chain_thaw", unfreeze_every=10)
     assert table(groups, members) == [
@@ -67,6 +67,6 @@ def test_chain_thaw_is_the_head_then_each_group_from_the_bottom_then_everything(
     assert [group.spans for group in without] == [((5, 10), (10, None)), ((0, 5), (10, None))]
 
 
-def test_learning_begins_and_ends_with_the_span() -> None:
+def test_a_group_is_trained_within_its_span() -> None:
     group = ParameterGroup([], spans=((2, 4), (6, None)))
     assert [group.learns(step) for step in range(8)] == [False, False, True, True, False, False, True, True]

@@ -1,4 +1,4 @@
-"""The loop: what a step does, and that a stored state goes on as if nothing had happened."""
+"""The training loop: the computation of a step, and bit-identical training from a stored state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("average", ["none", "ema", "asgd"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "sgd", "asgd"])
-def test_a_restored_state_goes_on_bit_by_bit(optimizer: str, average: str, precision: str) -> None:
+def test_training_from_a_restored_state_is_bit_identical(optimizer: str, average: str, precision: str) -> None:
     settings = lm_settings(optimizer=optimizer, average=average)
     whole = state_of(tiny_model(), settings, precision=precision)
     losses = run(whole, settings)
@@ -81,7 +81,7 @@ def test_evaluating_between_steps_changes_nothing() -> None:
     assert same_bits(plain.tensors(World()), watched.tensors(World()))
 
 
-def test_the_carry_makes_a_difference() -> None:
+def test_the_carry_has_an_effect() -> None:
     settings = lm_settings()
     carried, dropped = (state_of(tiny_model(), settings) for _ in range(2))
     run(carried, settings)
@@ -120,7 +120,7 @@ def test_a_step_is_adam_by_hand() -> None:
     assert model.weight.item() == pytest.approx(3.0 - 0.1 * (1 + 0.5**0.5), abs=1e-6)
 
 
-def test_frozen_groups_join_at_their_step() -> None:
+def test_frozen_groups_are_trained_from_their_first_step() -> None:
     model = tiny_model()
     groups = [
         ParameterGroup([model.output.bias]),
@@ -139,7 +139,7 @@ def test_frozen_groups_join_at_their_step() -> None:
     assert not model.embedding.weight.requires_grad
 
 
-def test_a_group_learns_in_its_spans_only() -> None:
+def test_a_group_is_trained_in_its_spans_only() -> None:
     model = tiny_model()
     weight, bias = model.cell.weight, model.cell.bias
     groups = [
@@ -156,7 +156,7 @@ def test_a_group_learns_in_its_spans_only() -> None:
                 moved[name].append(report.step - 1)
             held[name] = tensor.detach().clone()
         if report.step == 5:
-            # Nothing learned in step 4: there was no gradient, and the loss is reported all the same.
+            # No group is trained in step 4: there is no gradient, but the loss is reported.
             assert report.gradient_norm == 0 and report.loss is not None
     assert moved == {"weight": [0, 1, 5, 6], "bias": [2, 3, 5]}
 
@@ -184,7 +184,7 @@ def test_a_state_of_another_model_is_refused() -> None:
         other.restore(stored.tensors(World()), stored.numbers(), world=World())
 
 
-def test_averages_by_hand() -> None:
+def test_exact_values_of_averages() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     plain = WeightAverage([weight], kind="asgd")
     late = WeightAverage([weight], kind="asgd", begins=2)
@@ -214,7 +214,7 @@ def test_an_average_that_has_not_begun_is_the_weights() -> None:
     assert weight.item() == 3.0
 
 
-def test_an_average_that_begins_takes_in_the_weights_of_that_step() -> None:
+def test_an_average_includes_the_weights_of_its_first_step() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     average = WeightAverage([weight], kind="asgd", begins=None)
     for step, value in enumerate([2.0, 4.0, 9.0, 11.0], start=1):
@@ -227,7 +227,7 @@ def test_an_average_that_begins_takes_in_the_weights_of_that_step() -> None:
 
 
 def algorithm_1(losses: list[float], n: int) -> int | None:
-    """The check at which NT-ASGD begins to average, as the paper writes it down."""
+    """The check at which NT-ASGD starts the average, as written in the paper."""
     logs: list[float] = []
     for t, v in enumerate(losses):
         if t > n and v > min(logs[: t - n]):
@@ -240,7 +240,7 @@ def test_the_non_monotone_trigger_is_that_of_the_paper() -> None:
     rng = np.random.default_rng(0)
     began = []
     for _ in range(200):
-        # Falling at first, then about level.
+        # Decreasing at first, then about constant.
         losses = list(3 * np.exp(-np.arange(20) / 3) + rng.normal(0, 0.1, 20))
         expected = algorithm_1(losses, 5)
         found = [count - 1 for count in range(1, 21) if non_monotone(losses[:count])]
@@ -249,8 +249,8 @@ def test_the_non_monotone_trigger_is_that_of_the_paper() -> None:
     assert None in began and len(set(began)) > 8
 
 
-def test_the_non_monotone_trigger_by_hand() -> None:
-    # Five checks lie between the best one and the last: only a sixth sets it off.
+def test_exact_values_of_the_non_monotone_trigger() -> None:
+    # With five checks since the best one there is no trigger; with six there is.
     assert not non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])

@@ -1,4 +1,4 @@
-"""Which pieces are predicted: whole words, the published shares, exact values on tiny rows."""
+"""Masking: whole words, the published fractions, exact values on tiny rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
     ("pieces", "inside"),
     [
         (["play", "##ing", "a", "##"], [False, True, False, False]),
-        # "##" is text in these: their own mark stands more often.
+        # "##" is text in these: the mark of their vocabulary is more frequent.
         (["Ġplay", "ing", "Ġa", "##", "##a", "Ġ"], [False, True, False, True, True, False]),
         (["▁play", "ing", "▁a", "▁"], [False, True, False, False]),
         (["play", "a", "the"], [False, False, False]),
@@ -39,11 +39,11 @@ ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
-        # K is 1 of 8 pieces: two words are longer, so that the third is drawn, wherever it stands in the order.
+        # K is 1 of 8 pieces: two words are longer, so the third is selected at any rank.
         ([0, 0.1, 0, 0.9, 0.2, 0, 0, 0], [3]),
     ],
 )
-def test_a_word_that_does_not_fit_is_left_out(order: list[float], expected: list[int]) -> None:
+def test_a_word_that_does_not_fit_is_skipped(order: list[float], expected: list[int]) -> None:
     masking = Masking(8, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     assert masking.predicted == 1
     tokens, positions, targets = masking(ROW, noise_of(masking, order))
@@ -52,7 +52,7 @@ def test_a_word_that_does_not_fit_is_left_out(order: list[float], expected: list
     assert tokens.tolist() == [[START, PLAY, ING, MASK, PLAY, GROUND, ING, END]]
 
 
-def test_words_are_predicted_whole_in_the_order_that_is_drawn() -> None:
+def test_whole_words_are_selected_in_random_order() -> None:
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     assert masking.predicted == 3
     row = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END, *[THE] * 11, END]])
@@ -60,20 +60,20 @@ def test_words_are_predicted_whole_in_the_order_that_is_drawn() -> None:
     for drawn, expected in (
         ({1: 0.1, 3: 0.2, 4: 0.3}, [1, 2, 3]),
         ({1: 0.2, 3: 0.3, 4: 0.1}, [4, 5, 6]),
-        # The second word does not fit behind the first, the third does.
+        # The second word does not fit after the first, the third does.
         ({1: 0.1, 3: 0.3, 4: 0.2}, [1, 2, 3]),
     ):
         own = [drawn.get(place, value) for place, value in enumerate(order)]
         assert masking(row, noise_of(masking, own))[1].tolist() == [expected]
 
 
-def test_a_word_is_split_only_where_words_cannot_add_up() -> None:
+def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
     masking = Masking(20, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
     row = np.array([[START, *[PLAY, ING] * 9, END]])
     for seed in range(20):
         noise = np.random.default_rng(seed).random((1, masking.samples))
         first, *rest = masking(row, noise)[1][0].tolist()
-        # Three pieces of words of two: one whole word, and the beginning of another.
+        # Three pieces from words of two: one whole word, and the first piece of another.
         assert sum(place % 2 for place in (first, *rest)) == 2
 
 
@@ -94,11 +94,11 @@ def test_whole_words_in_random_rows() -> None:
         assert not predicted[[0, 39]].any()
         follows = np.flatnonzero(inside[row[0]])
         assert (predicted[follows] == predicted[follows - 1]).all()
-    # No place is favoured; the last word may have been cut off by the row's end.
+    # Positions are uniform; the last word may be truncated by the end of the row.
     assert chosen[1:38].min() > 0.5 * chosen[1:38].mean()
 
 
-def test_special_pieces_only_where_there_is_nothing_else() -> None:
+def test_special_pieces_are_predicted_only_without_others() -> None:
     for pieces in ((), WORDPIECE):
         masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)
         row = np.array([[START, END, END, A, END, END, END, END]])
@@ -107,7 +107,7 @@ def test_special_pieces_only_where_there_is_nothing_else() -> None:
             assert masking(row, noise)[1].tolist() == [[3]]
 
 
-def test_what_becomes_of_a_predicted_piece() -> None:
+def test_fractions_of_masked_replaced_and_kept_pieces() -> None:
     masking = Masking(8, vocabulary=len(WORDPIECE))
     order = [0, 0.9, 0.8, 0.1, 0.7, 0.6, 0.5, 0]
     for fate, replacement, shown in ((0.79, 0.0, MASK), (0.81, 0.0, PLAY), (0.89, 0.99, HASHES), (0.91, 0.0, A)):

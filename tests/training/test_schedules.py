@@ -26,8 +26,8 @@ def test_cosine() -> None:
     assert rates("cosine", 5, warmup=0, final=0.1) == pytest.approx(expected)
 
 
-def test_slanted_triangular_is_the_formula() -> None:
-    # T = 20, cut_frac = 0.1: cut = 2, the rest falls over 18 steps; ratio 32.
+def test_slanted_triangular_follows_the_formula() -> None:
+    # T = 20, cut_frac = 0.1: cut = 2, then 18 steps of decay; ratio 32.
     def expected(step: int) -> float:
         p = step / 2 if step < 2 else 1 - (step - 2) / (2 * (1 / 0.1 - 1))
         return (1 + p * 31) / 32
@@ -40,5 +40,5 @@ def test_slanted_triangular_is_the_formula() -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 @pytest.mark.parametrize("warmup", [0, 0.1, 0.37, 1])
 @pytest.mark.parametrize("total", [1, 2, 7, 15])
-def test_rates_stay_between_nothing_and_the_peak(name: str, warmup: float, total: int) -> None:
+def test_rates_are_between_zero_and_the_peak(name: str, warmup: float, total: int) -> None:
     assert all(0 < rate <= 1 for rate in rates(name, total, warmup=warmup, final=0.05))
