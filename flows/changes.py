@@ -1,4 +1,4 @@
-"""What has changed since a stage ran, in words: the setting, the file and function, the library, the file of data."""
+"""The changes since the last run of a stage: settings, files and functions, libraries, data files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import Identity, file_name, identities
 from components.settings.loading import load_params
 
-#: Changed files of raw data that a reason names.
+#: Maximum number of changed files of raw data that a reason names.
 NAMED = 5
 
 
 class Changes:
     """Compares the stages of a pipeline with their last runs.
 
-    Where code or settings have changed since the stage `identity` ran, the identities of all stages are computed here.
-    So the reasons are those that DVC finds once that stage has run.
+    If code or settings have changed since the stage `identity` ran, the identities of all stages are computed here, so
+    the reasons are those that DVC finds after that stage has run.
 
     Args:
         index: DVC's index of the pipeline.
@@ -97,7 +97,7 @@ class Changes:
         return any(path == out or out in path.parents or path in out.parents for out in outs)
 
     def _files(self, dependency: Any) -> str:
-        """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty where its earlier files are not known.
+        """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty if its earlier files are unknown.
 
         DVC keeps a listing of `data/` for each version, not of the folders in it; the folder is looked up in these.
         """

@@ -16,28 +16,28 @@ from flows.repository import active_run, find_root, pipeline_of
 
 
 def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
-    """What would make stages run, or why they would not.
+    """The reasons for which stages would run, or that they are up to date.
 
     Args:
-        plan: what DVC says of every stage.
+        plan: status of every stage.
         names: stages (`pretrain`, all of its items) or items (`pretrain@ulmfit`); by default all that would run.
 
     Raises:
-        ConfigError: there is no such stage.
+        ConfigError: unknown stage.
     """
     stages = list(_named(plan, list(names)))
     if not names:
         stages = [stage for stage in plan.stages if stage.reasons]
         if not stages:
             yield "every stage is up to date"
-    # What a new identity changes is among the reasons already.
+    # The reasons of a stage already include changes of its identity.
     out_of_date = {stage.name for stage in plan.stages if stage.reasons and stage.name != IDENTITY}
     for stage in stages:
         above = sorted((plan.ancestors({stage.name}) - {stage.name}) & out_of_date)
         if stage.reasons:
             yield f"{stage.name}: out of date"
         elif stage.always:
-            yield f"{stage.name}: runs every time; it acts on the registry and changes nothing that is there already"
+            yield f"{stage.name}: runs every time; it acts on the registry and is idempotent"
         elif above:
             yield f"{stage.name}: up to date, unless an output of these stages changes: {', '.join(above)}"
         else:

@@ -253,7 +253,7 @@ def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> 
     labels = format_budget(comparison.budget, better.scoring)
     figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
     if not comparison.clear:
-        return f"At {labels}, {better.system} and {worse.system} cannot be told apart: {figures}."
+        return f"At {labels}, {better.system} and {worse.system} do not differ significantly: {figures}."
     overlap = "the intervals do not overlap" if comparison.apart else "the intervals overlap, the paired difference is"
     paired = "" if comparison.apart else f" {_figure(comparison.difference)}"
     return f"At {labels}, {better.system} beats {worse.system}: {figures}; {overlap}{paired}."
