@@ -1,4 +1,4 @@
-"""What a baseline is given and what it gives back, and the TF-IDF weights that most of them share."""
+"""The interface of baselines, and the TF-IDF weights that most of them use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from components.scoring import Scoring
 from components.tasks.data import Answer, Fields, Split
 from components.tokenization.segmenters import Segmentation
 
-#: Inverse strengths of the L2 penalty; dev decides, as it does for the fine-tuned systems.
+#: Candidates for the inverse strength of the L2 penalty; selected on dev.
 C_GRID = (1.0, 10.0, 100.0, 1000.0)
+#: Maximum number of iterations of the solvers.
 ITERATIONS = 1000
-#: Letters, digits and the signs above and below Thai letters, which Unicode does not count among the letters.
+#: A word: letters, digits, and Thai vowel and tone marks, which are not letters in Unicode.
 WORD = r"[\w\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+"
 _SEGMENTATION = Segmentation("auto")
 
@@ -29,11 +30,12 @@ Fitted = TypeVar("Fitted")
 
 @dataclass(frozen=True)
 class Data:
-    """One draw of labels, and what it is scored on.
+    """The training rows of one label budget and seed, and the rows that are predicted.
 
     Attributes:
-        inputs: the inputs of the whole train split, drawn or not: texts without labels.
+        inputs: inputs of the whole train split, without labels.
         labels: names of the labels.
+        scoring: metrics of the task.
     """
 
     train: Split
@@ -44,16 +46,17 @@ class Data:
     scoring: Scoring
 
     def dev_scores(self, answers: Sequence[Answer]) -> dict[str, float]:
-        """Every score of answers on dev."""
+        """All metrics of answers on dev."""
         return self.scoring.score(self.dev.fields, self.dev.targets, answers)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A baseline's answers, and what belongs into its record.
+    """Result of a baseline.
 
     Attributes:
-        answers: dev, test -> an answer a row.
+        answers: `dev`, `test` -> one answer per row.
+        details: entries of the run's record.
     """
 
     answers: dict[str, list[Answer]]
@@ -64,7 +67,7 @@ Baseline = Callable[[Data], Predictions]
 
 
 def most_frequent(data: Data) -> Predictions:
-    """The best that one can say without looking: the shares of the training labels, say."""
+    """The constant prediction that is best on the training targets."""
     answer = data.scoring.constant(data.train.targets)[0]
     return Predictions({name: [answer] * len(split) for name, split in (("dev", data.dev), ("test", data.test))}, {})
 
@@ -76,7 +79,7 @@ class Systems:
     Attributes:
         usual: name -> system.
         characters: further systems, slower, for languages without spaces between words and for `baselines: all`.
-        constant: predicts the same whatever the input; the minimum that every other system has to beat.
+        constant: the constant prediction, the lower bound for all other systems.
     """
 
     usual: Mapping[str, Baseline] = field(default_factory=dict)
@@ -85,13 +88,13 @@ class Systems:
 
 
 def tfidf(**settings: Any) -> TfidfVectorizer:
-    """Term frequencies 1 + log(tf) over words; languages without spaces are cut into words first."""
+    """TF-IDF with term frequency 1 + log(tf) over words; languages without spaces are segmented first."""
     return TfidfVectorizer(preprocessor=spaced, sublinear_tf=True, **{"token_pattern": WORD, **settings})
 
 
 def spaced(text: str) -> str:
-    """Small letters, with spaces between the words of languages that have none. A text without words (`:-)`, an emoji)
-    is the names of its characters."""
+    """Lower-case text with spaces between words. A text without words (`:-)`, an emoji) becomes one word per character:
+    its code point."""
     found = _SEGMENTATION.spaced(text).lower()
     if re.search(WORD, found):
         return found
@@ -99,7 +102,7 @@ def spaced(text: str) -> str:
 
 
 def cosines(first: sparse.csr_matrix, second: sparse.csr_matrix) -> np.ndarray:
-    """(N,) of the rows of two matrices whose rows have length one (or none)."""
+    """(N,) cosines of the rows of two (N, V) matrices with rows of norm 1 or 0."""
     return np.asarray(first.multiply(second).sum(1)).ravel()
 
 
@@ -109,11 +112,14 @@ def best_on_dev(
     answers: Callable[[Fitted], list[Answer]],
     grid: Iterable[float] = C_GRID,
 ) -> tuple[Fitted, float]:
-    """The model whose strength of penalty dev likes best, and that strength (the strongest penalty at a tie).
+    """The model with the highest primary metric on dev, and its inverse strength of the penalty (the strongest penalty
+    at a tie).
 
     Args:
+        data: of the run.
         fit: inverse strength -> model.
         answers: model -> its answers on dev.
+        grid: inverse strengths, ascending.
     """
     tried: list[tuple[float, float, Fitted]] = []
     for c in grid:
@@ -121,6 +127,6 @@ def best_on_dev(
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = fit(c)
         tried.append((data.dev_scores(answers(model))[data.scoring.main], c, model))
-    # The first of equals.
+    # `max` returns the first at a tie.
     _, c, model = max(tried, key=lambda entry: entry[0])
     return model, c

@@ -1,6 +1,6 @@
-"""Two texts, or a text and its choices: what their TF-IDF vectors have in common.
+"""Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors.
 
-How rare a word is needs no labels: it is counted in all texts of the train split, drawn or not.
+Document frequencies need no labels; they are those of the whole train split, independent of the label budget.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from components.baselines.base import Data, Predictions, Systems, cosines, tfidf
 from components.baselines.texts import regression
 from components.tasks.data import Answer, Split
 
-#: How much a cosine counts in the probability of a choice; the training rows decide.
+#: Candidates for the factor on the cosines before the softmax; selected by likelihood on the training rows.
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def cosine(data: Data) -> Predictions:
-    """Logistic regression on one number, the cosine of both texts."""
+    """Logistic regression on the cosine of both texts."""
     vectorizer = _counted(data)
     return regression(data, *(_cosines(split, vectorizer)[:, None] for split in (data.train, data.dev, data.test)))
 
 
 def both(data: Data) -> Predictions:
     """Logistic regression on the vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that
-    of the draw."""
+    of the training rows."""
     vectorizer = tfidf().fit([text for parts in data.train.fields for text in parts])
 
     def features(split: Split) -> Any:
@@ -41,10 +41,10 @@ def both(data: Data) -> Predictions:
 
 
 def line(data: Data) -> Predictions:
-    """The least-squares line from the cosine of both texts to the number."""
+    """Least-squares regression of the number on the cosine of both texts."""
     vectorizer = _counted(data)
     x, y = _cosines(data.train, vectorizer), np.asarray([target[0] for target in data.train.targets])
-    # One row, or rows that are all alike, say nothing of a slope.
+    # Equal cosines determine no slope.
     slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
 
     def answers(split: Split) -> list[Answer]:
@@ -55,14 +55,14 @@ def line(data: Data) -> Predictions:
 
 
 def overlap(data: Data) -> Predictions:
-    """The choice that has most in common with the text: a softmax over scaled cosines."""
+    """Softmax over the scaled cosines of text and choices."""
     vectorizer = _counted(data)
     train = _choices(data.train, vectorizer)
     right = [int(target[0]) for target in data.train.targets]
     likelihoods = [
-        sum(float(log_softmax(scale * row)[place]) for row, place in zip(train, right, strict=True)) for scale in SCALES
+        sum(float(log_softmax(scale * row)[index]) for row, index in zip(train, right, strict=True)) for scale in SCALES
     ]
-    # Where nothing in common helps, a small scale still says which choice has most of it.
+    # At least the smallest positive scale, so that the choices are ranked by cosine.
     scale = SCALES[max(1, int(np.argmax(likelihoods)))]
     predictions = {
         name: [softmax(scale * row).astype(np.float32) for row in _choices(split, vectorizer)]
@@ -71,8 +71,8 @@ def overlap(data: Data) -> Predictions:
     return Predictions(predictions, {"scale": scale})
 
 
-def usual_place(data: Data) -> Predictions:
-    """The shares of the places that the right choice has in training, among as many choices as a row has."""
+def usual_position(data: Data) -> Predictions:
+    """Relative frequencies of the position of the correct choice in training, normalised over the row's choices."""
     shares = data.scoring.constant(data.train.targets)[0]
 
     def answer(choices: int) -> Answer:
@@ -89,7 +89,7 @@ def _counted(data: Data) -> TfidfVectorizer:
 
 
 def _vectors(split: Split, vectorizer: TfidfVectorizer) -> tuple[Any, Any]:
-    first, second = (vectorizer.transform([parts[place] for parts in split.fields]) for place in (0, 1))
+    first, second = (vectorizer.transform([parts[index] for parts in split.fields]) for index in (0, 1))
     return first, second
 
 
@@ -98,7 +98,7 @@ def _cosines(split: Split, vectorizer: TfidfVectorizer) -> np.ndarray:
 
 
 def _choices(split: Split, vectorizer: TfidfVectorizer) -> list[np.ndarray]:
-    """The cosine of the text with each of a row's choices."""
+    """Cosines of the text with each of the row's choices."""
     counts = [len(parts) - 1 for parts in split.fields]
     texts = vectorizer.transform(split.texts)[np.repeat(np.arange(len(counts)), counts)]
     choices = vectorizer.transform([choice for _, *choices in split.fields for choice in choices])
@@ -107,4 +107,4 @@ def _choices(split: Split, vectorizer: TfidfVectorizer) -> list[np.ndarray]:
 
 PAIR = Systems({"tfidf-cosine": cosine, "tfidf-both": both})
 SIMILARITY = Systems({"tfidf-cosine": line})
-CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_place)
+CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_position)

@@ -1,14 +1,14 @@
-"""Answers by the overlap of words alone: the sliding window of Richardson, Burges and Renshaw 2013 (MCTest, section 4)
-over spans, as the SQuAD paper used it (Rajpurkar et al. 2016, section 5.1).
+"""Question answering by word overlap: the sliding window of Richardson, Burges and Renshaw 2013 (MCTest, section 4)
+over spans, as in the SQuAD paper (Rajpurkar et al. 2016, section 5.1).
 
-Of the candidates those stay whose sentence, the candidate aside, shares most words and word pairs with the question;
-of these that one wins for which
+The candidates are filtered first: those remain whose sentence, without the candidate, shares the most words and word
+pairs with the question. Of these, the answer maximises
 
-    max_j sum_{i = 1..|S|} IC(P_{j+i}) [P_{j+i} in S]  -  least distance of the candidate to a word of the question
+    max_j sum_{i = 1..|S|} IC(P_{j+i}) [P_{j+i} in S]  -  minimum distance of the candidate to a word of the question
 
-is highest: P are the words of the context, S those of question and candidate, IC(w) = log(1 + 1 / count of w in P), and
-a distance counts as share of the context's words. Rajpurkar et al. took the constituents of a parse as candidates. Here
-they are the runs of words between two words that any text holds, or punctuation: names, numbers, noun phrases.
+P are the words of the context, S the words of question and candidate, IC(w) = log(1 + 1 / count of w in P); distances
+are fractions of the context's length. Rajpurkar et al. use the constituents of a parse as candidates. Here a candidate
+is a run of words between stop words or punctuation: names, numbers, noun phrases.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from components.task_models.span_head import NEVER, apply_threshold, best_thresh
 from components.tasks.data import Answer, Fields
 from components.tokenization.segmenters import Segmentation
 
-#: Words of a candidate at most; of longer runs the last ones, where the head of an English phrase stands.
+#: Maximum number of words of a candidate; of a longer run the last ones, which hold the head of an English phrase.
 MOST_WORDS: Final = 8
-#: A word that stands in so large a share of the contexts says nothing, if there are as many contexts as this.
+#: Words in more than this share of the contexts are stop words, if there are at least `LEAST_CONTEXTS` contexts.
 COMMON: Final = 0.1
 LEAST_CONTEXTS: Final = 100
-#: Scores that differ by less are equal.
+#: Scores with a smaller difference are equal.
 ROUNDING: Final = 1e-9
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
 _WORD = re.compile(rf"[^\s{_PUNCTUATION}]+|[{_PUNCTUATION}]")
@@ -48,9 +48,9 @@ class Words:
     """A text's words and punctuation marks.
 
     Attributes:
-        words: in lower case.
-        spans: (P, 2) characters of each.
-        sentences: (P,) number of the sentence of each.
+        words: P words, lower case.
+        spans: P pairs of character offsets, end exclusive.
+        sentences: P indices of the word's sentence.
     """
 
     words: list[str]
@@ -59,29 +59,30 @@ class Words:
 
 
 def words_of(text: str, segmentation: Segmentation) -> Words:
-    """The words of a text; languages without spaces are segmented."""
+    """Words and punctuation marks of a text; languages without spaces are segmented."""
     spaced, inserted = segmentation.spaced_with_insertions(text)
     found = list(_WORD.finditer(spaced))
     starts = np.asarray([match.start() for match in found], dtype=np.int64)
     ends = np.asarray([match.end() for match in found], dtype=np.int64)
-    # A position moves back by the spaces that were put in before it.
-    starts, ends = (places - np.searchsorted(np.asarray(inserted, dtype=np.int64), places) for places in (starts, ends))
+    # Offsets in the original text: without the spaces that were inserted before.
+    added = np.asarray(inserted, dtype=np.int64)
+    starts, ends = (offsets - np.searchsorted(added, offsets) for offsets in (starts, ends))
     spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
     sentence, sentences = 0, []
-    for place, match in enumerate(found):
+    for index, match in enumerate(found):
         sentences.append(sentence)
-        following = text[spans[place][1] : spans[place][1] + 1]
-        # "3.5" and "U.S." do not end a sentence in the middle.
+        following = text[spans[index][1] : spans[index][1] + 1]
+        # The points within "3.5" and "U.S." end no sentence.
         if match[0] in _ENDS and (not following or following.isspace()):
             sentence += 1
     return Words([match[0].lower() for match in found], spans, sentences)
 
 
 class SlidingWindow:
-    """The baseline; `common` are the words that end a candidate, the usual English ones and those of the contexts.
+    """The baseline.
 
     Args:
-        contexts: of the training rows.
+        contexts: of the train split; frequent words of these, and English stop words, delimit candidates.
     """
 
     def __init__(self, contexts: Iterable[str]) -> None:
@@ -93,11 +94,11 @@ class SlidingWindow:
         self.threshold = NEVER
 
     def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
-        """Choose on dev from which score on a question is answered at all.
+        """Select the minimum score of an answer on dev.
 
         Args:
-            fields: of dev.
-            score: answers for dev -> (N,) the deciding score of each.
+            fields: inputs of dev.
+            score: answers on dev -> (N,) primary metric of each.
         """
         self.threshold = NEVER
         raw = np.stack(self.answers(fields))
@@ -105,7 +106,7 @@ class SlidingWindow:
         self.threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(refused))
 
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
-        """[start, end, score, threshold] of each question; start == end where the score is below the threshold."""
+        """[start, end, score, threshold] of each question; start == end if the score is below the threshold."""
         contexts = {text: words_of(text, self.segmentation) for text in dict.fromkeys(text for _, text in fields)}
         found = [
             (
@@ -118,7 +119,7 @@ class SlidingWindow:
 
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
-    """First character, character behind the last, and score of the best candidate; 0, 0, 0 where there is none."""
+    """Character offsets (end exclusive) and score of the best candidate; 0, 0, 0 if there is none."""
     asked = {word for word in question if not _MARK.fullmatch(word)}
     pairs = set(zip(question[:-1], question[1:], strict=True))
     candidates = [(a, b) for a, b in candidates_of(context, common) if not asked.issuperset(context.words[a:b])]
@@ -133,37 +134,37 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
     away = [_distance(a, b, near, len(context.words)) for a, b in left]
     bounds = [windows.bound(a, b) - distance for (a, b), distance in zip(left, away, strict=True)]
     best, first = -np.inf, len(left)
-    # Few windows have to be looked at where those that may be best come first.
-    for place in sorted(range(len(left)), key=lambda place: (-bounds[place], place)):
-        if bounds[place] < best - ROUNDING:
+    # In descending order of the upper bound, so that few windows have to be computed.
+    for index in sorted(range(len(left)), key=lambda index: (-bounds[index], index)):
+        if bounds[index] < best - ROUNDING:
             break
-        score = windows(*left[place]) - away[place]
+        score = windows(*left[index]) - away[index]
         if score > best + ROUNDING:
-            best, first = score, place
+            best, first = score, index
         elif score > best - ROUNDING:
-            # The first of equals.
-            first = min(first, place)
+            # At a tie the first candidate.
+            first = min(first, index)
     a, b = left[first]
     return context.spans[a][0], context.spans[b - 1][1], float(most + best)
 
 
 def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
-    """Runs of words of one sentence between common words and marks, as places (first, last + 1)."""
+    """Runs of words of one sentence between stop words and marks: indices of the words, end exclusive."""
     runs: list[tuple[int, int]] = []
     begin = 0
-    for place in range(len(context.words) + 1):
-        over = place == len(context.words)
-        ends = over or context.words[place] in common or _MARK.fullmatch(context.words[place]) is not None
-        if ends or (place > begin and context.sentences[place] != context.sentences[place - 1]):
-            if place > begin:
-                runs.append((max(begin, place - MOST_WORDS), place))
-            begin = place + 1 if ends else place
+    for index in range(len(context.words) + 1):
+        over = index == len(context.words)
+        ends = over or context.words[index] in common or _MARK.fullmatch(context.words[index]) is not None
+        if ends or (index > begin and context.sentences[index] != context.sentences[index - 1]):
+            if index > begin:
+                runs.append((max(begin, index - MOST_WORDS), index))
+            begin = index + 1 if ends else index
     return runs
 
 
 class _Overlap:
-    """How many different words and word pairs of the question a candidate's sentence holds without the candidate; each
-    sentence is counted once, whatever candidates it has."""
+    """Number of distinct words and word pairs that a candidate's sentence, without the candidate, shares with the
+    question. The counts of a sentence are computed once for all of its candidates."""
 
     def __init__(self, context: Words, asked: set[str], pairs: set[tuple[str, str]]) -> None:
         words, self.sentences = context.words, context.sentences
@@ -180,26 +181,26 @@ class _Overlap:
 
     def __call__(self, a: int, b: int) -> int:
         held = self.held[self.sentences[a]]
-        # Its words go, and the pairs that one of them belongs to.
+        # Without the words of the candidate, and the pairs that contain one of them.
         own = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
         return len(held) - sum(held[key] == count for key, count in own.items())
 
 
 class _Windows:
-    """The window in which most is predictions of question and candidate.
+    """The maximum over windows of the weighted count of words of question and candidate.
 
     Attributes:
-        asked: places of the question's words.
+        asked: indices of the question's words in the context, ascending.
     """
 
     def __init__(self, context: Words, asked: set[str]) -> None:
         self.words = context.words
-        self.places: dict[str, list[int]] = defaultdict(list)
-        for place, word in enumerate(context.words):
-            self.places[word].append(place)
-        self.weights = np.asarray([np.log1p(1 / len(self.places[word])) for word in context.words])
+        self.indices: dict[str, list[int]] = defaultdict(list)
+        for index, word in enumerate(context.words):
+            self.indices[word].append(index)
+        self.weights = np.asarray([np.log1p(1 / len(self.indices[word])) for word in context.words])
         self.question = asked
-        found = [place for word in asked & self.places.keys() for place in self.places[word]]
+        found = [index for word in asked & self.indices.keys() for index in self.indices[word]]
         self.asked = np.asarray(sorted(found), dtype=np.int64)
         weighted = np.zeros(len(self.weights))
         weighted[self.asked] = self.weights[self.asked]
@@ -209,7 +210,7 @@ class _Windows:
         self._most: dict[str, float] = {}
 
     def bound(self, a: int, b: int) -> float:
-        """What no window of a candidate exceeds: the best one without its words, and the most that these can add."""
+        """Upper bound of a candidate: the best window without its words, plus the maximum that these can add."""
         own = set(self.words[a:b]) - self.question
         size = min(len(self.question) + len(own), len(self.weights))
         if size not in self._without:
@@ -217,11 +218,11 @@ class _Windows:
         return self._without[size] + sum(map(self._adds, own))
 
     def _adds(self, word: str) -> float:
-        """The weight of a word, as often as it stands in one window of the largest size."""
+        """The weight of a word, times its maximum count in a window of the largest size."""
         if word not in self._most:
-            places = np.asarray(self.places[word])
-            behind = np.searchsorted(places, places + len(self.question) + MOST_WORDS)
-            self._most[word] = float((behind - np.arange(len(places))).max() * self.weights[places[0]])
+            indices = np.asarray(self.indices[word])
+            behind = np.searchsorted(indices, indices + len(self.question) + MOST_WORDS)
+            self._most[word] = float((behind - np.arange(len(indices))).max() * self.weights[indices[0]])
         return self._most[word]
 
     def __call__(self, a: int, b: int) -> float:
@@ -229,7 +230,7 @@ class _Windows:
         if own not in self._found:
             inside = np.zeros(len(self.weights), dtype=bool)
             inside[self.asked] = True
-            inside[[place for word in own for place in self.places[word]]] = True
+            inside[[index for word in own for index in self.indices[word]]] = True
             size = min(len(self.question | own), len(self.weights))
             sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
             self._found[own] = float((sums[size:] - sums[:-size]).max())
@@ -237,8 +238,14 @@ class _Windows:
 
 
 def _distance(a: int, b: int, asked: Sequence[int], words: int) -> float:
-    """Of the candidate to the nearest of the question's words (places, ascending) outside of it, as share of the
-    context; 1 without one."""
+    """Distance of the candidate to the nearest word of the question outside of it, as a fraction of the context; 1 if
+    there is no such word.
+
+    Args:
+        a, b: indices of the candidate's words, end exclusive.
+        asked: indices of the question's words, ascending.
+        words: number of words of the context.
+    """
     before, behind = bisect_left(asked, a), bisect_left(asked, b)
     apart = [a - asked[before - 1]] if before else []
     apart += [asked[behind] - (b - 1)] if behind < len(asked) else []
@@ -246,14 +253,14 @@ def _distance(a: int, b: int, asked: Sequence[int], words: int) -> float:
 
 
 def by_overlap(data: Data) -> Predictions:
-    """The sliding window; how common words are is counted in all contexts of the train split, drawn or not."""
+    """The sliding window; stop words are counted in all contexts of the train split."""
     baseline = SlidingWindow(context for _, context in data.inputs)
     dev, scoring = data.dev, data.scoring
 
-    def of_each(found: list[Answer]) -> NDArray[np.float64]:
+    def per_row(found: list[Answer]) -> NDArray[np.float64]:
         return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
 
-    baseline.fit(dev.fields, of_each)
+    baseline.fit(dev.fields, per_row)
     answers = {"dev": baseline.answers(dev.fields), "test": baseline.answers(data.test.fields)}
     return Predictions(answers, {"threshold": baseline.threshold})
 

@@ -1,7 +1,7 @@
-"""Stage `baseline`: what a task's labels teach without any language model.
+"""Stage `baseline`: systems without a language model.
 
-Every system of `components.baselines`, on the same draws of labels, and with the same output format, as the
-fine-tuned systems.
+Every system of `components.baselines` is trained on the same rows as the fine-tuned systems, and writes the same output
+format.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from components.tasks.results import KIND, RunResult, write_results
 
 
 class BaselineJob(Section):
-    """What the stage is told; `examples` is the output directory of that stage."""
+    """Inputs of the stage; `examples` is the output directory of that stage."""
 
     examples: Path
     output: Path
 
 
 def baseline(job: BaselineJob) -> Path:
-    """Train the baselines at every budget and seed; writes what `components.tasks.results` describes.
+    """Train the baselines at every budget and seed; write the files of `components.tasks.results`.
 
     Raises:
         ArtifactError: the examples are incomplete.
@@ -69,7 +69,7 @@ def baseline(job: BaselineJob) -> Path:
 
 def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> RunResult:
     began = time.perf_counter()
-    # Products of this size are quicker than waking a second thread for them.
+    # Matrix products of this size take less time than starting a second thread.
     with threadpool_limits(1, user_api="blas"):
         predictions = system(data)
     curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(predictions.answers["dev"])}]

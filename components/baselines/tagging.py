@@ -1,12 +1,13 @@
-"""What tags words without a language model: the most frequent tag of each word, and a CRF on features of the words.
+"""Baselines for tagging: the most frequent tag of each word, and a CRF on features of the words.
 
-The CRF is the linear-chain one of Lafferty et al. 2001 with the features that taggers used before there were word
-vectors (Ratinov and Roth 2009; Finkel et al. 2005): the word, its shape, its beginnings and ends, the same of its
-neighbours. Its weights W, A, a, b minimise
+The linear-chain CRF (Lafferty et al. 2001) has the features of taggers before word vectors (Ratinov and Roth 2009;
+Finkel et al. 2005): the word, its shape, prefixes and suffixes, and the same of its neighbours. Its weights W, A, a, b
+minimise
 
     -sum log p(tags | words) + penalty / 2 * (|W|^2 + |A|^2 + |a|^2 + |b|^2)
 
-by L-BFGS, from strong penalties to weak ones, each going on from the one before; dev chooses among them.
+by L-BFGS, from the strongest to the weakest penalty, each initialised with the weights of the previous one; the penalty
+is selected on dev.
 
 Shapes: N words of R sentences, F features, C tags.
 """
@@ -29,21 +30,21 @@ from components.models.layers.crf import LinearChainCRF
 from components.task_models.tag_constraints import legal_transitions
 from components.tasks.data import Answer, Fields, Split
 
-#: Strengths of the L2 penalty, in the order in which they are tried.
+#: Candidates for the strength of the L2 penalty, in order.
 PENALTIES: Final = (3.0, 1.0, 0.3, 0.1)
-#: Steps of L-BFGS for each.
+#: Maximum number of L-BFGS iterations per penalty.
 STEPS: Final = 60
-#: Characters of the longest beginning and end of a word that is a feature.
+#: Maximum length of prefix and suffix features, in characters.
 AFFIX: Final = 4
-#: Words of a batch of sentences, padding included.
+#: Maximum number of words of a batch, padding included.
 BATCH_WORDS: Final = 8192
 
 Floats = NDArray[np.float64]
 
 
 def most_frequent_tags(train: Split, fields: Sequence[Fields]) -> list[Answer]:
-    """Each word's most frequent tag in train, wherever it stands (the lower tag number of equals); a word that train
-    does not have gets the most frequent tag of all."""
+    """The most frequent tag of each word in train (the lowest index at a tie); for unseen words the most frequent tag
+    of all words."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     overall: Counter[int] = Counter()
     for words, tags in zip(train.fields, train.targets, strict=True):
@@ -60,10 +61,10 @@ def _most(counts: Counter[int]) -> int:
 
 
 class FeatureTagger:
-    """The CRF on features; after `fit`, `answers` tags words.
+    """The CRF on features.
 
     Args:
-        labels: C names of tags; what may follow what is read off them.
+        labels: C names of tags; they determine the legal transitions.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -74,13 +75,15 @@ class FeatureTagger:
     def fit(
         self, train: Split, *, score: Callable[[FeatureTagger], float], penalties: Sequence[float] = PENALTIES
     ) -> dict[float, float]:
-        """Learn from labelled sentences; the best penalty's weights stay (the stronger one's of equals).
+        """Train on labelled sentences; keeps the weights of the best penalty (the strongest at a tie).
 
         Args:
-            score: of the tagger as it is, on dev; higher is better.
+            train: N sentences.
+            score: tagger -> metric on dev, higher is better.
+            penalties: candidates, in order.
 
         Returns:
-            The score of each penalty.
+            Penalty -> score.
         """
         found = [_features(words) for words in train.fields]
         known = sorted({name for sentence in found for names in sentence for name in names})
@@ -107,19 +110,19 @@ class FeatureTagger:
         return scores
 
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
-        """The tag numbers of each sentence's words."""
+        """Tag indices of each sentence's words."""
         x_NF = self._matrix([_features(words) for words in fields])
         lengths = np.asarray([len(words) for words in fields], dtype=np.int64)
         emissions = torch.from_numpy(x_NF @ self.weights)
         found: list[Answer] = [np.zeros(0, dtype=np.float32)] * len(fields)
-        for rows, inside, places in _batches(lengths):
-            tags = self.crf.decode(_padded(emissions, inside, places), inside.sum(1)).numpy().astype(np.float32)
+        for rows, inside, words in _batches(lengths):
+            tags = self.crf.decode(_padded(emissions, inside, words), inside.sum(1)).numpy().astype(np.float32)
             for row, sentence, length in zip(rows.tolist(), tags, lengths[rows].tolist(), strict=True):
                 found[row] = sentence[:length]
         return found
 
     def _matrix(self, sentences: Sequence[list[list[str]]]) -> sparse.csr_array:
-        """(N, F), 1 where a word has a feature that train had."""
+        """(N, F) indicators of the features that occur in train."""
         number = self._number
         rows = [[number[name] for name in names if name in number] for sentence in sentences for names in sentence]
         counts = np.cumsum([0, *map(len, rows)])
@@ -128,21 +131,21 @@ class FeatureTagger:
 
 
 class _Likelihood:
-    """The penalised likelihood of training sentences, as a function of all weights in one vector: W, A, a, b."""
+    """The objective on the training sentences, as a function of all weights in one vector: W, A, a, b."""
 
     def __init__(self, crf: LinearChainCRF, x_NF: sparse.csr_array, targets: list[NDArray[np.int64]]) -> None:
         self.crf, self.x_NF, self.turned_FN = crf, x_NF, x_NF.T.tocsr()
         lengths = np.asarray([len(target) for target in targets], dtype=np.int64)
         tags = torch.from_numpy(np.concatenate(targets))
         self.batches = [
-            (inside, places, _padded(tags[:, None], inside, places)[..., 0]) for _, inside, places in _batches(lengths)
+            (inside, words, _padded(tags[:, None], inside, words)[..., 0]) for _, inside, words in _batches(lengths)
         ]
         self.parts = [crf.transition, crf.start, crf.end]
         self.shape = (x_NF.shape[1], crf.tags)
         self.size = self.shape[0] * self.shape[1] + sum(part.numel() for part in self.parts)
 
     def take(self, point: Floats) -> Floats:
-        """Give the CRF its part of the weights; returns W (F, C)."""
+        """Copy A, a, b into the CRF; returns W (F, C)."""
         ends = np.cumsum([self.shape[0] * self.shape[1], *(part.numel() for part in self.parts)])
         weights, *rest = np.split(point, ends[:-1])
         with torch.no_grad():
@@ -151,13 +154,13 @@ class _Likelihood:
         return weights.reshape(self.shape)
 
     def value_and_gradient(self, point: Floats, penalty: float) -> tuple[float, Floats]:
-        """Of the objective above."""
+        """Value and gradient of the objective."""
         weights = self.take(point)
         x_NC = torch.from_numpy(self.x_NF @ weights).requires_grad_()
         self.crf.zero_grad()
         total = 0.0
-        for inside, places, tags in self.batches:
-            loss = -self.crf.log_likelihood(_padded(x_NC, inside, places), tags, inside.sum(1)).sum()
+        for inside, words, tags in self.batches:
+            loss = -self.crf.log_likelihood(_padded(x_NC, inside, words), tags, inside.sum(1)).sum()
             loss.backward()
             total += loss.item()
         assert x_NC.grad is not None
@@ -167,13 +170,13 @@ class _Likelihood:
 
 
 def _gradient(part: Tensor) -> Floats:
-    """Zeros where nothing depended on it: there are no steps between tags in sentences of one word."""
+    """The gradient; zeros for a parameter that the loss does not use (transitions, in sentences of one word)."""
     return np.zeros(part.shape) if part.grad is None else part.grad.numpy()
 
 
 def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor, Tensor]]:
-    """Sentences of like length together: their numbers (B,), where their words are (B, W) bool, and which of the N
-    words these are."""
+    """Batches of sentences of similar length: indices of the sentences (B,), mask of the words (B, W), and the indices
+    of these words among all N words."""
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
     found = []
@@ -188,25 +191,25 @@ def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor
     return found
 
 
-def _padded(values_NX: Tensor, inside: Tensor, places: Tensor) -> Tensor:
-    """(N, X) -> (B, W, X) for one of the batches, zero behind a sentence."""
+def _padded(values_NX: Tensor, inside: Tensor, words: Tensor) -> Tensor:
+    """(N, X) -> (B, W, X) of one batch, padded with zeros."""
     laid_out = values_NX.new_zeros(*inside.shape, values_NX.shape[-1])
-    laid_out[inside] = values_NX[places]
+    laid_out[inside] = values_NX[words]
     return laid_out
 
 
 def _features(words: Sequence[str]) -> list[list[str]]:
-    """What each word of a sentence is described by."""
+    """The features of each word of a sentence."""
     own = [_of_word(word) for word in words]
     near = [_of_neighbour(word) for word in words]
     edge = ("edge",)
     found = []
-    for place, names in enumerate(own):
+    for index, names in enumerate(own):
         described = list(names)
         for distance in (-2, -1, 1, 2):
-            there = place + distance
-            seen = near[there] if 0 <= there < len(words) else edge
-            # Of the second next only the word itself.
+            other = index + distance
+            seen = near[other] if 0 <= other < len(words) else edge
+            # At distance 2 only the word itself.
             described += [f"{distance}:{name}" for name in (seen if abs(distance) == 1 else seen[:1])]
         found.append(described)
     return found
@@ -230,7 +233,7 @@ def _of_word(word: str) -> tuple[str, ...]:
 def _of_neighbour(word: str) -> tuple[str, ...]:
     lower = word.lower()
     full = "".join(map(_kind, word))
-    # "Xx" of "Xxxxx": long words of one look have one shape.
+    # Runs are collapsed: "Xxxxx" becomes "Xx".
     short = "".join(mark for index, mark in enumerate(full) if full[index - 1 : index] != mark)
     return f"near={lower}", f"shape={full[:8]}", f"short={short}", f"suffix={lower[-3:]}"
 
@@ -244,14 +247,14 @@ def _kind(character: str) -> str:
 
 
 def usual_tags(data: Data) -> Predictions:
-    """Each word's most frequent tag in the draw."""
+    """The most frequent tag of each word in the training rows."""
     return Predictions(
         {name: most_frequent_tags(data.train, split.fields) for name, split in _scored(data).items()}, {}
     )
 
 
 def by_features(data: Data) -> Predictions:
-    """The CRF on features; dev chooses its penalty."""
+    """The CRF on features; the penalty is selected on dev."""
     tagger = FeatureTagger(data.labels)
     scores = tagger.fit(data.train, score=lambda found: _on_dev(data, found))
     answers = {name: tagger.answers(split.fields) for name, split in _scored(data).items()}

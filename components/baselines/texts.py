@@ -1,4 +1,4 @@
-"""One text: TF-IDF with logistic regression or a linear support vector machine."""
+"""Baselines for one text: TF-IDF with logistic regression or a linear support vector machine."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sklearn.svm import LinearSVC
 from components.baselines.base import ITERATIONS, Data, Predictions, Systems, best_on_dev, tfidf
 from components.tasks.data import Answer
 
-#: Inverse strengths of the penalty of a support vector machine, whose scale is another one.
+#: Candidates for the inverse strength of the penalty of a support vector machine.
 MARGINS = (0.01, 0.1, 1.0, 10.0)
 
 
 def words(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
-    """Logistic regression over word n-grams; the vocabulary is that of the draw."""
+    """Logistic regression on word n-grams; the vocabulary is that of the training rows."""
     return _regression(data, [tfidf(ngram_range=ngrams)])
 
 
 def words_and_characters(data: Data) -> Predictions:
-    """Logistic regression over words, word pairs and character n-grams."""
+    """Logistic regression on words, word pairs and character n-grams."""
     return _regression(data, _both())
 
 
 def margin(data: Data) -> Predictions:
-    """A linear support vector machine over the same. Its distances from the planes become probabilities by a softmax
-    (two classes: a sigmoid), so that they rank and add up; they are not calibrated."""
+    """A linear support vector machine on the same features. A softmax (two classes: a sigmoid) of its distances from
+    the hyperplanes gives uncalibrated probabilities."""
     x, x_dev, x_test, size = _matrices(data, _both())
 
     def answers(machine: LinearSVC, rows: Any) -> list[Answer]:
@@ -52,7 +52,7 @@ def margin(data: Data) -> Predictions:
 
 
 def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
-    """A logistic regression for each label, all of one strength; the vocabulary is that of the draw."""
+    """One logistic regression per label, with the same strength of the penalty."""
     x, x_dev, x_test, size = _matrices(data, [tfidf(ngram_range=ngrams)])
     given = np.zeros((len(data.train), len(data.labels)), dtype=bool)
     for row, target in enumerate(data.train.targets):
@@ -66,7 +66,7 @@ def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
         }
 
     def answers(models: dict[int, LogisticRegression], rows: Any) -> list[Answer]:
-        # What every row of the draw has, or none, is always predictions, or never.
+        # A label that all training rows have, or none, has probability 1 or 0.
         found = np.tile(given.all(0).astype(np.float32), (rows.shape[0], 1))
         for label, model in models.items():
             found[:, label] = model.predict_proba(rows)[:, 1]
@@ -77,7 +77,7 @@ def one_against_rest(data: Data, *, ngrams: tuple[int, int]) -> Predictions:
 
 
 def regression(data: Data, x: Any, x_dev: Any, x_test: Any) -> Predictions:
-    """Logistic regression over all classes on given features."""
+    """Multinomial logistic regression on given features (N, V) of train, dev and test."""
 
     def answers(model: LogisticRegression, rows: Any) -> list[Answer]:
         return _full(model.classes_, model.predict_proba(rows), len(data.labels))
@@ -101,7 +101,7 @@ def _both() -> list[TfidfVectorizer]:
 
 
 def _matrices(data: Data, vectorizers: Sequence[TfidfVectorizer]) -> tuple[Any, Any, Any, int]:
-    """Features of train, dev and test side by side, and their number."""
+    """Features (N, V) of train, dev and test, concatenated over the vectorizers, and V."""
     parts = [
         (vectorizer.fit_transform(data.train.texts), *map(vectorizer.transform, (data.dev.texts, data.test.texts)))
         for vectorizer in vectorizers
@@ -111,7 +111,7 @@ def _matrices(data: Data, vectorizers: Sequence[TfidfVectorizer]) -> tuple[Any, 
 
 
 def _full(classes: np.ndarray, probabilities: np.ndarray, count: int) -> list[Answer]:
-    """Probabilities with a column for every class, those that the draw does not hold among them."""
+    """Probabilities of all classes; 0 for classes without training rows."""
     found = np.zeros((len(probabilities), count), dtype=np.float32)
     found[:, classes] = probabilities
     return list(found)

@@ -1,8 +1,7 @@
-"""What every kind of task offers to whoever scores it.
+"""The interface of metrics.
 
-Every score is a function of a few sums over rows. So the rows of a test set are reduced once to a sparse matrix (N, K);
-a bootstrap draw is a vector of N weights, all draws are one matrix product, and every score of every draw comes from
-the same few lines.
+Every metric is a function of a few sums over rows. The rows of a test set are reduced once to a sparse matrix (N, K); a
+bootstrap resample is a vector of N weights, so that the sums of all resamples are one matrix product.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from scipy import sparse
 Floats = NDArray[np.float64]
 #: The parts of N inputs, such as (text,) or (question, context).
 Inputs = Sequence[tuple[str, ...]]
-#: N vectors, ragged: what is right of each row, or what a model says of it (see the kind's module).
+#: N vectors of different lengths: the targets, or a model's answers (see the modules of this package).
 Vectors = Sequence[NDArray[np.floating[Any]]]
 
-#: Numbers of `Resamples` that are in memory at once.
+#: Maximum number of weights of `Resamples` in one multinomial sample.
 CHUNK = 10_000_000
-#: Scores that are better when lower: none of them decides anything.
+#: Metrics that are better when lower; none of them is used for selection or promotion.
 LOWER_IS_BETTER = frozenset({"ece"})
-#: Names of scores as text shows them; those that are not here lose their underscores.
+#: Metric -> its name in text; for other metrics underscores become spaces.
 TITLES = {
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
@@ -42,14 +41,13 @@ TITLES = {
 
 
 class Scoring(ABC):
-    """The scores of one kind of task.
+    """The metrics of one kind of task.
 
     Attributes:
-        names: of the scores; the first one decides (on dev, in comparisons, at promotion).
-        ranges: what each of them can be at all.
-        strata: parts that a label budget is counted in: the number of classes, or 1 where a budget is a number of rows.
+        names: of the metrics; the first is the primary metric (selection on dev, comparisons, promotion).
+        strata: number of classes if a label budget is a number of rows per class, else 1.
         averages: whether the mean of several systems' answers is an answer.
-        constant_name: what answers where there is no model yet (`constant`), in words.
+        constant_name: description of the constant prediction (`constant`).
     """
 
     names: tuple[str, ...]
@@ -59,68 +57,68 @@ class Scoring(ABC):
 
     @property
     def main(self) -> str:
-        """The deciding score."""
+        """The primary metric."""
         return self.names[0]
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """From 0 to 1, unless a kind says otherwise."""
+        """Metric -> (minimum, maximum)."""
         return dict.fromkeys(self.names, (0.0, 1.0))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        """This scoring with what these targets need beyond it."""
+        """This scoring, extended by metrics that these targets need."""
         return self
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """K."""
+        """K, the number of sums."""
 
     @abstractmethod
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
+        """The contribution of each of N rows to the sums, (N, K)."""
 
     @abstractmethod
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Every score of sums (..., K), each (...)."""
+        """Metrics from sums (..., K), each (...)."""
 
     @abstractmethod
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """N answers that look at no input: the best that one can say knowing the `targets` alone."""
+        """The best constant prediction for these targets, N times."""
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        """Answers of a model that numbers its `labels` in an order of its own, as this scoring numbers them; as they
-        are where answers name no label."""
+        """Answers of a model with other `labels`, or another order of them, in the order of this scoring's labels;
+        unchanged for kinds without labels."""
         return answers
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
-        """Parts that are scored apart, from sums (K,): name -> `f1`, `rows` and what else the kind counts of it."""
+        """Metrics per class from sums (K,): class -> `f1`, `rows` and further metrics of the kind."""
         return {}
 
     def class_f1(self, sums: Floats) -> dict[str, Floats]:
-        """The F1 of every part of `classes`, of sums (..., K), each (...)."""
+        """F1 per class from sums (..., K), each (...)."""
         return {}
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """Rows, mean confidence and accuracy of every bin that holds rows, from sums (K,); empty where nothing claims
-        to be a probability."""
+        """Rows, mean confidence and accuracy of the non-empty calibration bins, from sums (K,); empty for kinds whose
+        answers are not probabilities."""
         return []
 
     def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64] | None:
-        """(C, C) counts, rows are the true labels, columns the guesses; None where a row has not exactly one label."""
+        """(C, C) counts, true label by predicted label; None for kinds without exactly one label per row."""
         return None
 
     def total(self, fields: Inputs, targets: Vectors, answers: Vectors) -> Floats:
-        """Sums (K,) over all rows."""
+        """Sums (K,) over N rows."""
         return np.asarray(self.statistics(fields, targets, answers).sum(0), dtype=np.float64).ravel()
 
     def score(self, fields: Inputs, targets: Vectors, answers: Vectors) -> dict[str, float]:
-        """Every score of N rows."""
+        """All metrics of N rows."""
         return {name: float(value) for name, value in self.scores(self.total(fields, targets, answers)).items()}
 
 
 def title(name: str) -> str:
-    """A score's name as text shows it."""
+    """The name of a metric in text."""
     return TITLES.get(name, name.replace("_", " "))
 
 
@@ -130,23 +128,23 @@ def numbers(vectors: Vectors) -> NDArray[np.int64]:
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
-    """above / below, and 0 where nothing was counted."""
+    """above / below, 0 where `below` is 0."""
     return np.divide(above, below, out=np.zeros(np.broadcast_shapes(above.shape, below.shape)), where=below > 0)
 
 
 def f1(hits: Floats, guesses: Floats, truths: Floats) -> Floats:
-    """2 hits / (guesses + truths): the harmonic mean of precision and recall; 0 where there is neither."""
+    """2 hits / (guesses + truths), the harmonic mean of precision and recall; 0 where both counts are 0."""
     return 2 * hits / np.maximum(guesses + truths, 1)
 
 
 def macro(values: Floats, truths: Floats) -> Floats:
-    """(..., C) -> (...): the mean over the classes that occur among the true ones; 0 where there are none."""
+    """Mean over the classes that occur in the targets, (..., C) -> (...); 0 if none does."""
     occurs = truths > 0
     return np.where(occurs, values, 0).sum(-1) / np.maximum(occurs.sum(-1), 1)
 
 
 def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Floats) -> dict[str, dict[str, float]]:
-    """Precision, recall, F1 and number of true ones of each of C classes, from their (C,) counts."""
+    """Precision, recall, F1 and number of true items of each of C classes, from (C,) counts."""
     columns = {
         "precision": hits / np.maximum(guesses, 1),
         "recall": hits / np.maximum(truths, 1),
@@ -154,30 +152,30 @@ def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Float
         "rows": truths,
     }
     return {
-        name: {column: float(values[place]) for column, values in columns.items()} for place, name in enumerate(names)
+        name: {column: float(values[index]) for column, values in columns.items()} for index, name in enumerate(names)
     }
 
 
 def columns(answers: Vectors, labels: Sequence[str], order: Sequence[str]) -> list[NDArray[np.float32]]:
-    """(N, C) values of `labels` -> (N, D) of the names in `order`; 0 for those that have none."""
+    """(N, C) values of `labels` -> (N, D) values of the labels in `order`; 0 for labels without a value."""
     found = np.zeros((len(answers), len(order)), dtype=np.float32)
     found[:, [order.index(label) for label in labels]] = np.asarray(answers).reshape(len(answers), len(labels))
     return list(found)
 
 
 def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
-    """(..., C) -> each name with its (...)."""
-    return {name: values[..., place] for place, name in enumerate(names)}
+    """(..., C) values -> name -> (...)."""
+    return {name: values[..., index] for index, name in enumerate(names)}
 
 
 class Resamples:
-    """R bootstrap draws of N rows with replacement, each as the number of times that a row was drawn. Every system is
-    scored on the same draws, so that differences between systems are paired.
+    """R bootstrap resamples of N rows, stored as the count of each row. All systems are scored on the same resamples,
+    so that differences between systems are paired.
 
     Args:
         rows: N.
         resamples: R.
-        seed: of the draws.
+        seed: of the resampling.
     """
 
     def __init__(self, rows: int, *, resamples: int, seed: int = 0) -> None:
@@ -190,11 +188,11 @@ class Resamples:
         ]
 
     def sums(self, statistics: sparse.csr_array) -> Floats:
-        """(N, K) -> (R, K)."""
+        """Statistics (N, K) -> sums of every resample (R, K)."""
         return np.concatenate([(statistics.T @ counts.T.astype(np.float64)).T for counts in self._counts])
 
 
 def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
-    """For each matrix (N, K) its sums (R, K) on R draws, the same for all."""
+    """The sums (R, K) of each matrix (N, K), on the same R resamples."""
     bootstrap = Resamples(statistics[0].shape[0], resamples=resamples, seed=seed)
     return [bootstrap.sums(matrix) for matrix in statistics]

@@ -1,7 +1,7 @@
-"""Scores where each row has exactly one label: classification of texts and pairs, and multiple choice.
+"""Metrics of rows with exactly one label: classification of texts and pairs, and multiple choice.
 
-Targets are [number of the label], answers (C,) probabilities. In multiple choice every row has as many as it has
-choices, and a choice's number says nothing of it, so that there are neither classes nor a confusion matrix.
+Targets are [index of the label], answers (C,) probabilities. In multiple choice, C is the number of choices of the row;
+the index of a choice carries no meaning, so there are neither classes nor a confusion matrix.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from components.scoring.base import (
     retrieval,
 )
 
-#: H, steps of the logit of a confidence from -8 to 24.
+#: H, levels of the logit of a confidence between -8 and 24.
 LEVELS = 640
 
 
 @dataclass(frozen=True)
 class Classification(Scoring):
-    """One of C labels a row.
+    """One of C labels per row.
 
-    The K = 3 C + 3 B columns: true positives, guesses and truths of each class; rows, summed confidence and hits of
-    each calibration bin. The guess is the most probable class, the confidence its probability; bins are of equal
-    width, each with its upper edge (Guo et al. 2017, section 2).
+    K = 3 C + 3 B sums: true positives, predictions and targets of each class; rows, confidence and correct rows of each
+    calibration bin. The confidence is the probability of the predicted class; bins have equal width and include their
+    upper edge (Guo et al. 2017, section 2).
 
-    Rows with the target -1 belong to none of the classes and count in none of this. With `outside`, 2 H columns follow:
-    the inside and the outside rows by confidence; `outside_auroc` is then the share of pairs of an inside and an
-    outside row in which the inside one is answered with more confidence (Hendrycks and Gimpel 2017), ties being half.
+    Rows with the target -1 belong to no class and do not enter these sums. With `outside`, 2 H sums follow: the rows
+    inside and outside of the classes by level of confidence. `outside_auroc` is the share of pairs of an inside and an
+    outside row in which the inside row has the higher confidence (Hendrycks and Gimpel 2017); ties count one half.
 
     Attributes:
         labels: C names.
         bins: B.
-        outside: some rows belong to none of the classes.
+        outside: whether some rows belong to no class.
     """
 
     labels: Sequence[str]
@@ -57,21 +57,21 @@ class Classification(Scoring):
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Macro F1 decides."""
+        """The primary metric is macro F1."""
         return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        """With `outside`, if there are such rows."""
+        """With `outside`, if a row belongs to no class."""
         return replace(self, outside=bool((numbers(targets) < 0).any()))
 
     @property
     def strata(self) -> int:  # type: ignore[override]
-        """Budgets count labels a class."""
+        """A label budget is a number of rows per class."""
         return len(self.labels)
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """A correlation may be negative; `ece` is better when lower."""
+        """From 0 to 1; MCC, a correlation, from -1."""
         return {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in self.names}
 
     @property
@@ -80,7 +80,7 @@ class Classification(Scoring):
         return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
     def parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
-        """(..., K) -> the six blocks, (..., C) three times and (..., B) three times."""
+        """Sums (..., K) -> three blocks (..., C) and three blocks (..., B)."""
         c, b = len(self.labels), self.bins
         first, second, third, fourth, fifth, sixth, _ = np.split(sums, np.cumsum([c, c, c, b, b, b]), axis=-1)
         return first, second, third, fourth, fifth, sixth
@@ -94,22 +94,22 @@ class Classification(Scoring):
         correct = (guesses == labels).astype(np.float64)
         c, b, one = len(self.labels), self.bins, np.ones(len(labels))
         bins = 3 * c + binned(confidence, b)
-        places = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
+        indices = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
         inside = labels >= 0
         values = [value * inside for value in (correct, one, one, one, confidence, correct)]
-        places = [np.where(inside, place, 0) for place in places]
+        indices = [np.where(inside, index, 0) for index in indices]
         if self.outside:
-            places.append(3 * (c + b) + np.where(inside, 0, LEVELS) + level(confidence))
+            indices.append(3 * (c + b) + np.where(inside, 0, LEVELS) + level(confidence))
             values.append(one)
-        rows = np.tile(np.arange(len(labels)), len(places))
+        rows = np.tile(np.arange(len(labels)), len(indices))
         return sparse.csr_array(
-            (np.concatenate(values), (rows, np.concatenate(places))), shape=(len(labels), self.width)
+            (np.concatenate(values), (rows, np.concatenate(indices))), shape=(len(labels), self.width)
         )
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Every score of sums (..., K), each (...).
+        """Metrics from sums (..., K), each (...).
 
-        Macro F1 is the mean over the classes that occur among the true labels. MCC is Gorodkin's R_K (2004) for C
+        Macro F1 is the mean over the classes that occur in the targets. MCC is Gorodkin's R_K (2004) for C
         classes. ECE is sum_b n_b / n |accuracy_b - confidence_b| (Guo et al. 2017, equation 3).
         """
         hits, guesses, truths, _, confidence, correct = self.parts(sums)
@@ -121,7 +121,7 @@ class Classification(Scoring):
         found = {
             "macro_f1": macro(f1(hits, guesses, truths), truths),
             "accuracy": accuracy,
-            # With one label a text, micro-averaged precision, recall and F1 are all the accuracy.
+            # With one label per row, micro-averaged precision, recall and F1 are all the accuracy.
             "micro_f1": accuracy,
             "mcc": np.divide(covariance, spread, out=np.zeros_like(spread), where=spread > 0),
             "ece": ratio(np.abs(correct - confidence).sum(-1), n),
@@ -133,7 +133,7 @@ class Classification(Scoring):
         return found
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The shares of the labels, so that the most frequent one wins."""
+        """The relative frequencies of the labels."""
         labels = numbers(targets)
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
@@ -143,7 +143,7 @@ class Classification(Scoring):
         return columns(answers, labels, self.labels)
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
-        """Precision, recall, F1 and number of true rows of every label."""
+        """Precision, recall, F1 and number of rows of every label."""
         hits, guesses, truths, *_ = self.parts(sums)
         return retrieval(self.labels, hits, guesses, truths)
 
@@ -153,7 +153,7 @@ class Classification(Scoring):
         return by_name(self.labels, f1(hits, guesses, truths))
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The bins that hold rows."""
+        """The non-empty bins."""
         *_, rows, confidence, correct = self.parts(sums)
         return bins_of(rows, confidence, correct)
 
@@ -166,9 +166,12 @@ class Classification(Scoring):
 
 @dataclass(frozen=True)
 class Choice(Scoring):
-    """One of a row's own choices.
+    """One of the row's choices.
 
-    The K = 1 + 3 B columns: rows; rows, summed confidence and hits of each calibration bin.
+    K = 1 + 3 B sums: rows; rows, confidence and correct rows of each calibration bin.
+
+    Attributes:
+        bins: B.
     """
 
     bins: int = 15
@@ -187,40 +190,40 @@ class Choice(Scoring):
         right = numbers(targets) == np.fromiter((answer.argmax() for answer in answers), np.int64, count)
         confidence = np.fromiter((answer.max() for answer in answers), np.float64, count)
         bins = 1 + binned(confidence, b)
-        places = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
+        indices = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
         values = [np.ones(count), np.ones(count), confidence, right.astype(np.float64)]
-        rows = np.tile(np.arange(count), len(places))
-        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(places))), shape=(count, self.width))
+        rows = np.tile(np.arange(count), len(indices))
+        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(indices))), shape=(count, self.width))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Accuracy, and ECE as in a classification."""
+        """Accuracy, and ECE as in `Classification`."""
         n, (_, confidence, correct) = sums[..., 0], np.split(sums[..., 1:], 3, axis=-1)
         return {"accuracy": correct.sum(-1) / n, "ece": np.abs(correct - confidence).sum(-1) / n}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """Always the choice at the place that is right most often."""
+        """The relative frequencies of the positions of the correct choice."""
         counts = np.bincount(numbers(targets))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The bins that hold rows."""
+        """The non-empty bins."""
         rows, confidence, correct = np.split(sums[1:], 3)
         return bins_of(rows, confidence, correct)
 
 
 def level(confidence: Floats) -> NDArray[np.int64]:
-    """(N,) confidences -> (N,) of LEVELS, in steps of the logit: trained models are sure of most rows."""
+    """(N,) confidences -> (N,) levels, equidistant in the logit, because most confidences are close to 1."""
     inside = np.clip(confidence, 1e-12, 1 - 1e-12)
     return np.clip((np.log(inside / (1 - inside)) + 8) / 32 * LEVELS, 0, LEVELS - 1).astype(np.int64)
 
 
 def binned(confidence: Floats, bins: int) -> NDArray[np.int64]:
-    """(N,) confidences -> the number of the bin that holds each."""
+    """(N,) confidences -> (N,) indices of their bins."""
     return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
 def bins_of(rows: Floats, confidence: Floats, correct: Floats) -> list[dict[str, float]]:
-    """Edges, rows, mean confidence and accuracy of the bins that hold rows, from (B,) sums each."""
+    """Edges, rows, mean confidence and accuracy of the non-empty bins, from (B,) sums each."""
     return [
         {
             "low": index / len(rows),

@@ -1,7 +1,7 @@
-"""Scores where a row has any number of labels.
+"""Metrics of rows with any number of labels.
 
-Targets are the numbers of a row's labels (possibly none), answers (L,) independent probabilities; a label is given
-where its probability is at least one half.
+Targets are the indices of a row's labels (possibly none), answers (L,) independent probabilities; labels with a
+probability of at least one half are predicted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from scipy import sparse
 
 from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, retrieval
 
-#: The probability from which a label is given.
+#: Minimum probability of a predicted label.
 THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
 class Multilabel(Scoring):
-    """The K = 3 L + 2 columns: true positives, guesses and truths of each label; rows whose labels are all right and
-    no others, rows.
+    """K = 3 L + 2 sums: true positives, predictions and targets of each label; rows with exactly the right labels,
+    rows.
 
     Attributes:
         labels: L names.
@@ -48,8 +48,8 @@ class Multilabel(Scoring):
         )
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Micro F1 counts every label of every row; macro F1 is the mean over the labels that occur among the true
-        ones; subset accuracy is the share of rows with exactly the right labels."""
+        """Micro F1 pools all labels; macro F1 is the mean over the labels that occur in the targets; subset accuracy is
+        the share of rows with exactly the right labels."""
         hits, guesses, truths, (same, rows) = self._parts(sums)
         return {
             "micro_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
@@ -58,7 +58,7 @@ class Multilabel(Scoring):
         }
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The shares of the labels; where none has half of the rows, the most frequent one counts as given."""
+        """The relative frequencies of the labels; the most frequent one is raised to the threshold if necessary."""
         shares = self._truths(targets).mean(0).astype(np.float32)
         shares[shares.argmax()] = max(shares.max(), THRESHOLD)
         return [shares] * len(targets)
@@ -68,7 +68,7 @@ class Multilabel(Scoring):
         return columns(answers, labels, self.labels)
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
-        """Precision, recall, F1 and number of true rows of every label."""
+        """Precision, recall, F1 and number of rows of every label."""
         hits, guesses, truths, _ = self._parts(sums)
         return retrieval(self.labels, hits, guesses, truths)
 

@@ -1,8 +1,8 @@
-"""Scores where a row's answer is a number: how alike two texts are.
+"""Metrics of numbers: the similarity of two texts.
 
-Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (equal values share their mean rank). The
-ranks are taken once, among all rows that `statistics` is given: a bootstrap draw or a slice keeps them, as an exact
-rank correlation is no function of sums.
+Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). The ranks are
+computed once, over all rows of `statistics`, and kept for bootstrap resamples and slices, because an exact rank
+correlation is not a function of sums.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scipy import sparse
 
 from components.scoring.base import Floats, Inputs, Scoring, Vectors
 
-#: Below this share of the product of the two spreads a covariance is rounding.
+#: A variance below this share of the second moment counts as 0 (rounding).
 NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
 class Similarity(Scoring):
-    """The K = 11 columns: 1; then x, y, x^2, y^2, xy of the values, and the same of the ranks, each less its mean
-    over all rows, which changes no correlation and keeps the sums small."""
+    """K = 11 sums: rows; x, y, x^2, y^2, xy of the values, and the same of the ranks. Values and ranks are centred on
+    all rows, which leaves correlations unchanged and keeps the sums small."""
 
     names = ("spearman", "pearson")
     constant_name = "mean value"
@@ -40,7 +40,7 @@ class Similarity(Scoring):
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K)."""
-        from scipy import stats  # half a second, which only this score needs
+        from scipy import stats  # imports for half a second
 
         count = len(targets)
         x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
@@ -51,7 +51,7 @@ class Similarity(Scoring):
         return sparse.csr_array(np.stack(columns, axis=1))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Correlations; 0 where one side does not vary."""
+        """Correlations; 0 if one side is constant."""
         n = sums[..., 0]
         return {"spearman": _correlation(n, sums[..., 6:]), "pearson": _correlation(n, sums[..., 1:6])}
 

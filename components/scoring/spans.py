@@ -2,12 +2,12 @@
 
 A tag is `O`, or a prefix and a type joined by a hyphen (`B-LOC`). The schemes:
 
-BIO    (IOB2) a span is B-X (I-X)*; an I-X that follows neither B-X nor I-X belongs to no span
-IOB1   a span is (I-X)+, and begins with B-X where it touches a span of the same type before it
-IOBES  (BILOU: L for E, U for S) a span is S-X, or B-X (I-X)* E-X; whatever does not end in E-X is no span
+BIO    (IOB2) a span is B-X (I-X)*; an I-X after neither B-X nor I-X belongs to no span
+IOB1   a span is (I-X)+, or B-X (I-X)* directly after a span of the same type
+IOBES  (BILOU: L for E, U for S) a span is S-X, or B-X (I-X)* E-X; a sequence without the final E-X is no span
 
-So a sequence that breaks its scheme has fewer spans, not mended ones. Which tag may stand next to which is a matter of
-two neighbours, so spans are found for all rows at once. (seqeval's strict mode is the same, tag by tag.)
+Invalid sequences are not repaired, they have fewer spans. The rules involve two adjacent tags only, so that the spans
+of all rows are found with array operations. The result equals that of seqeval's strict mode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TAG = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Spans:
-    """Spans of many rows, each (S,), in their order: row, place of the first unit, place after the last, type."""
+    """S spans of several rows, in order: index of the row, first unit, unit after the last, index of the type; (S,)."""
 
     rows: Integers
     starts: Integers
@@ -44,13 +44,13 @@ class Spans:
 
 @dataclass(frozen=True)
 class Tags:
-    """What the names of a task's tags say.
+    """The scheme of a task's tags, and the parts of their names.
 
     Attributes:
-        scheme: `none` where tags are no spans (parts of speech).
+        scheme: `none` if tags mark no spans (parts of speech).
         types: names of the span types, sorted.
         prefixes: (C,) prefix of each tag.
-        type_of: (C,) number of each tag's type; -1 for `O`.
+        type_of: (C,) index of each tag's type; -1 for `O`.
     """
 
     scheme: Scheme
@@ -62,32 +62,32 @@ class Tags:
         """The spans of N rows.
 
         Args:
-            tags: tag numbers of all rows, one row after the other.
+            tags: tag indices of all rows, concatenated.
             lengths: (N,) units of each row.
         """
-        # A unit outside of everything between two rows: no span goes over it.
+        # An O between two rows, so that no span crosses from one to the next.
         ends = np.cumsum(lengths)
-        place = np.arange(len(tags)) + np.repeat(np.arange(len(lengths)), lengths) + 1
+        position = np.arange(len(tags)) + np.repeat(np.arange(len(lengths)), lengths) + 1
         prefix = np.full(len(tags) + len(lengths) + 1, O, dtype=np.int64)
         kind = np.full(len(prefix), -1, dtype=np.int64)
-        prefix[place], kind[place] = self.prefixes[tags], self.type_of[tags]
+        prefix[position], kind[position] = self.prefixes[tags], self.type_of[tags]
         before, now, same = prefix[:-1], prefix[1:], kind[:-1] == kind[1:]
         if self.scheme == "IOBES":
             begins = (now == B) | (now == S)
             inside = same & ((before == B) | (before == I)) & ((now == I) | (now == E))
             stops = (before == E) | (before == S)
         elif self.scheme == "IOB1":
-            goes_on = same & ((before == B) | (before == I))
-            inside = goes_on & (now == I)
-            begins = ((now == I) & ~goes_on) | ((now == B) & goes_on)
-            # After a B-X that begins nothing, I-X does.
+            continues = same & ((before == B) | (before == I))
+            inside = continues & (now == I)
+            begins = ((now == I) & ~continues) | ((now == B) & continues)
+            # An I-X after an invalid B-X begins a span.
             begins |= inside & (before == B) & ~np.concatenate([[False], begins[:-1]])
             stops = (before != O) & ~((before == B) & (now == B) & ~same)
         else:
             begins = now == B
             inside = same & ((before == B) | (before == I)) & (now == I)
             stops = (before == B) | (before == I)
-        # Places count from 1 here, as 0 is before the first unit.
+        # Positions count from 1, because position 0 is the O before the first row.
         first = np.flatnonzero(begins) + 1
         outside = np.flatnonzero(~inside) + 1
         last = outside[np.searchsorted(outside, first + 1)]
@@ -99,12 +99,12 @@ class Tags:
 
 
 def read_tags(labels: Sequence[str], *, scheme: Scheme | None = None) -> Tags:
-    """Read the names of tags.
+    """Parse the names of tags.
 
     Args:
         labels: C names.
-        scheme: of the tags; None: read off their prefixes. Where a name other than `O` has none, it is `none`; with a
-            prefix E, S, L or U it is IOBES, with I alone IOB1, otherwise BIO.
+        scheme: of the tags. None: inferred from the prefixes: `none` if a name other than `O` has no prefix, IOBES if
+            there is a prefix E, S, L or U, IOB1 if I is the only one, else BIO.
     """
     found = [_TAG.fullmatch(label) for label in labels]
     if scheme is None:

@@ -1,8 +1,8 @@
-"""Scores where every unit of a row (a word) has a tag.
+"""Metrics of tags: one per unit (word) of a row.
 
-Targets and answers are W tag numbers. Where the tags say spans (BIO, IOB1, IOBES), what counts is the spans: one is
-right if and only if its two ends and its type are (the strict definition, that of CoNLL-2002 and seqeval; see
-`components.scoring.spans`). Otherwise (parts of speech) every tag counts.
+Targets and answers are W tag indices. If the tags mark spans (BIO, IOB1, IOBES), spans are scored: a span is correct if
+and only if both ends and its type are (the strict definition of CoNLL-2002 and seqeval; see
+`components.scoring.spans`). Otherwise (parts of speech) each tag is scored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from components.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
 
 @dataclass(frozen=True)
 class Tagging(Scoring):
-    """The K = 3 C + 2 columns: right ones, guesses and truths of each class (a span type; without spans a tag); right
-    tags, tags.
+    """K = 3 C + 2 sums: true positives, predictions and targets of each class (a span type, or a tag if there are no
+    spans); correct tags, tags.
 
     Attributes:
         labels: names of the tags.
-        scheme: None: read off the names.
+        scheme: None: inferred from the names.
     """
 
     labels: Sequence[str]
@@ -37,14 +37,14 @@ class Tagging(Scoring):
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Spans first, where there are spans."""
+        """The primary metric is span F1, or accuracy if tags mark no spans."""
         if self.tags.scheme == "none":
             return ("accuracy", "macro_f1")
         return ("span_f1", "span_precision", "span_recall", "macro_f1", "accuracy")
 
     @cached_property
     def tags(self) -> Tags:
-        """What the names of the tags say."""
+        """Scheme, prefixes and types of the tags."""
         return read_tags(self.labels, scheme=self.scheme)
 
     @property
@@ -61,7 +61,7 @@ class Tagging(Scoring):
         """N rows -> (N, K).
 
         Raises:
-            ValueError: an answer has not one tag a unit.
+            ValueError: an answer does not have one tag per unit.
         """
         lengths, given = (np.fromiter(map(len, values), np.int64, len(values)) for values in (targets, answers))
         if not np.array_equal(lengths, given):
@@ -84,8 +84,8 @@ class Tagging(Scoring):
         return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, self.width))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Span F1, precision and recall count the spans of all types together; macro F1 is the mean over the types
-        (tags) that occur among the true ones; accuracy is the share of right tags."""
+        """Span F1, precision and recall pool the spans of all types; macro F1 is the mean over the classes that occur
+        in the targets; accuracy is the share of correct tags."""
         hits, guesses, truths = self._counts(sums)
         found = {
             "span_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
@@ -97,21 +97,21 @@ class Tagging(Scoring):
         return {name: found[name] for name in self.names}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """The most frequent tag at every unit."""
+        """The most frequent tag for every unit."""
         most = np.bincount(_joined(targets), minlength=1).argmax()
         return [np.full(len(target), most, dtype=np.float32) for target in targets]
 
     def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        """The numbers of this scoring's tags."""
+        """Tag indices of this scoring."""
         number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
         return [number[answer.astype(np.int64)] for answer in answers]
 
     def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
-        """Precision, recall, F1 and number of true ones of every type (tag)."""
+        """Precision, recall, F1 and number of true spans (tags) of every class."""
         return retrieval(self.parts, *self._counts(sums))
 
     def class_f1(self, sums: Floats) -> dict[str, Floats]:
-        """F1 of every type (tag)."""
+        """F1 of every class."""
         return by_name(self.parts, f1(*self._counts(sums)))
 
     def _counts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
@@ -120,12 +120,12 @@ class Tagging(Scoring):
 
 
 def _joined(values: Vectors) -> Integers:
-    """All rows one after the other."""
+    """The values of all rows, concatenated."""
     return np.concatenate([np.zeros(0), *values]).astype(np.int64)
 
 
 def _keys(spans: Spans, lengths: Integers, *, types: int) -> Integers:
-    """(S,) one number for each span of the N rows: equal if and only if row, ends and type are."""
+    """(S,) keys of spans in N rows; equal if and only if row, ends and type are equal."""
     longest = int(lengths.max(initial=0)) + 1
-    place = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
-    return (place * longest + spans.ends - spans.starts) * types + spans.types
+    position = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
+    return (position * longest + spans.ends - spans.starts) * types + spans.types

@@ -1,6 +1,6 @@
 """`data.tasks.<name>` of params.yaml: the labelled data of one downstream task.
 
-Which keys a block may hold follows from its kind and from the format of its files: `KINDS` and `FORMATS`.
+The keys that a block may hold depend on its kind (`KINDS`) and on the format of its files (`FORMATS`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from components.settings.section import Fraction, Positive, Section
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad"]
 Scheme = Literal["bio", "iob1", "iobes", "none"]
-#: A column by its name, or by its number where there is no header; YAML reads numbers as numbers.
+#: A column by name, or by number in files without a header; YAML parses these as numbers.
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet")
@@ -26,7 +26,7 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Kind:
-    """The keys that belong to a kind of task, and the formats that can hold it."""
+    """The keys of a kind of task, and the file formats that can represent it."""
 
     keys: tuple[str, ...]
     formats: tuple[Format, ...]
@@ -44,7 +44,7 @@ KINDS: dict[str, Kind] = {
 }
 _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
-#: Of the keys below, those that a format understands.
+#: Keys that only some formats have.
 _FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "comments", "encoding", "slice", "id"))
 FORMATS: dict[Format, frozenset[str]] = {
     "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "id")),
@@ -71,89 +71,103 @@ _SUFFIXES: dict[str, Format] = {
 
 
 class TaskSource(Section):
-    """The labelled data of one downstream task: its files in one folder, and what in them is what."""
+    """The labelled data of one downstream task: its files in one folder, their format and columns."""
 
+    #: Folder of the files.
     path: str
+    #: Kind of task.
     kind: str = "classification"
-    #: `auto`: by the ends of the files' names; a name without one is a folder of parallel files.
+    #: `auto`: by the suffix of the file; a name without suffix is a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
-    #: A file below `path` or several, read one after the other; `FILE#MEMBER` for a member of a json document.
+    #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null` takes
+    #: dev from train (`dev_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] = "test.jsonl"
 
-    # Columns. Of classification, multilabel and choice (what the choices go on from, or answer):
+    #: Column of the text: classification, multilabel, and choice (prompt or question).
     text: Column = "text"
-    #: Of these and of pair; of multilabel a list, or a text with `label_separator` between the labels ...
+    #: Column of the label: the same kinds and pair. In multilabel a list, or a text with `label_separator`.
     label: Column = "label"
+    #: Separator of labels in one text.
     label_separator: Annotated[str, Field(min_length=1)] = ","
-    #: ... or a column of 0 and 1 for each label.
+    #: Multilabel: columns of 0 and 1, one per label, instead of `label`.
     labels: Annotated[list[Column], Field(min_length=2)] | None = None
-    #: Of classification: a label that is none, on texts that belong to no class. They are not learned from; in test it
-    #: is scored whether the model is less sure of them (`outside_auroc`).
+    #: Classification: label of texts that belong to no class. They are not used for training; on test `outside_auroc`
+    #: measures whether the model is less confident on them.
     outside: str | None = None
-    # Of pair and similarity:
+    #: Column of the first text: pair and similarity.
     first: Column = "first"
+    #: Column of the second text: pair and similarity.
     second: Column = "second"
+    #: Column of the number: similarity.
     score: Column = "score"
-    # Of tagging; null: the first and the last column of conll, `form` and `upos` of conllu, else `words` and `tags`.
+    #: Column of the words: tagging. Null: the first column of conll, `form` of conllu, else `words`.
     words: Column | None = None
+    #: Column of the tags: tagging. Null: the last column of conll, `upos` of conllu, else `tags`.
     tags: Column | None = None
-    #: How the files mark spans; none: tags are no spans (parts of speech).
+    #: Tagging scheme of the files; `none`: tags mark no spans (parts of speech).
     scheme: Scheme = "bio"
-    #: How the model is to mark them.
+    #: Tagging scheme of the model.
     learn_as: Literal["bio", "iobes"] = "bio"
-    # Of questions; `answers` holds {"text": [...], "answer_start": [...]} or a list as in SQuAD.
+    #: Column of the question: questions.
     question: Column = "question"
+    #: Column of the context: questions.
     context: Column = "context"
+    #: Column of the answers: questions. {"text": [...], "answer_start": [...]}, or a list of objects as in SQuAD.
     answers: Column = "answers"
-    #: Answers that do not stand where they are said to: refuse the data, move them to the nearest place in the context
-    #: where they stand (and drop those that stand nowhere), or drop the questions.
+    #: Answers that are not at their given offset in the context: refuse the data; move them to the nearest occurrence,
+    #: dropping answers without one; or drop the questions.
     wrong_spans: Literal["refuse", "move", "drop"] = "refuse"
-    # Of choice: a column for each choice, or one that holds a list.
+    #: Choice: one column per choice, or one column that holds a list.
     choices: Annotated[list[Column], Field(min_length=2)] | Column = "choices"
-    #: What `label` says: the right choice's number, its letter (A, B ...), or the choice itself.
+    #: Choice: what `label` holds: the number of the correct choice, its letter (A, B ...), or its text.
     answer: Literal["from_zero", "from_one", "letter", "text"] = "from_zero"
 
-    #: Column whose values are scored apart; of conllu the key of a comment, of squad only `title`.
+    #: Column whose values are slices of test with metrics of their own; in conllu the key of a comment, in squad only
+    #: `title`.
     slice: Column | None = None
+    #: Column of the row's id; in conllu the key of a comment. Null: file and line.
     id: Column | None = None
+    #: Whether csv and tsv have a header line.
     header: bool = True
-    #: Between columns; null: as the format has it (conll: tabs, or any white space).
+    #: Separator of columns; null: that of the format (conll: tabs, or any white space).
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    #: Whether a field in double quotes may hold delimiters; null: in csv, not in tsv.
+    #: Whether double quotes enclose fields; null: in csv, not in tsv.
     quotes: bool | None = None
-    #: What comment lines of conll begin with; null: `#`, where a line lacks the tabs of the others.
+    #: Prefix of comment lines in conll; null: `#`, in lines without tabs if the other lines have them.
     comments: Annotated[str, Field(min_length=1)] | None = None
+    #: Encoding of the files.
     encoding: str = "utf-8"
+    #: Language code; selects baselines for languages without spaces.
     language: str = "en"
-    #: Rows in each training set, of each class where there are classes; `all` takes the whole train split. Nested: 20
-    #: holds the 5.
+    #: Label budgets: training rows, per class in classification and pair; `all` is the whole train split. Larger
+    #: budgets contain the smaller ones.
     budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
-    #: One run each: the seed draws the rows and whatever is random in learning from them.
+    #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    #: Share of train set apart for dev when `dev` is null.
+    #: Share of train that becomes dev if `dev` is null.
     dev_share: Fraction = 0.1
-    #: At most so many rows of dev are used, the same for all runs; null for all. They are predicted again and again.
+    #: Maximum number of dev rows, the same for all runs; null: all. Dev is predicted at every evaluation.
     dev_rows: Positive | None = 1000
-    #: At most so many rows of test are scored, the same for all runs; null for all.
+    #: Maximum number of test rows, the same for all runs; null: all.
     test_rows: Positive | None = None
-    #: Systems without a language model that are trained beside: those that take a moment, and where the language has no
-    #: spaces those that look at characters; or all that there are for the kind.
+    #: Baselines without a language model. `auto`: the fast ones, and character models for languages without spaces;
+    #: `all`: all of the kind.
     baselines: Literal["auto", "all"] = "auto"
-    #: Rows of train that stand in dev or test too: refuse the data, drop them from train, or only report them.
+    #: Rows of train and dev that are also in a later split: refuse the data, drop them, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"
 
     def files(self, split: str) -> list[str]:
-        """The names of a split's files as they stand in params.yaml; none where dev is a share of train."""
+        """Names of a split's files as in params.yaml; empty if dev is a share of train."""
         named: str | list[str] | None = getattr(self, split)
         return [] if named is None else [named] if isinstance(named, str) else named
 
     def format_of(self, file: str) -> Format:
-        """The format of one of the files.
+        """The format of a file.
 
         Raises:
-            ValueError: `auto`, and its name does not say.
+            ValueError: the format is `auto`, and the suffix is unknown.
         """
         if self.format != "auto":
             return self.format
@@ -161,7 +175,7 @@ class TaskSource(Section):
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:
-            raise ValueError(f"the name {file!r} does not say its format; set format to one of {', '.join(FORMATS)}")
+            raise ValueError(f"the suffix of {file!r} is unknown; set format to one of {', '.join(FORMATS)}")
         return _SUFFIXES[name.suffix]
 
     @field_validator("encoding")
@@ -170,14 +184,14 @@ class TaskSource(Section):
         try:
             line_break = "\n".encode(encoding)
         except LookupError as error:
-            raise ValueError("is no encoding that Python knows; for example utf-8, latin-1, cp874") from error
+            raise ValueError("is not an encoding of Python; use for example utf-8, latin-1, cp874") from error
         if line_break != b"\n":
             raise ValueError("has line breaks of several bytes; convert the files to utf-8")
         return codecs.lookup(encoding).name
 
     @model_validator(mode="after")
     def _keys_that_fit(self) -> TaskSource:
-        """Keys of another kind or another format would be read by nobody."""
+        """Refuse keys of another kind or format, which would have no effect."""
         problems: list[str] = []
         formats = dict.fromkeys(self.format_of(file) for split in SPLITS for file in self.files(split))
         # A kind without an entry accepts every key and format; whether it exists is checked by `pipeline.checks`.
@@ -192,7 +206,7 @@ class TaskSource(Section):
                 if name not in kind.formats
             ]
         problems += [
-            f"key {key} means nothing in format {name}"
+            f"key {key} has no effect in format {name}"
             for key in sorted(self.model_fields_set & _FORMAT_KEYS)
             for name in formats
             if key not in FORMATS[name] and getattr(self, key) != type(self).model_fields[key].default
@@ -215,5 +229,5 @@ class TaskSource(Section):
         if "conllu" in formats and self.words not in (None, "form"):
             problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:
-            problems.append("name either label, one column, or labels, a column of 0 and 1 each")
+            problems.append("set either label (one column) or labels (one column of 0 and 1 each)")
         return problems

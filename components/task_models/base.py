@@ -1,4 +1,4 @@
-"""What every downstream task offers, the labelled data that it works on, and how an encoder reads a row of it."""
+"""The interface of the torch half of a task kind: encoding of rows, and head."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Combine = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row as an encoder reads it: S sequences (one; one a choice; one a window of a long text).
+    """One row as input of an encoder: S sequences (one; one per choice; or one per window of a long text).
 
     Attributes:
-        pieces: S times (T,) piece ids with the family's special pieces.
-        segments: S times (T,), 0 at the first text and its special pieces, 1 at the second.
-        units: S times (U, 2), the columns of the first and last piece of each unit (a word; a piece of the context);
-            (0, 2) for tasks that read one vector a sequence.
-        offsets: S times (U, 2), where a unit stands in the row's context, in characters, end exclusive; (0, 2) where
-            nobody asks.
+        pieces: S arrays (T,) of piece ids, with the family's special pieces.
+        segments: S arrays (T,): 0 for the first text and its special pieces, 1 for the second.
+        units: S arrays (U, 2): indices of the first and last piece of each unit (a word, or a piece of the context);
+            (0, 2) for tasks with one vector per sequence.
+        offsets: S arrays (U, 2): character offsets of each unit in the row's context, end exclusive; (0, 2) for tasks
+            without offsets.
     """
 
     pieces: list[NDArray[np.int64]]
@@ -40,15 +40,20 @@ class Encoded:
 
     @classmethod
     def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
-        """A row without units: the pieces of each of its sequences, and their segments (None: all 0)."""
+        """A row without units.
+
+        Args:
+            pieces: S sequences of piece ids.
+            segments: of each; None: all 0.
+        """
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
-        told = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
-        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in told], none, none)
+        known = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in known], none, none)
 
 
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
-    """The head reads every sequence by itself."""
+    """`Task.combine` of kinds whose head reads each sequence separately."""
 
 
 @dataclass(frozen=True)
@@ -74,5 +79,5 @@ class Task:
 
 
 def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:
-    """Pieces of a sequence that are read, special ones included: `max_length`, or what the encoder has room for."""
+    """Maximum number of pieces of a sequence, special pieces included: `max_length`, or the encoder's limit."""
     return min(settings.max_length, encoder.max_tokens or settings.max_length)

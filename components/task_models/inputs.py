@@ -1,4 +1,4 @@
-"""How one text, or two, become the sequences that an encoder reads."""
+"""Encoding of one text or two texts as sequences of piece ids."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Ids = list[int]
 
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = None) -> list[Ids]:
-    """The pieces of each text: at most `most`, at least one. A text of which no piece is left (control characters, say)
-    is one unknown piece: a model cannot read nothing."""
+    """The pieces of each text, truncated to `most`, but at least one: a text without pieces (for example control
+    characters) becomes one unknown piece."""
     room = None if most is None else max(1, most)
     return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
 
@@ -28,25 +28,25 @@ def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = 
 def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
 ) -> list[NDArray[np.int64]]:
-    """Each text with the family's special pieces, cut so that there are at most `most`."""
+    """The pieces of each text with the family's special pieces, truncated to `most` in total."""
     found = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
     return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
 
 
 def shortened(first: Ids, second: Ids, room: int) -> tuple[Ids, Ids]:
-    """Both texts cut at their ends so that there are at most `room` pieces (at least one each): the longer one is cut
-    until they are equally long, then both (BERT's `_truncate_seq_pair`)."""
+    """Both texts, truncated to `room` pieces in total, at least one each: the longer text first, until both have the
+    same length, then both (BERT's `_truncate_seq_pair`)."""
     kept = max(1, min(len(first), max(room - len(second), -(-room // 2))))
     return first[:kept], second[: max(1, room - kept)]
 
 
 def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[Ids, Ids]:
-    """Two texts as one sequence of at most `most` pieces, and its segments."""
+    """Two texts as one sequence of at most `most` pieces; returns pieces and segments."""
     return encoder.pair_tokens(*shortened(first, second, most - len(encoder.pair_tokens([], [])[0])))
 
 
 def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
-    """Whether two texts are two sequences (see `FinetuneSettings.pairs`)."""
+    """Whether two texts are encoded as two sequences (`FinetuneSettings.pairs`)."""
     return settings.pairs == "apart" or (settings.pairs == "auto" and encoder.attention == "none")
 
 
@@ -58,8 +58,8 @@ def encode_pairs(
     *,
     both_orders: bool = False,
 ) -> list[Encoded]:
-    """(first, second) as one sequence with a delimiter; as two, where they are read apart; or as two with either text
-    first, with `both_orders` and an encoder that looks only ahead (Radford et al. 2018, section 3.3)."""
+    """Pairs of texts: as one sequence with a delimiter, or as two sequences (`reads_apart`). With `both_orders` and a
+    causal encoder: as two sequences with either text first (Radford et al. 2018, section 3.3)."""
     most, apart = most_pieces(settings, encoder), reads_apart(settings, encoder)
     turned = both_orders and encoder.attention == "before"
     firsts, seconds = (cut_texts([row[part] for row in rows], tokenizer) for part in (0, 1))
@@ -76,25 +76,30 @@ def encode_pairs(
 
 
 def summed(vectors: Tensor, rows: Tensor) -> Tensor:
-    """(2 B, F) of both orders -> (B, F), their sum."""
+    """(2 B, F) vectors of both orders -> (B, F): their sum."""
     first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
     return first + second
 
 
 def compared(vectors: Tensor, rows: Tensor) -> Tensor:
-    """(2 B, F) of both texts u and v -> (B, 4 F): [u, v, |u - v|, u v] (Conneau et al. 2017, figure 1)."""
+    """(2 B, F) vectors u and v of both texts -> (B, 4 F): [u, v, |u - v|, u v] (Conneau et al. 2017, figure 1)."""
     first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
     return torch.cat([first, second, (first - second).abs(), first * second], dim=1)
 
 
 def likened(vectors: Tensor, rows: Tensor) -> Tensor:
-    """(2 B, F) of both texts u and v -> (B, 2 F): [|u - v|, u v], the same whichever is first (Tai et al. 2015)."""
+    """(2 B, F) vectors u and v of both texts -> (B, 2 F): [|u - v|, u v], symmetric (Tai et al. 2015)."""
     first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
     return torch.cat([(first - second).abs(), first * second], dim=1)
 
 
 def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..., Combine | None]:
-    """A task's `combine` for pairs: `apart` where the texts are read apart, `turned` where both orders are read."""
+    """`Task.combine` for pairs.
+
+    Args:
+        apart: used if the texts are two sequences.
+        turned: used if both orders are encoded.
+    """
 
     def choose(settings: FinetuneSettings, encoder: LanguageModel) -> Combine | None:
         if reads_apart(settings, encoder):

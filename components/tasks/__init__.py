@@ -1,1 +1,1 @@
-"""Labelled data of downstream tasks: kinds, readers, inputs and outputs, result files."""
+"""Labelled data of downstream tasks: kinds, readers, inputs and outputs, result files. Free of torch."""

@@ -1,4 +1,4 @@
-"""Which rows of train a budget gets, and which tasks' budgets go together."""
+"""Label budgets: the training rows of a budget, and the budgets of tasks that are learned together."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from components.errors import ConfigError
 from components.tasks.data import Labels
 
-#: What `budgets: [all]` is called where budgets are numbers.
+#: The number that stands for `budgets: [all]`.
 ALL = -1
 
 
 def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """Rows of one training set: `budget` rows of each stratum (a class, say), or all rows for `ALL`.
+    """A sample of training rows: `budget` rows of each stratum (for example a class), or all rows for `ALL`.
 
-    The order in which a stratum's rows are drawn depends on the seed alone, so a larger budget holds the smaller one
-    and every model sees the same rows.
+    The order in which a stratum's rows are sampled depends on the seed only, so a larger budget contains the smaller
+    one, and every model is trained on the same rows.
 
     Args:
-        strata: (N,) the stratum of every row of the train split.
-        budget: rows a stratum; one that has fewer gives what it has.
-        seed: of the draw.
+        strata: (N,) stratum of every row of the train split.
+        budget: rows per stratum; all rows of a stratum that has fewer.
+        seed: of the sample.
 
     Returns:
-        Sorted row numbers, and for each stratum that fell short the number of rows it has.
+        Row indices, ascending; and for each stratum with fewer rows than the budget the number of its rows.
     """
     if budget == ALL:
         return np.arange(len(strata)), {}
@@ -41,33 +41,34 @@ def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.i
 
 
 def numbered(budgets: Sequence[int | str]) -> list[int]:
-    """Budgets as distinct numbers, ascending, with `all` (as ALL) last."""
+    """Distinct budgets as numbers, ascending; `all` (ALL) is the last."""
     numbers = {ALL if budget == "all" else int(budget) for budget in budgets}
     return sorted(numbers, key=lambda budget: (budget == ALL, budget))
 
 
 def budget_name(budget: int) -> str:
-    """A budget as params.yaml has it."""
+    """A budget as in params.yaml."""
     return "all" if budget == ALL else str(budget)
 
 
 def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: Mapping[str, Sequence[int]]) -> None:
-    """Tasks that learn together have as many budgets each, of which the smallest go together and so on, and a seed in
-    common.
+    """Check that tasks can be learned together: the same number of budgets each, which are paired in ascending order,
+    and a common seed.
 
     Args:
-        group: name of the block in `together`.
-        budgets, seeds: of each task.
+        group: block of `together`.
+        budgets: task -> budgets.
+        seeds: task -> seeds.
 
     Raises:
-        ConfigError: they have not.
+        ConfigError: they cannot.
     """
     problem = ""
     if len(set(map(len, budgets.values()))) > 1:
         each = "; ".join(f"{task} {', '.join(map(budget_name, own))}" for task, own in budgets.items())
-        problem = f"as many budgets each, found {each}"
+        problem = f"the same number of budgets, found {each}"
     elif not set.intersection(*map(set, seeds.values())):
-        problem = "a seed in common, found " + "; ".join(
+        problem = "a common seed, found " + "; ".join(
             f"{task} {', '.join(map(str, own))}" for task, own in seeds.items()
         )
     if problem:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
 Fields = tuple[str, ...]
-#: What is right of a row, by kind:  classification, pair, choice [number of the label]   multilabel the numbers of its
-#: labels   similarity [value]   tagging a tag number a word   questions [start, end] of every reference answer, in
-#: characters of the context, end exclusive; none where there is no answer.
+#: The target of a row, by kind:  classification, pair, choice [index of the label]   multilabel indices of its labels
+#: similarity [value]   tagging one tag index per word   questions [start, end, ...] of every reference answer, in
+#: characters of the context, end exclusive; empty if the question is unanswerable.
 Target = NDArray[np.float64]
-#: What a model says of a row, by kind:  classification, pair, choice the probabilities of the labels (choices), which
-#: sum to 1   multilabel those of every label by itself   similarity [value]   tagging a tag number a word   questions
+#: The prediction for a row, by kind:  classification, pair, choice probabilities of the labels (choices), with sum 1
+#: multilabel one independent probability per label   similarity [value]   tagging one tag index per word   questions
 #: [start, end, score, score of no answer].
 Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -23,14 +23,14 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled rows in their order.
+    """Labelled rows, in order.
 
     Attributes:
         fields: N inputs.
-        targets: N vectors, ragged.
-        slices: N names of the slice that a row is scored with, or None where there is none.
-        ids: N names of the rows in their source.
-        lines: N places in the file that the rows came from, counted from 1, for messages; empty once written.
+        targets: N vectors of different lengths.
+        slices: N names of the row's slice; None for rows without one.
+        ids: N ids of the rows in their source; may be empty.
+        lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
     """
 
     fields: list[Fields]
@@ -44,16 +44,16 @@ class Split:
 
     @property
     def labels(self) -> Labels:
-        """(N,) label numbers, of kinds whose targets are one number."""
+        """(N,) label indices, for kinds whose targets are one number."""
         return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
 
     @property
     def texts(self) -> list[str]:
-        """N texts, the first part of every input."""
+        """N texts: the first part of every input."""
         return [parts[0] for parts in self.fields]
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Split:
-        """The named rows, in the order given."""
+        """The rows with these indices, in this order."""
         return Split(
             [self.fields[row] for row in rows],
             [self.targets[row] for row in rows],
@@ -65,11 +65,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Examples:
-    """A task's data, read and checked.
+    """The validated data of a task.
 
     Attributes:
-        labels: names of the labels; a label's number is its place here (sorted by name). Empty where targets are none.
-        counts: what was dropped or noticed on the way.
+        labels: sorted names of the labels; a label's index refers to this list. Empty for kinds without labels.
+        counts: number of rows that were dropped or reported, by reason.
     """
 
     labels: list[str]

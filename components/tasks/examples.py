@@ -1,8 +1,8 @@
-"""Stage `examples`: a task's labelled files, read and checked once, as tables that the other stages read.
+"""Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see `tasks.base`),
-labels.json (names by number) and metrics.json (counts). Its manifest's facts: task, kind, budgets and seeds of the runs
-to come, and a digest of each split's content, by which later stages know one test version from another.
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see
+`components.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
+budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
 
 KIND = "examples"
-#: What reading counted and whoever owns the data should hear of, and the key that says what becomes of it.
+#: Count of the reader -> (message, key of params.yaml that controls it).
 NOTICES = {
-    "train_rows_in_later_splits": ("row(s) of train stand in dev or test too", "overlap"),
-    "dev_rows_in_later_splits": ("row(s) of dev stand in test too", "overlap"),
-    "wrong_spans": ("answer(s) do not stand where they are said to", "wrong_spans"),
+    "train_rows_in_later_splits": ("row(s) of train are also in dev or test", "overlap"),
+    "dev_rows_in_later_splits": ("row(s) of dev are also in test", "overlap"),
+    "wrong_spans": ("answer(s) are not at their given position", "wrong_spans"),
 }
 SCHEMA = pa.schema(
     [
@@ -44,7 +44,13 @@ SCHEMA = pa.schema(
 
 
 class ExamplesJob(Section):
-    """What the stage is told: the task's name and its block in params.yaml, and where to write."""
+    """Inputs of the stage.
+
+    Attributes:
+        task: name of the task.
+        source: `data.tasks.<task>`.
+        output: directory to write.
+    """
 
     task: str
     source: TaskSource
@@ -78,8 +84,8 @@ def examples(job: ExamplesJob) -> Path:
     """Read, check and write the labelled rows of one task.
 
     Raises:
-        ConfigError: `kind` names no task.
-        DataError: what the task's reader finds wrong (file, line, what to do).
+        ConfigError: the kind does not exist.
+        DataError: the data are invalid (file, line, what to do).
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
@@ -94,11 +100,11 @@ def examples(job: ExamplesJob) -> Path:
         for stratum, rows in missing.items():
             name = found.labels[stratum] if counted else "train"
             short[f"budget_{budget}_{name}"] = rows
-            said = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
-            print(f"{key}: budget {budget}: {said}, all of them are used")
-    for count, (said, rule) in NOTICES.items():
+            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {has}, all of them are used")
+    for count, (message, rule) in NOTICES.items():
         if found.counts.get(count):
-            print(f"{key}: {found.counts[count]} {said} ({rule}: {getattr(job.source, rule)})")
+            print(f"{key}: {found.counts[count]} {message} ({rule}: {getattr(job.source, rule)})")
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
@@ -128,22 +134,22 @@ def examples(job: ExamplesJob) -> Path:
 
 
 def strata_of(train: Split, kind: str) -> Labels:
-    """(N,) what a budget counts rows of: the task's strata, or 0 for all rows where it has none."""
+    """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
     found = find_kind(kind).strata(train)
     return np.zeros(len(train), dtype=np.int64) if found is None else found
 
 
 def digest(split: Split, labels: list[str]) -> str:
-    """SHA-256 over inputs, targets and slices in their order: the version of a split, whatever file holds it."""
+    """SHA-256 of inputs, targets and slices, in order; independent of the file format."""
     content = hashlib.sha256()
     for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
-        right = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
-        content.update(json.dumps([parts, right, name]).encode() + b"\n")
+        known = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, known, name]).encode() + b"\n")
     return content.hexdigest()
 
 
 def read_facts(directory: Path) -> TaskFacts:
-    """What `examples` wrote about a task.
+    """The facts of a task, from the output directory of the stage.
 
     Raises:
         ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
@@ -163,7 +169,7 @@ def read_facts(directory: Path) -> TaskFacts:
 
 
 def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
-    """A split, or some of its rows in the order given.
+    """A split, or the rows with the given indices, in this order.
 
     Raises:
         ArtifactError: the file cannot be read.

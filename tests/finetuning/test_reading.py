@@ -133,17 +133,15 @@ def test_ids_that_stand_twice_in_a_split(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read("classification", tmp_path, id="id")
     assert str(caught.value) == (
-        f"{tmp_path}/train.jsonl, line 4: id '0' stands on line 1 too (2 row(s) repeat an id); "
-        "ids have to differ, or name no id column"
+        f"{tmp_path}/train.jsonl, line 4: id '0' is also on line 1 (2 row(s) repeat an id); "
+        "make the ids distinct, or name no id column"
     )
 
 
 def test_an_id_that_stands_in_two_files_of_a_split(tmp_path: Path) -> None:
     for number, name in enumerate(("first", "second")):
         jsonl(tmp_path / f"{name}.jsonl", {"id": "a", "text": f"text {number}", "label": number})
-    with pytest.raises(
-        DataError, match=rf"second\.jsonl, line 1: id 'a' stands on {tmp_path}/first\.jsonl, line 1 too"
-    ):
+    with pytest.raises(DataError, match=rf"second\.jsonl, line 1: id 'a' is also on {tmp_path}/first\.jsonl, line 1"):
         read("classification", tmp_path, train=["first.jsonl", "second.jsonl"], test="first.jsonl", id="id", dev=None)
 
 
@@ -233,7 +231,7 @@ def test_a_pair_is_the_same_only_if_both_sides_are(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read("pair", tmp_path, overlap="refuse")
     assert str(caught.value) == (
-        f"{tmp_path}: 1 row(s) of train and dev stand in a later split too, the first in train (line 2): 'a | c'; "
+        f"{tmp_path}: 1 row(s) of train and dev are also in a later split, the first in train (line 2): 'a | c'; "
         "remove them, or set data.tasks.things.overlap to drop or report"
     )
 
@@ -279,7 +277,7 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        (["one"], r"line 1: 1 choice\(s\); there have to be two or more"),
+        (["one"], r"line 1: 1 choice\(s\), expected two or more"),
         (["one", ""], r"line 1: a choice \('choices'\) is empty"),
         ("one, two", "line 1: 'choices' holds no list of choices; name a column for each of them"),
     ],

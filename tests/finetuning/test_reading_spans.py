@@ -66,7 +66,7 @@ def conllu(number: int, *words: tuple[str, str]) -> str:
 def test_a_file_without_empty_lines_is_no_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("word\tO\n" * 10_001)
     with pytest.raises(
-        DataError, match=r"a\.conll, line 1: a sentence of 10001 words, 10000 are the most; set sentences"
+        DataError, match=r"a\.conll, line 1: a sentence of 10001 words, the maximum is 10000; separate the sentences"
     ):
         read("tagging", tmp_path, train="a.conll", dev="a.conll", test="a.conll")
 
@@ -79,7 +79,7 @@ def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: P
     assert found.labels == ["ADP", "VERB"]
     assert (targets(found.train), found.train.ids, found.train.slices) == ([[1, 0], [1]], ["s1", "s2"], ["mail"] * 2)
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(1, ("Go", "VERB")))
-    with pytest.raises(DataError, match=r"line 6: id 's1' stands on line 1 too \(1 row\(s\) repeat an id\)"):
+    with pytest.raises(DataError, match=r"line 6: id 's1' is also on line 1 \(1 row\(s\) repeat an id\)"):
         read("tagging", tmp_path, scheme="none", overlap="report", **names)
 
 
@@ -93,7 +93,7 @@ def test_words_and_tags_side_by_side_and_in_lists(tmp_path: Path) -> None:
     assert found.train.fields == [("play", "some", "jazz"), ("stop",)]
     assert (targets(found.dev), found.labels) == ([[2, 0]], ["B-genre", "I-genre", "O"])
     (tmp_path / "train" / "seq.out").write_text("O O B-genre\nO O\n")
-    with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word has one tag"):
+    with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word needs one tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
     (tmp_path / "train" / "seq.out").write_text("O I-genre O\nO\n")
     with pytest.raises(DataError, match=r"train, line 1, word 2: word 'some', scheme bio: tag 'I-genre' after 'O'"):
@@ -148,7 +148,7 @@ def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read("questions", tmp_path, **SQUAD)
     assert str(caught.value) == (
-        f"{tmp_path}/train.json, question 2: id w1: answer 'metal' is not at character 11, where 'etal.' stands; "
+        f"{tmp_path}/train.json, question 2: id w1: answer 'metal' is not at character 11, found 'etal.'; "
         "4 answer(s) of 4 question(s) do not match their context: correct them, or set "
         "data.tasks.things.wrong_spans to move or drop"
     )
@@ -190,7 +190,7 @@ def test_an_offset_before_the_context_is_wrong(tmp_path: Path) -> None:
 
 def test_ids_of_questions_and_empty_ones(tmp_path: Path) -> None:
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10)]), ("a", "Who?", []))
-    with pytest.raises(DataError, match=r"question 2: id 'a' stands on question 1 too"):
+    with pytest.raises(DataError, match=r"question 2: id 'a' is also on question 1"):
         read("questions", tmp_path, train="train.json", dev="train.json", test="train.json")
     squad(tmp_path / "train.json", ("a", " ", [("metal", 10)]))
     with pytest.raises(DataError, match=r"question 1: the question \('question'\) is empty"):
@@ -214,5 +214,5 @@ def test_questions_in_tables_and_a_dev_share_by_context(tmp_path: Path) -> None:
     assert not contexts[0] & contexts[1] and 2 * len(contexts[1]) == len(found.dev) > 4
     assert targets(found.test) == [[17, 21]]
     jsonl(tmp_path / "test.jsonl", {"q": "Who?", "c": CONTEXT, "a": "Gold"})
-    with pytest.raises(DataError, match=r"test\.jsonl, line 1: 'a' holds no answers; a list of {text, answer_start}"):
+    with pytest.raises(DataError, match=r"line 1: 'a' holds no answers; expected a list of {text, answer_start}"):
         read("questions", tmp_path, dev=None, **columns)

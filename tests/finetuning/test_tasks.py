@@ -46,7 +46,7 @@ def test_one_class_is_refused(source: TaskSource) -> None:
     with pytest.raises(DataError) as error:
         read(source)
     assert str(error.value) == (
-        f"{path}: holds one class only ('metal'); a classifier needs two or more, check data.tasks.things.label"
+        f"{path}: holds only one class ('metal'); a classifier needs two or more, check data.tasks.things.label"
     )
 
 
@@ -88,7 +88,7 @@ def test_overlap_can_be_refused(source: TaskSource) -> None:
     with pytest.raises(DataError) as error:
         read(overlapping(source, "refuse"))
     assert str(error.value) == (
-        f"{source.path}: 4 row(s) of train and dev stand in a later split too, the first in train (line 37): "
+        f"{source.path}: 4 row(s) of train and dev are also in a later split, the first in train (line 37): "
         "'the the red plum the 200'; remove them, or set data.tasks.things.overlap to drop or report"
     )
 
@@ -96,7 +96,7 @@ def test_overlap_can_be_refused(source: TaskSource) -> None:
 def test_copies_of_one_file_as_every_split_are_refused(source: TaskSource) -> None:
     for name in ("dev", "test"):
         write_jsonl(Path(source.path) / f"{name}.jsonl", rows(12))
-    with pytest.raises(DataError, match="nothing is left of train without the texts that stand in a later split"):
+    with pytest.raises(DataError, match="no rows are left in train without those that are also in a later split"):
         read(source)
 
 
@@ -116,7 +116,7 @@ def test_a_class_that_the_share_for_dev_takes_away_is_named(source: TaskSource) 
     with pytest.raises(DataError) as error:
         read(source.model_copy(update={"dev": None, "dev_share": 0.3, "overlap": "report"}))
     assert str(error.value) == (
-        f"{path}: no example of 'tree' is left after setting apart what stands in dev or test; add some, or name a dev "
+        f"{path}: no example of 'tree' is left once duplicates of dev and test are dropped; add some, or name a dev "
         "file (data.tasks.things.dev)"
     )
 
@@ -176,13 +176,13 @@ def test_the_stage_says_which_class_falls_short(source: TaskSource, tmp_path: Pa
     )
 
 
-def test_the_stage_says_what_the_splits_share(source: TaskSource, tmp_path: Path, capsys) -> None:
+def test_the_stage_reports_rows_in_several_splits(source: TaskSource, tmp_path: Path, capsys) -> None:
     for rule in ("drop", "report"):
         examples(ExamplesJob(task="things", source=overlapping(source, rule), output=tmp_path / rule))
-        told = [line for line in capsys.readouterr().out.splitlines() if "stand" in line]
-        assert told == [
-            f"data.tasks.things: 3 row(s) of train stand in dev or test too (overlap: {rule})",
-            f"data.tasks.things: 1 row(s) of dev stand in test too (overlap: {rule})",
+        notices = [line for line in capsys.readouterr().out.splitlines() if "row(s)" in line]
+        assert notices == [
+            f"data.tasks.things: 3 row(s) of train are also in dev or test (overlap: {rule})",
+            f"data.tasks.things: 1 row(s) of dev are also in test (overlap: {rule})",
         ]
 
 

@@ -210,8 +210,8 @@ def test_random_encoders_learn_together_too(make_job) -> None:  # type: ignore[n
 def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSource, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     job = make_job()
     for changes, message in (
-        ({"budgets": [3]}, r"must have as many budgets each, found things 3; parity 4, 8$"),
-        ({"seeds": [7]}, r"must have a seed in common, found things 7; parity 0, 1$"),
+        ({"budgets": [3]}, r"must have the same number of budgets, found things 3; parity 4, 8$"),
+        ({"seeds": [7]}, r"must have a common seed, found things 7; parity 0, 1$"),
     ):
         other = source.model_copy(update=changes)
         third = examples(ExamplesJob(task="third", source=other, output=tmp_path / next(iter(changes))))

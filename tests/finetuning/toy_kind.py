@@ -44,11 +44,11 @@ def read(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [source.text, source.label]):
-            text = filled(record.values[0], "the text", source.text, record.place)
-            label = label_of(record.values[1], source.label, record.place)
+            text = filled(record.values[0], "the text", source.text, record.position)
+            label = label_of(record.values[1], source.label, record.position)
             if label not in ("true", "false"):
-                raise DataError(f"{record.place}: {label!r} is neither true nor false")
-            rows.setdefault(split, []).append(Row((text,), label == "true", record.slice, record.id, record.place))
+                raise DataError(f"{record.position}: {label!r} is neither true nor false")
+            rows.setdefault(split, []).append(Row((text,), label == "true", record.slice, record.id, record.position))
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
 
 

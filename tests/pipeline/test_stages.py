@@ -162,7 +162,8 @@ def test_what_does_not_go_together_is_said_before_anything_runs(
     assert "finetune.word2vec.lm_weight: word2vec predicts no pieces of a text; set it to 0" in said
     assert "finetune.ulmfit.method: tasks that learn together need finetune" in said
     assert (
-        "together.aws: its tasks must have as many budgets each, found aws-type 5, 20, all; aws-service 5, 20" in said
+        "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
+        in said
     )
 
 

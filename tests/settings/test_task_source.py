@@ -50,7 +50,7 @@ def test_columns_may_be_numbers() -> None:
 
 def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
-        "the name 'TREC.train.all' does not say its format; set format to one of csv, tsv, jsonl, json, parquet, "
+        "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
         "label-first, parallel, conll, conllu, squad"
     )
 
@@ -68,10 +68,10 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
             {"kind": "questions", "train": "a.csv"},
             "format csv cannot hold kind questions; use squad, jsonl, json, parquet",
         ),
-        ({"quotes": False}, "key quotes means nothing in format jsonl"),
+        ({"quotes": False}, "key quotes has no effect in format jsonl"),
         (
             {"kind": "tagging", "format": "conll", "words": "word", "tags": -1, "slice": "part"},
-            "key slice means nothing in format conll; words must be the number of a column in format conll, from 0 "
+            "key slice has no effect in format conll; words must be the number of a column in format conll, from 0 "
             "(-1: the last); found 'word'",
         ),
         (
@@ -84,9 +84,9 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
         ),
         (
             {"kind": "multilabel", "label": "x", "labels": ["a", "b"]},
-            "name either label, one column, or labels, a column of 0 and 1 each",
+            "set either label (one column) or labels (one column of 0 and 1 each)",
         ),
-        ({"encoding": "latin-99"}, "is no encoding that Python knows; for example utf-8, latin-1, cp874"),
+        ({"encoding": "latin-99"}, "is not an encoding of Python; use for example utf-8, latin-1, cp874"),
         ({"encoding": "utf-16"}, "has line breaks of several bytes; convert the files to utf-8"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format "
         "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice "
-        "means nothing in format conll",
+        "has no effect in format conll",
     ]
 
 

@@ -1,7 +1,7 @@
-"""Multiple choice: a text and several ways to go on or to answer, one of them right.
+"""Multiple choice: a text and several continuations or answers, one of them correct.
 
-Every choice makes a sequence with the text (Radford et al. 2018, section 3.3); the head gives each a score, and the
-scores of a row's choices become probabilities together.
+Each choice is one sequence with the text (Radford et al. 2018, section 3.3); the head gives it a score, and a softmax
+over the row's choices gives probabilities.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from components.tokenization import Tokenizer
 
 
 class ChoiceHead(TextHead):
-    """A score for each of a row's choices; a choice is a sequence."""
+    """One score per choice, that is, per sequence."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean over the rows of the cross entropy among a row's choices, and the penalty."""
+        """Cross entropy over the choices, averaged over rows, plus the penalty."""
         logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)
         first = counts.cumsum(0) - counts
         return self.penalised(-logs[first + batch["targets"][:, 0].long()].mean())
@@ -37,9 +37,9 @@ class ChoiceHead(TextHead):
 
 
 def _log_probabilities(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(S,) log-softmax of the scores of each row, and the (B,) number of choices of each.
+    """(S,) log-softmax of the scores within each row, and (B,) number of choices.
 
-    `rows` is ascending, so what nobody has to wait for tells B: the rows that begin.
+    With targets, B is their number, which avoids a device synchronisation.
     """
     rows = batch["rows"]
     size = len(batch["targets"]) if "targets" in batch else int(rows[-1]) + 1
@@ -53,7 +53,7 @@ def _log_probabilities(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """A sequence for each choice: the text, a delimiter, the choice."""
+    """One sequence per choice: the text, a delimiter, the choice."""
     most = most_pieces(settings, encoder)
     cut = iter(cut_texts([part for row in rows for part in row], tokenizer))
     encoded: list[Encoded] = []

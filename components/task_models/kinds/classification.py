@@ -1,6 +1,7 @@
-"""Text classification: one label a text.
+"""Text classification: one label per text.
 
-A text goes in as the family's special pieces ask ([CLS] text [SEP] for BERT); the head reads the pooled hidden states.
+A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the input of the head are the pooled
+hidden states.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from components.tokenization import Tokenizer
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence a text, cut so that with the special pieces there are at most as many as may be read; or its
-    windows."""
+    """One sequence per text, truncated to the maximum number of pieces; or its windows."""
     texts = [text for (text,) in rows]
     if (size := window_size(settings, encoder)) is not None:
         found = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))

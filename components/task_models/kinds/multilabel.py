@@ -1,4 +1,4 @@
-"""Text classification with any number of labels a text: each has a probability of its own, from 0.5 on it is given."""
+"""Multi-label classification: independent probabilities of the labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from components.task_models.text_windows import pooling_of_windows
 
 
 class MultilabelHead(TextHead):
-    """C independent labels a row."""
+    """One logit per label."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Binary cross entropy, the mean over rows and labels, and the penalty."""
+        """Binary cross entropy, averaged over rows and labels, plus the penalty."""
         targets = batch["targets"]
         given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
-        # Padding is a label more, which nobody looks at.
+        # Padding is mapped to an extra label, which is dropped.
         given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
         found = precise(outputs)
         return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, given[:, :-1].to(found.dtype)))
@@ -34,7 +34,7 @@ class MultilabelHead(TextHead):
 
 
 def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> MultilabelHead:
-    """The head of `finetune.<family>`, an output a label."""
+    """The head of `finetune.<family>` with one output per label."""
     return MultilabelHead.of(settings, features, len(labels))
 
 

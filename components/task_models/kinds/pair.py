@@ -1,7 +1,7 @@
-"""Classification of two texts: paraphrase, entailment, an answer to a question.
+"""Classification of two texts: paraphrase, entailment, answer selection.
 
-[CLS] first [SEP] second [SEP] with segments for BERT, the two with a delimiter between them for a causal Transformer;
-encoders without attention read them apart (see `inputs`).
+BERT reads [CLS] first [SEP] second [SEP] with segments, causal Transformers both texts with a delimiter; encoders
+without attention read them as two sequences (see `inputs`).
 """
 
 from __future__ import annotations

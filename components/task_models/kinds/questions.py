@@ -1,8 +1,8 @@
-"""Extractive question answering: a question and a context in, the part of the context that answers it out.
+"""Extractive question answering: the answer is a span of the context.
 
-The sequence is [CLS] question [SEP] context [SEP], or what the family makes of two texts. A context that is longer than
-what is left of `max_length` is read in windows that begin `stride` pieces apart. A question never takes more than half
-of the room.
+The sequence is [CLS] question [SEP] context [SEP], or the family's encoding of two texts. A context that exceeds the
+rest of `max_length` is encoded in windows with a stride of `stride` pieces. Questions are truncated to half of the
+maximum number of pieces.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from components.tokenization import Tokenizer
 
 @dataclass(frozen=True)
 class _Context:
-    """A context's pieces, and its units: the pieces that stand for more than white space.
+    """A context's pieces, and its units: the pieces that contain more than white space.
 
     Attributes:
         ids: piece ids.
-        places: (U, 2) columns of the units, both the same: a unit is one piece.
-        offsets: (U, 2) characters of the units, without white space around them.
+        columns: (U, 2) index of the unit's piece, twice: a unit is one piece.
+        offsets: (U, 2) character offsets of the units, without surrounding white space.
     """
 
     ids: list[int]
-    places: NDArray[np.int64]
+    columns: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
 
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence a window. Its first unit is the sequence as a whole, with the offsets 0, 0; the others are the
-    pieces of the context. A context without any piece is one sequence without other units."""
+    """One sequence per window. Its first unit is the whole sequence, with offsets 0, 0; the others are the pieces of
+    the context. A context without pieces is one sequence with the first unit only."""
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
     asked = max(1, (most - len(around) + 1) // 2)
@@ -55,24 +55,24 @@ def encode(
 
 
 def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Answering:
-    """Starts and ends."""
+    """Scores of starts and ends."""
     return Answering(features, settings)
 
 
 def _context(tokenizer: Tokenizer, text: str) -> _Context:
     ids, spans = tokenizer.encode_with_offsets(text)
     kept = []
-    for place, (start, end) in enumerate(spans):
-        # A piece may hold the space before a word, which belongs to no answer.
+    for index, (start, end) in enumerate(spans):
+        # A piece may include the space before a word, which belongs to no answer.
         inner = text[start:end]
         begin = start + len(inner) - len(inner.lstrip())
         stop = start + len(inner.rstrip())
-        # A mark that the tokenizer takes off the letter before it (accents, Thai tones) still belongs to the letter.
-        following = spans[place + 1][0] if place + 1 < len(spans) else len(text)
+        # Combining marks that the tokenizer separates from their letter (accents, Thai tones) belong to the letter.
+        following = spans[index + 1][0] if index + 1 < len(spans) else len(text)
         while begin < stop < following and unicodedata.category(text[stop])[0] == "M":
             stop += 1
         if begin < stop:
-            kept.append((place, begin, stop))
+            kept.append((index, begin, stop))
     found = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
     return _Context(ids.tolist(), found[:, [0, 0]], found[:, 1:])
 
@@ -84,17 +84,17 @@ def _windows(
     lead, room = template.index(-1), max(1, most - len(template) + 1)
     sequences, units, offsets = [], [], []
     for window in (
-        cut(context.places, room=room, stride=stride or max(1, room // 2)) if len(context.places) else (None,)
+        cut(context.columns, room=room, stride=stride or max(1, room // 2)) if len(context.columns) else (None,)
     ):
         pieces = [] if window is None else context.ids[slice(*window.pieces)]
         sequences.append(encoder.pair_tokens(question, pieces))
-        places, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        positions, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
         if window is not None:
             inside = (window.start, window.end)
-            places = columns(context.places, window, units=inside) + lead
+            positions = columns(context.columns, window, units=inside) + lead
             characters = context.offsets[slice(*inside)]
         whole = np.asarray([[0, len(sequences[-1][0]) - 1]])
-        units.append(np.concatenate([whole, places]))
+        units.append(np.concatenate([whole, positions]))
         offsets.append(np.concatenate([np.zeros((1, 2), dtype=np.int64), characters]))
     return Encoded(
         [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],

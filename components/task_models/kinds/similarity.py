@@ -1,7 +1,7 @@
-"""How alike two texts are: a number, learned by regression on the scale of the training targets.
+"""Similarity of two texts: regression.
 
-Which text comes first must not matter: a causal Transformer reads both orders, and their representations are added
-(Radford et al. 2018, section 3.3); encoders without attention read the texts apart (see `inputs`).
+The prediction must be symmetric: a causal Transformer reads both orders, and their representations are added (Radford
+et al. 2018, section 3.3); encoders without attention read the texts as two sequences (see `inputs`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from components.tokenization import Tokenizer
 
 
 class RegressionHead(TextHead):
-    """One number a row, between `low` and `low + range` in training: the head itself works between 0 and 1."""
+    """One number per row. The targets are scaled to [0, 1] by `low` and `range` of the training rows."""
 
     low: Tensor
     range: Tensor
@@ -34,26 +34,26 @@ class RegressionHead(TextHead):
         self.register_buffer("range", torch.ones(()))
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Take the range of the training targets."""
+        """Set `low` and `range` to those of the training targets."""
         values = np.asarray([target[0] for target in targets])
         self.low.fill_(float(values.min()))
         self.range.fill_(float(values.max() - values.min()) or 1.0)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean squared error on the scale from 0 to 1, and the penalty."""
+        """Mean squared error of the scaled targets, plus the penalty."""
         found = precise(outputs[:, 0])
         wanted = (batch["targets"][:, 0].to(found.dtype) - self.low) / self.range
         return self.penalised(nn.functional.mse_loss(found, wanted))
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """[value] of each row, on the scale of the targets; it may lie beyond their range."""
+        """[value] of each row, on the scale of the targets; not clipped."""
         return list((self.low + self.range * outputs.float()).cpu().numpy())
 
 
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """Both texts, in both orders where the encoder looks only ahead."""
+    """Both texts; in both orders for a causal encoder."""
     return encode_pairs(rows, tokenizer, encoder, settings, both_orders=True)
 
 

@@ -1,10 +1,9 @@
-"""Sequence tagging (entities, slots, parts of speech, chunks): words in, a tag for each word.
+"""Sequence tagging (entities, slots, parts of speech, chunks): one tag per word.
 
-A word is read as it stands in the middle of a text, whatever pieces the words around it have; its vector is what the
-family says of a unit (the first piece's state for BERT: Devlin et al. 2019, section 5.3; the forward state behind its
-last character and the backward state before its first for FLAIR: Akbik et al. 2018). A sentence that is longer than
-what is read at once is read in windows that overlap; each word is tagged in the one that shows most of what is around
-it.
+A word is tokenized as in the middle of a text, independently of its neighbours. Its vector is the family's unit state
+(BERT: state of the first piece, Devlin et al. 2019, section 5.3; FLAIR: forward state after the last character and
+backward state before the first, Akbik et al. 2018). Sentences that are longer than a sequence are encoded in
+overlapping windows; each word is tagged in the window with the most context around it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NONE: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
 def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
-    """One sequence a window; its units are the words that are tagged in it."""
+    """One sequence per window; its units are the words that are tagged in it."""
     around = encoder.special_tokens([-1])
     lead, room = around.index(-1), max(1, most_pieces(settings, encoder) - len(around) + 1)
     stride = settings.stride or max(1, room // 2)

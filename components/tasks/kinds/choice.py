@@ -1,4 +1,4 @@
-"""A text and several ways to go on or to answer, one of them right."""
+"""Multiple choice: a text and several continuations or answers, one of them correct."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from components.scoring.classification import Choice
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Place, Record, filled, label_of, read_records, split_files
+from components.tasks.reading.records import Position, Record, filled, label_of, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of
 from components.tasks.task_io import TaskIO, text, texts
 
 
 def read_choices(name: str, source: TaskSource) -> Examples:
-    """Fields are the text and its choices; a target is the number of the right one, from 0.
+    """Fields are the text and its choices; a target is the index of the correct choice.
 
     Raises:
-        DataError: a file is missing or damaged, a text or choice is empty, a row has one choice only, the label names
-            none of them (file and line); the splits do not fit (see `examples_of`).
+        DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
+            label names none of them (file and line); or as `examples_of`.
     """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [source.text, *columns, source.label], nested=True):
-            prompt = filled(record.values[0], "the text", source.text, record.place)
+            prompt = filled(record.values[0], "the text", source.text, record.position)
             choices = _choices(record, source)
-            right = _right(label_of(record.values[-1], source.label, record.place), choices, source, record.place)
-            rows.setdefault(split, []).append(Row((prompt, *choices), right, record.slice, record.id, record.place))
+            right = _right(label_of(record.values[-1], source.label, record.position), choices, source, record.position)
+            rows.setdefault(split, []).append(Row((prompt, *choices), right, record.slice, record.id, record.position))
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
 
 
@@ -40,14 +40,14 @@ def _choices(record: Record, source: TaskSource) -> list[str]:
     names = source.choices if isinstance(source.choices, list) else [source.choices]
     if isinstance(source.choices, str):
         if not isinstance(values[0], list):
-            raise DataError(f"{record.place}: {names[0]!r} holds no list of choices; name a column for each of them")
+            raise DataError(f"{record.position}: {names[0]!r} holds no list of choices; name a column for each of them")
         values, names = values[0], names * len(values[0])
     if len(values) < 2:
-        raise DataError(f"{record.place}: {len(values)} choice(s); there have to be two or more")
-    return [filled(value, "a choice", name, record.place) for value, name in zip(values, names, strict=True)]
+        raise DataError(f"{record.position}: {len(values)} choice(s), expected two or more")
+    return [filled(value, "a choice", name, record.position) for value, name in zip(values, names, strict=True)]
 
 
-def _right(label: str, choices: list[str], source: TaskSource, place: Place) -> int:
+def _right(label: str, choices: list[str], source: TaskSource, position: Position) -> int:
     if source.answer == "text":
         found = [index for index, choice in enumerate(choices) if choice.strip() == label]
         number = found[0] if len(found) == 1 else -1
@@ -57,7 +57,7 @@ def _right(label: str, choices: list[str], source: TaskSource, place: Place) -> 
         number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
     if not 0 <= number < len(choices):
         raise DataError(
-            f"{place}: label {label!r} names none of the {len(choices)} choices (answer: {source.answer}); "
+            f"{position}: label {label!r} names none of the {len(choices)} choices (answer: {source.answer}); "
             f"correct it, or set answer to from_zero, from_one, letter or text"
         )
     return number

@@ -13,29 +13,36 @@ from components.tasks.task_io import TEXT_EXAMPLES, label_io
 
 
 def read_classification(name: str, source: TaskSource) -> Examples:
-    """Columns `text` and `label`; a target is the number of the label, by name; -1 for what belongs to no class.
+    """Columns `text` and `label`; a target is the index of the label in the sorted labels, or -1 for no class.
 
-    Rows with the label `outside` stay in test only, and outside of every slice.
+    Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
 
     Raises:
-        DataError: a file is missing or damaged, a text or label is empty (file and line), there is one class only, a
-            label of dev or test does not occur in train (file and line); the splits do not fit (see `examples_of`).
+        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
+            label of dev or test does not occur in train (file and line), or as `examples_of`.
     """
     return labelled(name, source, (source.text,))
 
 
 def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
-    """Rows of one or more texts with one label; `what` the texts are called in messages."""
+    """Rows of one or more texts with one label.
+
+    Args:
+        name: of the task.
+        source: of the task.
+        columns: of the texts.
+        what: names of the texts in messages.
+    """
     rows: Rows = {}
     counts: dict[str, int] = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [*columns, source.label]):
             *texts, label = record.values
             fields = tuple(
-                filled(text, f"the {part}", column, record.place)
+                filled(text, f"the {part}", column, record.position)
                 for text, part, column in zip(texts, what, columns, strict=True)
             )
-            target = label_of(label, source.label, record.place)
+            target = label_of(label, source.label, record.position)
             part = record.slice
             if target == source.outside:
                 count = "outside_rows" if split == "test" else f"{split}_rows_outside"
@@ -43,11 +50,11 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
                 part = None
                 if split != "test":
                     continue
-            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.place))
+            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position))
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(
-            f"{train_of(source)}: holds {f'one class only ({names[0]!r})' if names else 'no class'}; a classifier "
+            f"{train_of(source)}: holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier "
             f"needs two or more, check data.tasks.{name}.label"
         )
     number = {label: index for index, label in enumerate(names)}

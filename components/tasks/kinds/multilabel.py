@@ -13,26 +13,26 @@ from components.scoring.multilabel import THRESHOLD, Multilabel
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Place, Record, as_text, filled, label_of, read_records, split_files
+from components.tasks.reading.records import Position, Record, as_text, filled, label_of, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 
 
 def read_multilabel(name: str, source: TaskSource) -> Examples:
-    """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, columns of 0 and 1.
+    """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, one column of 0 and 1 each.
 
-    A target is the numbers of the labels, ascending; empty where a text has none.
+    A target holds the indices of the labels, ascending; empty for a text without labels.
 
     Raises:
-        DataError: as `read_classification`; a column of `labels` holds something else than 0 and 1; no row of train has
-            a label at all.
+        DataError: as `read_classification`; a column of `labels` holds other values than 0 and 1; no row of train has
+            a label.
     """
     rows: Rows = {}
     for split, path, member in split_files(source):
         for record in _records(path, member, source):
-            text = filled(record.values[0], "the text", source.text, record.place)
+            text = filled(record.values[0], "the text", source.text, record.position)
             names = tuple(sorted(set(_labels(record, source))))
-            rows.setdefault(split, []).append(Row((text,), names, record.slice, record.id, record.place))
+            rows.setdefault(split, []).append(Row((text,), names, record.slice, record.id, record.position))
     seen = {label for row in rows["train"] for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
@@ -50,21 +50,21 @@ def _records(path: Path, member: str, source: TaskSource) -> Iterator[Record]:
 def _labels(record: Record, source: TaskSource) -> list[str]:
     values = record.values[1:]
     if source.labels is None:
-        return _named(values[0], source, record.place)
+        return _named(values[0], source, record.position)
     found: list[str] = []
     for column, value in zip(source.labels, values, strict=True):
-        flag = (as_text(value, record.place) or "").strip().lower()
+        flag = (as_text(value, record.position) or "").strip().lower()
         if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
-            raise DataError(f"{record.place}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
+            raise DataError(f"{record.position}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
         if flag in ("1", "1.0", "true"):
             found.append(column)
     return found
 
 
-def _named(value: Any, source: TaskSource, place: Place) -> list[str]:
+def _named(value: Any, source: TaskSource, position: Position) -> list[str]:
     if isinstance(value, list):
-        return [label_of(label, source.label, place) for label in value]
-    return [label for part in (as_text(value, place) or "").split(source.label_separator) if (label := part.strip())]
+        return [label_of(label, source.label, position) for label in value]
+    return [label for part in (as_text(value, position) or "").split(source.label_separator) if (label := part.strip())]
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Questions about a context, answered by a span of it, or by nothing."""
+"""Extractive question answering: the answer is a span of a context, or there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from components.scoring.questions import Questions
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Place, filled, read_records, split_files
+from components.tasks.reading.records import Position, filled, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.tasks.task_io import TaskIO, parse_texts
 
@@ -26,20 +26,20 @@ class _Asked:
     question: Question
     slice: str | None
     id: str | None
-    place: Place
+    position: Position
 
 
 def read_questions(name: str, source: TaskSource) -> Examples:
-    """Fields are question and context; a target is first and last + 1 character of every reference answer in the
-    context, empty where there is none.
+    """Fields are question and context; a target holds the character offsets [start, end, ...] of every reference answer
+    in the context (end exclusive), empty for an unanswerable question.
 
-    Answers have to stand where they are said to; `wrong_spans` says what becomes of those that do not. Rows with one
-    context go to train together, or to dev; only question and context together make two rows the same.
+    `wrong_spans` controls answers whose text is not at the given offset. Rows with the same context are either all in
+    train or all in dev; duplicates are rows with the same question and context.
 
     Raises:
-        DataError: a file is missing or not laid out as it should be, a question or context is empty, `wrong_spans` is
-            `refuse` and an answer does not match its context (the first one's id, and how many there are); no question
-            of train has an answer; the splits do not fit.
+        DataError: a file is missing or has another layout; a question or context is empty; `wrong_spans` is `refuse`
+            and an answer does not match its context (id of the first, and their number); no question of train has an
+            answer; or as `examples_of`.
     """
     rows: Rows = {}
     wrong: list[str] = []
@@ -49,12 +49,12 @@ def read_questions(name: str, source: TaskSource) -> Examples:
             found = asked.question
             spans, bad = _spans(found, move=source.wrong_spans == "move")
             if bad:
-                wrong.append(f"{asked.place}: {bad[0]}")
+                wrong.append(f"{asked.position}: {bad[0]}")
                 counts["wrong_spans"] += len(bad)
             if bad and (source.wrong_spans == "drop" or not spans):
                 continue
             counts["unanswerable"] += not spans
-            row = Row((found.question, found.context), tuple(spans), asked.slice, asked.id, asked.place)
+            row = Row((found.question, found.context), tuple(spans), asked.slice, asked.id, asked.position)
             rows.setdefault(split, []).append(row)
     if wrong and source.wrong_spans == "refuse":
         raise DataError(
@@ -80,30 +80,30 @@ def read_questions(name: str, source: TaskSource) -> Examples:
 def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Asked]:
     if source.format_of(path.name) == "squad":
         for number, question in enumerate(read_squad(path, Reading()), 1):
-            place = Place(str(path), number, "question")
+            position = Position(str(path), number, "question")
             part = question.title if source.slice is not None else None
-            yield _checked(_Asked(question, part, question.id, place), ("question", "context"))
+            yield _checked(_Asked(question, part, question.id, position), ("question", "context"))
         return
     columns = [source.question, source.context, source.answers]
     for record in read_records(path, member, source, columns, nested=True):
         asked, context, given = record.values
         texts = [
-            filled(text, f"the {what}", column, record.place)
+            filled(text, f"the {what}", column, record.position)
             for text, what, column in zip((asked, context), ("question", "context"), columns[:2], strict=True)
         ]
-        answers = answers_of(_entries(given, source.answers, record.place), str(record.place))
-        question = Question(record.id or str(record.place), None, texts[0], texts[1], answers)
-        yield _Asked(question, record.slice, record.id, record.place)
+        answers = answers_of(_entries(given, source.answers, record.position), str(record.position))
+        question = Question(record.id or str(record.position), None, texts[0], texts[1], answers)
+        yield _Asked(question, record.slice, record.id, record.position)
 
 
 def _checked(asked: _Asked, columns: tuple[str, str]) -> _Asked:
     for text, what in zip((asked.question.question, asked.question.context), columns, strict=True):
-        filled(text, f"the {what}", what, asked.place)
+        filled(text, f"the {what}", what, asked.position)
     return asked
 
 
-def _entries(value: Any, column: str, place: Place) -> list[Any]:
-    """Answers as SQuAD lists them, from that or from parallel lists of texts and starts; null for none."""
+def _entries(value: Any, column: str, position: Position) -> list[Any]:
+    """Answers as a list of objects (SQuAD), from such a list or from parallel lists of texts and starts; null: none."""
     if value is None:
         return []
     if isinstance(value, dict) and isinstance(texts := value.get("text"), list):
@@ -112,41 +112,39 @@ def _entries(value: Any, column: str, place: Place) -> list[Any]:
             return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if isinstance(value, list):
         return value
-    raise DataError(
-        f"{place}: {column!r} holds no answers; a list of {{text, answer_start}}, or an object with a list of each"
-    )
+    raise DataError(f"{position}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
 
 
 def _spans(asked: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
-    """(first character, last + 1) of the answers that stand where they should, and what is wrong with the others;
-    with `move`, the nearest place of each of those that stand somewhere else."""
+    """(start, end) of the answers, and a message for each answer that is not at its given offset; with `move`, its
+    nearest occurrence in the context."""
     spans: list[tuple[int, int]] = []
     wrong: list[str] = []
     for start, text in asked.answers:
         if start < 0 or asked.context[start : start + len(text)] != text:
             at = asked.context[max(start, 0) : max(start, 0) + len(text)]
-            wrong.append(f"id {asked.id}: answer {text[:60]!r} is not at character {start}, where {at[:60]!r} stands")
-            start = _nearest_place(asked.context, text, start) if move else -1
+            wrong.append(f"id {asked.id}: answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
+            start = _nearest(asked.context, text, start) if move else -1
         if start >= 0:
-            # White space around an answer, or what has no width, belongs to no word of the context.
-            read = [place for place, character in enumerate(text) if not _blank(character)]
+            # White space and invisible characters around an answer belong to no word of the context.
+            read = [index for index, character in enumerate(text) if not _blank(character)]
             spans.append((start + read[0], start + read[-1] + 1) if read else (start, start + len(text)))
     return list(dict.fromkeys(spans)), wrong
 
 
 def _blank(character: str) -> bool:
-    """White space, control and format characters (U+200B): tokenizers may have no piece for them."""
+    """White space, control and format characters (U+200B), for which a tokenizer may have no piece."""
     return character.isspace() or category(character)[0] == "C"
 
 
-def _nearest_place(context: str, text: str, start: int) -> int:
-    """Where `text` stands next to `start`; -1 if nowhere."""
-    places: list[int] = []
+def _nearest(context: str, text: str, start: int) -> int:
+    """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
+    offsets: list[int] = []
     found = context.find(text)
     while found >= 0:
-        places.append(found)
+        offsets.append(found)
         found = context.find(text, found + 1)
-    return min(places, key=lambda place: abs(place - start), default=-1)
+    return min(offsets, key=lambda offset: abs(offset - start), default=-1)
 
 
 def format_answer(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

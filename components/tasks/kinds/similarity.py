@@ -22,24 +22,26 @@ def read_similarities(name: str, source: TaskSource) -> Examples:
     """Columns `first`, `second` and `score`; a target is the score.
 
     Raises:
-        DataError: a side of a pair is empty, a score is no number (file and line); train has one score only; the
-            splits do not fit (see `examples_of`).
+        DataError: a text of a pair is empty, or a score is not a number (file and line); all scores of train are equal;
+            or as `examples_of`.
     """
     rows: Rows = {}
     for split, path, member in split_files(source):
         for record in read_records(path, member, source, [source.first, source.second, source.score]):
             *texts, value = record.values
             fields = tuple(
-                filled(text, f"the {side}", column, record.place)
+                filled(text, f"the {side}", column, record.position)
                 for text, side, column in zip(texts, _SIDES, (source.first, source.second), strict=True)
             )
             try:
-                score = float(as_text(value, record.place) or "")
+                score = float(as_text(value, record.position) or "")
             except ValueError:
                 score = math.nan
             if not math.isfinite(score):
-                raise DataError(f"{record.place}: the score ({source.score!r}) is {value!r}, not a number; correct it")
-            rows.setdefault(split, []).append(Row(fields, score, record.slice, record.id, record.place))
+                raise DataError(
+                    f"{record.position}: the score ({source.score!r}) is {value!r}, not a number; correct it"
+                )
+            rows.setdefault(split, []).append(Row(fields, score, record.slice, record.id, record.position))
     if len({row.target for row in rows["train"]}) < 2:
         raise DataError(
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"

@@ -1,4 +1,4 @@
-"""Words with a tag each: CoNLL, CoNLL-U, parallel files, or tables with a column of words and one of tags."""
+"""Tagging: one tag per word, in CoNLL, CoNLL-U, parallel files, or tables with a column of words and one of tags."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from components.scoring.tagging import Tagging
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Place, as_text, read_records, split_files
+from components.tasks.reading.records import Position, as_text, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TaskIO, texts
 
-#: Names of the columns where params.yaml does not say.
+#: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
 
-#: Words of a sentence at most: beyond, a file lacks the empty lines between its sentences.
+#: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
 MOST_WORDS = 10_000
 
 
 @dataclass(frozen=True)
 class _Tagged:
-    """A sentence; `lines`: the line of each word, or of the whole."""
+    """A sentence; `lines` holds the line of each word, or is empty if all words are on one line."""
 
     words: list[str]
     tags: list[str]
     lines: list[int]
     slice: str | None
     id: str | None
-    place: Place
+    position: Position
 
 
 def read_tagging(name: str, source: TaskSource) -> Examples:
-    """Fields are the words; a target is the number of each word's tag.
+    """Fields are the words; a target holds the index of each word's tag.
 
-    Spans are checked against `scheme` and written anew as `learn_as` has it; the labels are then every tag that the
-    types of train can have. With `scheme: none` the labels are the tags of train.
+    Spans are validated against `scheme` and converted to `learn_as`; the labels are all tags of the span types of
+    train. With `scheme: none` the labels are the tags of train.
 
     Raises:
-        DataError: a file is missing or damaged, a tag breaks the scheme (file and line), words and tags differ in
-            number, a word is empty, a sentence has more than `MOST_WORDS`, a type or tag of dev or test does not occur
-            in train; the splits do not fit.
+        DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
+            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, a type or tag of dev or test does
+            not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
     for split, path, member in split_files(source):
@@ -60,25 +60,26 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
         for sentence in _sentences(path, member, source):
             if len(sentence.tags) != len(sentence.words):
                 raise DataError(
-                    f"{sentence.place}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word has one tag"
+                    f"{sentence.position}: {len(sentence.words)} words, {len(sentence.tags)} tags; "
+                    f"each word needs one tag"
                 )
             if len(sentence.words) > MOST_WORDS:
                 raise DataError(
-                    f"{sentence.place}: a sentence of {len(sentence.words)} words, {MOST_WORDS} are the most; set "
-                    f"sentences apart (in CoNLL by an empty line)"
+                    f"{sentence.position}: a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
+                    f"separate the sentences (in CoNLL by an empty line)"
                 )
             for index, tag in enumerate(sentence.tags):
                 if not tag:
                     raise DataError(f"{_word_place(sentence, index)}: word {sentence.words[index]!r} has no tag")
             tags = _learned(sentence, source)
-            rows[split].append(Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.place))
+            rows[split].append(Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position))
         if len(rows[split]) == before:
             raise DataError(f"{path}: holds no sentences")
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         raise DataError(
             f"{train_of(source)}: holds "
-            f"{'one tag only' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
+            f"{'only one tag' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
         )
     kinds = {str(kind) for kind in seen}
     refuse_unseen(rows, source, kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
@@ -95,7 +96,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
 
 def _kind(tag: str, source: TaskSource) -> str | None:
-    """The type of the span that a tag belongs to, or the tag itself where tags are no spans."""
+    """The type of the span that a tag belongs to, or the tag if tags mark no spans."""
     if source.scheme == "none":
         return tag
     return None if tag == OUTSIDE else tag.partition("-")[2]
@@ -115,8 +116,8 @@ def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
 
 def _word_place(sentence: _Tagged, index: int) -> str:
     if len(sentence.lines) == len(sentence.words):
-        return f"{sentence.place.path}, line {sentence.lines[index]}"
-    return f"{sentence.place}, word {index + 1}"
+        return f"{sentence.position.path}, line {sentence.lines[index]}"
+    return f"{sentence.position}, word {index + 1}"
 
 
 def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]:
@@ -142,27 +143,27 @@ def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]
         return
     for record in read_records(path, member, source, [words, tags], nested=True):
         first, second = (
-            _listed(value, column, record.place) for value, column in zip(record.values, (words, tags), strict=True)
+            _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
         )
-        yield _Tagged(first, second, [], record.slice, record.id, record.place)
+        yield _Tagged(first, second, [], record.slice, record.id, record.position)
 
 
 def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
-    """The slice and the id are what comments say; `sent_id` is the id where nothing else is named."""
+    """Slice and id are taken from comments; the default id is `sent_id`."""
     comments = sentence.comments
     part = comments.get(source.slice) if source.slice is not None else None
     row_id = comments.get(source.id or "sent_id")
-    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, Place(str(path), sentence.line))
+    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, Position(str(path), sentence.line))
 
 
-def _listed(value: Any, column: str, place: Place) -> list[str]:
-    """A list of texts, or the words of a text between white space."""
-    found = [as_text(item, place) or "" for item in value] if isinstance(value, list) else None
-    found = (as_text(value, place) or "").split() if found is None else found
+def _listed(value: Any, column: str, position: Position) -> list[str]:
+    """A list of texts, or a text that is split at white space."""
+    found = [as_text(item, position) or "" for item in value] if isinstance(value, list) else None
+    found = (as_text(value, position) or "").split() if found is None else found
     if not found:
-        raise DataError(f"{place}: {column!r} is empty; remove the row or fill it in")
+        raise DataError(f"{position}: {column!r} is empty; remove the row or fill it in")
     if any(not item.strip() for item in found):
-        raise DataError(f"{place}: {column!r} holds an empty word; remove it, and its tag")
+        raise DataError(f"{position}: {column!r} holds an empty word; remove it, and its tag")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The rows of a split as its files hold them: the named columns, the slice, the id, and where each row stands."""
+"""Rows of table-like files: the requested columns, slice, id, and position in the file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _READERS = {**TABLES, "label-first": read_label_first, "parallel": read_parallel
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a row comes from, for messages and for the ids of rows that have none."""
+class Position:
+    """Position of a row in a file, for messages and for the ids of rows without one."""
 
     path: str
     line: int
@@ -31,19 +31,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a table: the values of the asked columns (null, text, number; lists and objects where nested)."""
+    """One row of a table: values of the requested columns (null, text, number; if nested also lists and objects)."""
 
     values: tuple[Any, ...]
     slice: str | None
     id: str | None
-    place: Place
+    position: Position
 
 
 def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
     """(split, path, member) of every file of a task, in order; `member` as in `FILE#MEMBER`.
 
     Raises:
-        DataError: a file is not there.
+        DataError: a file does not exist.
     """
     for split in SPLITS:
         for file in source.files(split):
@@ -57,10 +57,17 @@ def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
 def read_records(
     path: Path, member: str, source: TaskSource, columns: Sequence[str], *, nested: bool = False
 ) -> Iterator[Record]:
-    """The rows of one file of a table-like format (`nested`: lists and objects are values too).
+    """The rows of one file of a table-like format.
+
+    Args:
+        path: of the file.
+        member: key of a JSON document, or empty.
+        source: of the task.
+        columns: names.
+        nested: whether lists and objects are allowed as values.
 
     Raises:
-        DataError: whatever the reader finds wrong, with file and line; the file holds no rows.
+        DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     form = source.format_of(path.name)
     layout = Layout(
@@ -75,48 +82,54 @@ def read_records(
     unit = "row" if form in ("json", "parquet") else "line"
     name, count = f"{path}{'#' * bool(member)}{member}", 0
     for number, values in _READERS[form](path, [*columns, *extra], layout, Reading()):
-        place = Place(name, number, unit)
+        position = Position(name, number, unit)
         rest = iter(values[len(columns) :])
-        part = as_text(next(rest), place) if source.slice is not None else None
-        row_id = as_text(next(rest), place) if source.id is not None else None
+        part = as_text(next(rest), position) if source.slice is not None else None
+        row_id = as_text(next(rest), position) if source.id is not None else None
         count += 1
-        yield Record(tuple(values[: len(columns)]), part, row_id, place)
+        yield Record(tuple(values[: len(columns)]), part, row_id, position)
     if not count:
         raise DataError(f"{name}: holds no rows")
 
 
-def as_text(value: Any, place: Place) -> str | None:
-    """A value as text: numbers and booleans as JSON writes them (labels are often 0 and 1).
+def as_text(value: Any, position: Position) -> str | None:
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1.
 
     Raises:
-        DataError: it is a list or an object.
+        DataError: the value is a list or an object.
     """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    raise DataError(f"{place}: holds a {type(value).__name__} where text is expected")
+    raise DataError(f"{position}: holds a {type(value).__name__} where text is expected")
 
 
-def filled(value: Any, what: str, column: str, place: Place) -> str:
-    """A text that is not empty.
+def filled(value: Any, what: str, column: str, position: Position) -> str:
+    """A value as non-empty text.
+
+    Args:
+        value: of the column.
+        what: the value is, for the message.
+        column: name of the column.
+        position: of the row.
 
     Raises:
-        DataError: it is.
+        DataError: the text is empty.
     """
-    text = as_text(value, place)
+    text = as_text(value, position)
     if text is None or not text.strip():
-        raise DataError(f"{place}: {what} ({column!r}) is empty; remove the row or fill it in")
+        raise DataError(f"{position}: {what} ({column!r}) is empty; remove the row or fill it in")
     return text
 
 
-def label_of(value: Any, column: str, place: Place) -> str:
-    """A label, without white space around it.
+def label_of(value: Any, column: str, position: Position) -> str:
+    """A label, stripped of white space.
 
     Raises:
-        DataError: it is missing.
+        DataError: the label is missing.
     """
-    text = as_text(value, place)
+    text = as_text(value, position)
     if text is None or not text.strip():
-        raise DataError(f"{place}: the label ({column!r}) is missing; remove the row or label it")
+        raise DataError(f"{position}: the label ({column!r}) is missing; remove the row or label it")
     return text.strip()

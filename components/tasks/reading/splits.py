@@ -1,4 +1,4 @@
-"""From checked rows to the splits of a task: ids, a dev split, what splits share. The same for every kind."""
+"""From validated rows to the splits of a task, for all kinds: ids, dev split, rows in several splits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from components.errors import DataError
 from components.formats.textkey import text_key
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Examples, Fields, Split
-from components.tasks.reading.records import Place
+from components.tasks.reading.records import Position
 
 Rows = dict[str, list["Row"]]
 Numbers = NDArray[np.float64]
@@ -23,13 +23,13 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Row:
-    """One example before its labels have numbers; `target` is what the kind makes of it."""
+    """One row before its labels have indices; the type of `target` depends on the kind."""
 
     fields: Fields
     target: Any
     slice: str | None
     id: str | None
-    place: Place
+    position: Position
 
 
 def train_of(source: TaskSource) -> str:
@@ -38,7 +38,7 @@ def train_of(source: TaskSource) -> str:
 
 
 def row_key(row: Row) -> str:
-    """When two rows count as the same: equal but for case, punctuation and white space, part by part."""
+    """Equal for rows that differ in case, punctuation and white space only."""
     return "\x1f".join(map(text_key, row.fields))
 
 
@@ -54,40 +54,40 @@ def examples_of(
     group: Callable[[Row], str] | None = None,
     counts: dict[str, int] | None = None,
 ) -> Examples:
-    """The splits of a task, checked against each other.
+    """The splits of a task, validated together.
 
     Args:
         name: of the task.
         source: its block in params.yaml.
-        rows: of train and test, and of dev if it has files of its own.
-        labels: their names.
-        target: what a row is to be answered with, in numbers.
-        every_label: each label has to be left in train (a target is then the number of a label).
-        key: rows with one key are the same example.
-        group: rows of one group go to train together, or to dev; `key` if not given.
-        counts: what reading met on the way.
+        rows: split -> rows; `dev` is missing if it has no files.
+        labels: names of the labels.
+        target: row -> target as numbers.
+        every_label: whether each label must remain in train (the target is then the index of a label).
+        key: row -> key; rows with the same key are duplicates.
+        group: row -> group; the rows of a group are either all in train or all in dev. Default: `key`.
+        counts: counts of the reader, by reason.
 
     Raises:
-        DataError: two rows of a split with one id; no rows for train or dev; rows in two splits where
-            `data.tasks.<name>.overlap` is `refuse`; a label that loses all its rows of train to it.
+        DataError: two rows of a split have the same id; train or dev has no rows; a row is in two splits and
+            `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped.
     """
-    place = f"data.tasks.{name}"
+    block = f"data.tasks.{name}"
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
     if "dev" not in splits:
-        splits["train"], splits["dev"] = _dev_apart(splits["train"], source.dev_share, group or key, place)
-    _settle_overlap(splits, source, key, counts, place)
+        splits["train"], splits["dev"] = _dev_apart(splits["train"], source.dev_share, group or key, block)
+    _settle_overlap(splits, source, key, counts, block)
     if every_label:
         left = {int(target(row)[0]) for row in splits["train"]}
         missing = sorted(set(range(len(labels))) - left)
         if missing:
             ways = ["add some"]
-            ways += [] if source.files("dev") else [f"name a dev file ({place}.dev)"]
-            ways += [f"set {place}.overlap to report"] if source.overlap == "drop" else []
+            ways += [] if source.files("dev") else [f"name a dev file ({block}.dev)"]
+            ways += [f"set {block}.overlap to report"] if source.overlap == "drop" else []
             raise DataError(
-                f"{train_of(source)}: no example of {labels[missing[0]]!r} is left after setting apart what stands in "
-                f"dev or test; {', or '.join(ways)}"
+                f"{train_of(source)}: no example of {labels[missing[0]]!r} is left once duplicates of dev and test "
+                f"are dropped; {', or '.join(ways)}"
             )
     for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
         if most is not None and len(splits[split]) > most:
@@ -99,16 +99,16 @@ def examples_of(
 
 
 def refuse_unseen(rows: Rows, source: TaskSource, seen: set[str], names: Callable[[Row], Sequence[str]]) -> None:
-    """A label that only dev or test has cannot be learned.
+    """Check that every label of dev and test occurs in train.
 
     Args:
-        rows: of the splits.
+        rows: split -> rows.
         source: of the task.
         seen: labels of train.
-        names: a row's labels.
+        names: row -> labels.
 
     Raises:
-        DataError: there is one; the message has its file and line.
+        DataError: a label does not (file and line).
     """
     train = " + ".join(source.files("train"))
     for split in ("dev", "test"):
@@ -116,29 +116,29 @@ def refuse_unseen(rows: Rows, source: TaskSource, seen: set[str], names: Callabl
             for name in names(row):
                 if name not in seen:
                     raise DataError(
-                        f"{row.place}: label {name!r} does not occur in {train}; correct it, "
+                        f"{row.position}: label {name!r} does not occur in {train}; correct it, "
                         f"or add examples of it to {train}"
                     )
 
 
 def _refuse_twin_ids(rows: Rows) -> None:
     for found in rows.values():
-        first: dict[str, Place] = {}
+        first: dict[str, Position] = {}
         for row in found:
-            if row.id is not None and first.setdefault(row.id, row.place) is not row.place:
+            if row.id is not None and first.setdefault(row.id, row.position) is not row.position:
                 named = [other.id for other in found if other.id is not None]
                 count = len(named) - len(set(named))
                 there = first[row.id]
-                where = f"{there.unit} {there.line}" if there.path == row.place.path else str(there)
+                where = f"{there.unit} {there.line}" if there.path == row.position.path else str(there)
                 raise DataError(
-                    f"{row.place}: id {row.id!r} stands on {where} too "
-                    f"({count} row(s) repeat an id); ids have to differ, or name no id column"
+                    f"{row.position}: id {row.id!r} is also on {where} "
+                    f"({count} row(s) repeat an id); make the ids distinct, or name no id column"
                 )
 
 
-def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], place: str) -> tuple[list[Row], list[Row]]:
-    """About `share` of train as dev, chosen by a hash of the row's group: twins stay together, and the choice does not
-    change when rows are added or reordered."""
+def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], block: str) -> tuple[list[Row], list[Row]]:
+    """Split off about `share` of train as dev by a hash of the row's group: duplicates stay together, and the split of
+    a row does not change when rows are added or reordered."""
 
     def chosen(row: Row) -> bool:
         digest = hashlib.blake2b(group(row).encode(), digest_size=8).digest()
@@ -147,8 +147,8 @@ def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], plac
     flags = [chosen(row) for row in train]
     if all(flags) or not any(flags):
         raise DataError(
-            f"{place}.dev_share: {share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows for train; "
-            f"name a dev file ({place}.dev) or choose another share"
+            f"{block}.dev_share: {share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows for train; "
+            f"name a dev file ({block}.dev) or choose another share"
         )
     return (
         [row for row, flag in zip(train, flags, strict=True) if not flag],
@@ -157,10 +157,9 @@ def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], plac
 
 
 def _settle_overlap(
-    splits: Rows, source: TaskSource, key: Callable[[Row], str], counts: dict[str, int], place: str
+    splits: Rows, source: TaskSource, key: Callable[[Row], str], counts: dict[str, int], block: str
 ) -> None:
-    """Rows of train and dev that stand in a later split too: dropped, counted only, or refused; `splits` and `counts`
-    are changed in place."""
+    """Drop, count or refuse rows of train and dev that are also in a later split; modifies `splits` and `counts`."""
     keys = {split: [key(row) for row in splits[split]] for split in SPLITS}
     in_test = set(keys["test"])
     later = {"train": in_test | set(keys["dev"]), "dev": in_test}
@@ -172,9 +171,9 @@ def _settle_overlap(
         split = "train" if any(twins["train"]) else "dev"
         first = splits[split][twins[split].index(True)]
         raise DataError(
-            f"{source.path}: {total} row(s) of train and dev stand in a later split too, the first in {split} "
-            f"({first.place.unit} {first.place.line}): {' | '.join(first.fields)[:60]!r}; remove them, or set "
-            f"{place}.overlap to drop or report"
+            f"{source.path}: {total} row(s) of train and dev are also in a later split, the first in {split} "
+            f"({first.position.unit} {first.position.line}): {' | '.join(first.fields)[:60]!r}; remove them, or set "
+            f"{block}.overlap to drop or report"
         )
     if source.overlap == "drop":
         for split, flags in twins.items():
@@ -182,7 +181,7 @@ def _settle_overlap(
         for split in twins:
             if not splits[split]:
                 raise DataError(
-                    f"{source.path}: nothing is left of {split} without the texts that stand in a later split; "
+                    f"{source.path}: no rows are left in {split} without those that are also in a later split; "
                     f"the files seem to be copies of each other"
                 )
 
@@ -192,6 +191,6 @@ def _split(rows: list[Row], target: Callable[[Row], Sequence[float]]) -> Split:
         fields=[row.fields for row in rows],
         targets=[np.asarray(target(row), dtype=np.float64) for row in rows],
         slices=[row.slice for row in rows],
-        ids=[row.id if row.id is not None else f"{Path(row.place.path).name}:{row.place.line}" for row in rows],
-        lines=[row.place.line for row in rows],
+        ids=[row.id if row.id is not None else f"{Path(row.position.path).name}:{row.position.line}" for row in rows],
+        lines=[row.position.line for row in rows],
     )
