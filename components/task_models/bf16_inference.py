@@ -1,7 +1,6 @@
-"""A model that only answers in bfloat16, with its matrices cast beforehand.
+"""Inference in bfloat16 with weights that are cast once.
 
-While a model learns, its weights are float32 and are cast for every batch. Of one text that costs more than the
-products themselves; a model that no longer changes is cast once.
+Autocast casts float32 weights for every batch, which for one text takes longer than the matrix products.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from components.task_models.model import TaskModel
 
 
 class CastLinear(nn.Module):
-    """`Linear` for answers alone: y = x W^T + b, all of it in bfloat16.
+    """Linear layer for inference: y = x W^T + b in bfloat16.
 
     Args:
         weight: (O, I) in bfloat16.
@@ -38,8 +37,8 @@ class CastLinear(nn.Module):
 
 
 def cast(model: TaskModel) -> TaskModel:
-    """A copy in evaluation mode that answers in bfloat16 (under `predicting`) what `model` answers there; it shares
-    with it all weights that are not of a `Linear`."""
+    """A copy of the model in evaluation mode, with all `Linear` layers in bfloat16; it gives the same answers under
+    `predicting(precision="bf16")`, and shares all other weights."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in model.modules():
         if isinstance(module, Linear):

@@ -1,4 +1,4 @@
-"""From hidden states to logits: which layers, how pooled, and the layers on top.
+"""From hidden states to logits: choice of layers, pooling, and the layers of the head.
 
 Shapes: S sequences of B rows, T pieces (padding included), U units, D width of a layer, F features, C outputs.
 """
@@ -23,31 +23,31 @@ Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 
 
 def mask(lengths: Tensor, columns: int) -> Tensor:
-    """(S,) lengths -> (S, columns) bool, true at real pieces."""
+    """(S,) lengths -> (S, columns) bool: true at pieces, false at padding."""
     return torch.arange(columns, device=lengths.device) < lengths[:, None]
 
 
 def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Mean over the real pieces: (S, T, D) -> (S, D), summed in float32."""
+    """Mean over the pieces without padding, in float32: (S, T, D) -> (S, D)."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
 
 
 def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Mean with weight 1 / (3 + t) at place t: (S, T, D) -> (S, D). What a text is about stands in its first words."""
+    """Mean with weight 1 / (3 + t) at position t, which favours the beginning of a text: (S, T, D) -> (S, D)."""
     columns = hidden.shape[1]
     weights = mask(lengths, columns) / (3 + torch.arange(columns, device=hidden.device))
     return torch.einsum("btd,bt->bd", hidden.float(), weights / weights.sum(1, keepdim=True))
 
 
 def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Maximum over the real pieces: (S, T, D) -> (S, D)."""
+    """Maximum over the pieces without padding: (S, T, D) -> (S, D)."""
     inside = mask(lengths, hidden.shape[1])[..., None]
     return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j over all layers, the embedding included (Peters et al. 2018, equation 1)."""
+    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1)."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -55,32 +55,33 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, hidden: Sequence[Tensor]) -> Tensor:
-        """L tensors (S, T, D) -> (S, T, D)."""
+        """L hidden states (S, T, D) -> (S, T, D)."""
         weights = self.scores.softmax(0)
         mixed = torch.stack([weight * layer.float() for weight, layer in zip(weights, hidden, strict=True)]).sum(0)
         return self.gamma * mixed
 
 
 class Features(nn.Module):
-    """One vector a sequence from an encoder's hidden states.
+    """One vector per sequence from an encoder's hidden states.
 
-    The choices `last` to `concat_last_four` are the rows of Devlin et al. 2019, table 7 (the sums there leave out the
-    embedding, and so do these); `first` is the embedding; `mix` is ELMo's learned scalar mix; `all` pools the embedding
-    and every layer and joins them. Pooling `concat` is ULMFiT's [last, max, mean] (Howard and Ruder 2018, section 3.3),
-    where "last" is the family's own summary (the last state; both ends for a bidirectional model; the first token).
+    The choices `last` to `concat_last_four` are the rows of Devlin et al. 2019, table 7 (the sums exclude the
+    embedding); `first` is the embedding; `mix` is ELMo's learned scalar mix; `all` pools the embedding and every layer
+    separately and concatenates the results. Pooling `concat` is ULMFiT's [last, max, mean] (Howard and Ruder 2018,
+    section 3.3), where "last" is the family's summary (the last state; both ends for a bidirectional model; the first
+    token).
 
-    A task that reads units gets one vector a unit instead: the chosen layers at the unit's place, joined.
+    For tasks that read units there is one vector per unit: the unit states of the chosen layers, concatenated.
 
     Args:
-        layers: which hidden states.
-        pooling: how they become one vector.
+        layers: choice of hidden states.
+        pooling: of the pieces of a sequence.
         widths: D of the embedding and of every layer, lowest first.
         summary: `LanguageModel.summary`.
         unit_states: `LanguageModel.unit_states`.
 
     Raises:
-        ConfigError: the choice adds up layers of different widths, or wants layers above the embedding of a model
-            that has none (word vectors).
+        ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model
+            (word vectors) has none.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Features(nn.Module):
         self.mix = ScalarMix(len(widths)) if layers == "mix" else None
 
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """The chosen hidden states, each (S, T, D), from the embedding and all layers; all, where they are mixed."""
+        """The chosen hidden states, each (S, T, D); all of them for `mix` and `all`."""
         above = hidden[1:]
         match self.layers:
             case "last":
@@ -131,15 +132,15 @@ class Features(nn.Module):
         return self.mixed(self.pooled(hidden, lengths))
 
     def mixed(self, vectors: Tensor) -> Tensor:
-        """The vectors of `pooled` or `of_units` as they are; with a learned mix, the parts of the layers mixed."""
+        """The vectors of `pooled` or `of_units`; with `mix`, the weighted sum of the layers' parts."""
         if self.mix is None:
             return vectors
         mixed: Tensor = self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
         return mixed
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with a learned mix (S, (L + 1) F), a part a layer, so that what
-        a frozen encoder says stays the same while the mix learns."""
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), one part per layer, so that
+        frozen-encoder features do not depend on the weights of the mix."""
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "summary": self._summary,
             "max": masked_max,
@@ -152,12 +153,15 @@ class Features(nn.Module):
         )
 
     def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
-        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with a learned mix as `pooled`."""
+        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with `mix` as in `pooled`."""
         return torch.cat([self._unit_states(layer, units).float() for layer in self.select(hidden)], dim=2)
 
 
 class FixedNorm(nn.Module):
-    """(x - mean) / deviation with numbers set once from the training features; they do not depend on the batch."""
+    """(x - mean) / std with the statistics of the training features; independent of the batch.
+
+    The buffer of the std is named `deviation` in stored heads.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -168,10 +172,10 @@ class FixedNorm(nn.Module):
         self.register_buffer("deviation", torch.ones(features))
 
     def fit(self, features: Tensor) -> None:
-        """Take mean and deviation from (N, F) features; one that never varies is left as it is."""
-        deviation = features.std(0, correction=0)
+        """Set mean and std to those of (N, F) features; constant features are not scaled."""
+        std = features.std(0, correction=0)
         self.mean.copy_(features.mean(0))
-        self.deviation.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
+        self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
 
     def forward(self, features: Tensor) -> Tensor:
         """(S, F) -> (S, F)."""
@@ -179,7 +183,7 @@ class FixedNorm(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that uses its running statistics for a batch of one text, which has no variance."""
+    """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
 
     def forward(self, features: Tensor) -> Tensor:
         """(S, F) -> (S, F)."""
@@ -191,7 +195,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def precise(outputs: Tensor) -> Tensor:
-    """At least float32, whatever the products were computed in."""
+    """Outputs in float32, or float64 if they are float64."""
     return outputs if outputs.dtype == torch.float64 else outputs.float()
 
 
@@ -200,27 +204,27 @@ def _norm(kind: Literal["fixed", "batch", "none"], features: int) -> nn.Module:
 
 
 class Head(nn.Module, ABC):
-    """What a task puts on top of the features of B rows' S sequences.
+    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers.
 
     Attributes:
-        penalty: weight of an L2 penalty that `loss` adds, for heads that know one; the head alone sets it.
+        penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
     """
 
     penalty: float = 0.0
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Told the targets of the training rows before anything is learned: their range, say."""
+        """Called with the N training targets before training, for statistics such as their range."""
 
     def fit_norm(self, vectors: Tensor) -> None:
-        """Told the (N, F) features of the training rows, for the statistics of a normalisation."""
+        """Called with the (N, F) features of the training rows, for the statistics of a normalisation."""
 
     @abstractmethod
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Features of sequences to what the task makes answers of.
+        """Outputs from which `loss` and `answers` are computed.
 
         Args:
-            features: (S, F); or, of tasks that read units, (S, U, F).
-            lengths: (S,) units of each sequence, of the latter.
+            features: (S, F); (S, U, F) for tasks that read units.
+            lengths: (S,) number of units, for these tasks.
 
         Returns:
             (S, C), or (S, U, C).
@@ -228,37 +232,37 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The mean over a batch of `components.task_models.sampler`, with `targets`: a scalar."""
+        """The loss of a batch of `components.task_models.sampler` with `targets`: a scalar, averaged over the batch."""
 
     @abstractmethod
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """What is said of each of the batch's B rows (see `tasks.base.Answer`)."""
+        """The answers to the B rows of a batch (see `components.tasks.data.Answer`)."""
 
     def calibrate(
         self,
         answer: Callable[[], list[NDArray[np.float32]]],
         score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
     ) -> list[NDArray[np.float32]]:
-        """Choose on dev what is not learned by gradients (a threshold); kept with the weights that it was chosen for.
+        """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
 
         Args:
-            answer: the answers for dev by the head as it is.
-            score: answers for dev -> (N,) the deciding score of each.
+            answer: computes the current answers on dev.
+            score: answers on dev -> (N,) primary metric of each.
 
         Returns:
-            The answers for dev by what was chosen.
+            The answers on dev with the fitted parameters.
         """
         return answer()
 
 
 class TextHead(Head):
-    """Normalisation, dropout, linear; with `hidden`, a ReLU layer of that width before (Howard and Ruder 2018, 3.3).
+    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
 
     Args:
         features: F.
         outputs: C.
-        hidden: width of the layer between, 0 for none.
-        dropout: before each linear layer.
+        hidden: width of the hidden layer; 0: none.
+        dropout: rate before each linear layer.
         norm: `batch`, `fixed` (statistics of the training features) or `none`; a hidden layer gets `batch` or none.
     """
 
@@ -282,13 +286,13 @@ class TextHead(Head):
 
     @classmethod
     def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
-        """As `finetune.<family>` says."""
+        """A head with the settings of `finetune.<family>`."""
         return cls(
             features, outputs, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
-        """Give the normalisation the statistics of the training features."""
+        """Set the statistics of the normalisation to those of the training features."""
         if isinstance(self.norm, FixedNorm):
             self.norm.fit(vectors)
         elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
@@ -298,14 +302,14 @@ class TextHead(Head):
 
     @property
     def is_linear(self) -> bool:
-        """Whether nothing but a normalisation and a linear layer learns, so that its best weights can be solved for."""
+        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS."""
         return isinstance(self.hidden, nn.Identity)
 
     def penalised(self, loss: Tensor) -> Tensor:
-        """loss + penalty / 2 * |W|^2 of the last layer W.
+        """loss + penalty / 2 * |W|^2, W the weights of the last layer.
 
-        So the head alone and the whole minimise the same thing: where the former stands at its optimum, the latter
-        begins without a push on the head, and learns by moving the features.
+        The objective is the same as when the head is fitted on frozen features. If the head starts at its optimum,
+        its gradient is 0 and the first steps change the features only.
         """
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
@@ -316,10 +320,10 @@ class TextHead(Head):
 
 
 class ClassificationHead(TextHead):
-    """One of C classes a row; a row is one sequence, or its sequences were combined."""
+    """One of C classes per row; a row has one feature vector."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy, and the penalty."""
+        """Mean cross entropy, plus the penalty."""
         return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:

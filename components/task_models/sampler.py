@@ -1,14 +1,14 @@
-"""Batches of labelled rows: every row once an epoch, rows of like length together.
+"""Batches of labelled rows: every row once per epoch, rows of similar length together.
 
-A batch of B rows with S sequences in all holds
+A batch of B rows with S sequences in total holds
 
 tokens, lengths         (S, T) piece ids padded with 0, and (S,)
-segments                (S, T), only where any is not 0
-rows                    (S,) the row of the batch that a sequence belongs to, ascending
-units, unit_lengths     (S, U, 2) padded with -1 (see `tasks.base.Encoded`), and (S,)
-offsets                 (S, U, 2) padded with -1, only where there are any
-targets, target_lengths (B, X) padded with nan, and (B,); only where targets are known
-masked_...              what `components.training.masking.mask_texts` draws, only where it is asked for
+segments                (S, T), only if any is not 0
+rows                    (S,) index of the sequence's row in the batch, ascending
+units, unit_lengths     (S, U, 2) padded with -1 (see `task_models.base.Encoded`), and (S,)
+offsets                 (S, U, 2) padded with -1, only if there are any
+targets, target_lengths (B, X) padded with nan, and (B,); only if targets are known
+masked_...              output of `components.training.masking.mask_texts`, only if masks are requested
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from components.training.masking import mask_texts
 from components.training.rng import counter_rng
 from components.training.windows import Sampler
 
-#: So many batches are drawn together and sorted by length, as far as the order of an epoch goes.
+#: Number of consecutive batches of an epoch's order whose rows are sorted by length together.
 BUCKET = 64
-#: Lengths are stretched at random by up to this share before they are sorted: so rows of like length meet others in
-#: every epoch, also where one stretch holds the whole training set.
+#: Maximum relative increase of lengths by random noise before sorting, so that batches differ between epochs even if a
+#: bucket holds the whole training set.
 JITTER = 0.03
 
 
 def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Tensor, Tensor]:
-    """Vectors (or matrices) as (N, T, ...), padded with `value` to the longest, and their lengths (N,)."""
+    """N arrays (T_n, ...) -> (N, T, ...), padded with `value`, and their lengths (N,)."""
     lengths = np.asarray([len(vector) for vector in vectors], dtype=np.int64)
     padded = np.full((len(vectors), int(lengths.max()), *vectors[0].shape[1:]), value, dtype=vectors[0].dtype)
     for row, vector in zip(padded, vectors, strict=True):
@@ -44,7 +44,7 @@ def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Te
 
 
 def collate(encoded: Sequence[Encoded], targets: Sequence[Target] | None = None) -> Batch:
-    """Rows as a batch (see the module's text)."""
+    """Rows as a batch (see the module's docstring)."""
     tokens, lengths = pad([pieces for row in encoded for pieces in row.pieces])
     units, unit_lengths = pad([units for row in encoded for units in row.units], value=-1)
     batch = {
@@ -62,7 +62,7 @@ def collate(encoded: Sequence[Encoded], targets: Sequence[Target] | None = None)
 
 
 def target_batch(targets: Sequence[Target] | None) -> Batch:
-    """The part of a batch that says what is right."""
+    """The part of a batch with the targets; empty without targets."""
     if targets is None:
         return {}
     padded, lengths = pad(targets, value=np.nan)
@@ -70,24 +70,24 @@ def target_batch(targets: Sequence[Target] | None) -> Batch:
 
 
 def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
-    """(N,) pieces of each row's longest sequence."""
+    """(N,) length of each row's longest sequence in pieces."""
     return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
 
 
 def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
-    """(N,) sequences of each row."""
+    """(N,) number of sequences of each row."""
     return np.asarray([len(row.pieces) for row in encoded], dtype=np.int64)
 
 
 def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Generator) -> Encoded:
-    """At most `most` of a row's windows, in their order: one that holds all of the first answer, if any does, and
-    others as they are drawn."""
+    """A sample of at most `most` windows of a row, in order. One of the windows that contain the first answer, if any,
+    is included."""
     held: list[int] = []
     if len(target):
         held = [
             window
-            for window, places in enumerate(row.offsets)
-            if len(places) > 1 and places[1, 0] <= target[0] and places[-1, 1] >= target[1]
+            for window, offsets in enumerate(row.offsets)
+            if len(offsets) > 1 and offsets[1, 0] <= target[0] and offsets[-1, 1] >= target[1]
         ]
     chosen = [held[int(rng.integers(len(held)))]] if held else []
     chosen += [int(window) for window in rng.permutation(len(row.pieces)) if window not in chosen][: most - len(chosen)]
@@ -97,19 +97,19 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
 
 
 class EpochSampler(Sampler):
-    """Rows, every one once an epoch, in an order that is a pure function of (seed, epoch).
+    """Every row once per epoch, in an order that is a function of (seed, epoch).
 
-    Within an epoch's order stretches of `BUCKET` batches are sorted by length and cut into batches, whose order is then
-    drawn: there is little padding, and no batch order that follows length. Where rows do not fill the batches of a
-    stretch, some have one row less; so no row counts for more than others because it stands in a remainder, as always
-    the longest would.
+    The rows of an epoch are shuffled; the rows of each `BUCKET` batches are sorted by length and split into batches,
+    and the batches are shuffled. This bounds padding without an order by length. If the rows do not fill the batches of
+    a bucket, some batches have one row less: a smaller last batch would give its rows, always the longest, a larger
+    weight.
 
     Args:
-        lengths: (N,) places of each row's longest sequence; None where nothing is padded, and nothing sorted.
+        lengths: (N,) length of each row's longest sequence; None: no padding and no sorting.
         sizes: (N,) tokens of each row.
-        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
-        seed: decides the order.
-        purpose: what it is the order of; samplers of one seed and different purposes differ.
+        batch_size: maximum number of rows of a global batch.
+        seed: of the order.
+        purpose: distinguishes samplers with the same seed.
     """
 
     def __init__(
@@ -124,25 +124,25 @@ class EpochSampler(Sampler):
         self.lengths, self.sizes = lengths, sizes
         self.batch_size, self.seed, self.purpose = batch_size, seed, purpose
         self.epoch_steps = -(-len(sizes) // batch_size)
-        #: The epoch at hand: its number, its batches, and the tokens before each of them.
+        #: Current epoch: index, batches, and number of tokens before each batch.
         self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], sizes[:0])
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """Row numbers of a step's global batch."""
-        epoch, place = divmod(step, self.epoch_steps)
+        """Row indices of a step's global batch."""
+        epoch, index = divmod(step, self.epoch_steps)
         if self._epoch[0] != epoch:
             batches = self._batches(counter_rng(self.seed, self.purpose, epoch))
             before = np.cumsum([0, *(int(self.sizes[rows].sum()) for rows in batches)])
             self._epoch = (epoch, batches, before)
-        return self._epoch[1][place]
+        return self._epoch[1][index]
 
     def tokens_before(self, step: int) -> int:
-        """Tokens of all batches before `step`, padding not counted."""
-        epochs, place = divmod(step, self.epoch_steps)
+        """Number of tokens before a step, without padding."""
+        epochs, index = divmod(step, self.epoch_steps)
         begun = 0
-        if place:
+        if index:
             self.rows(step)
-            begun = int(self._epoch[2][place])
+            begun = int(self._epoch[2][index])
         return epochs * int(self.sizes.sum()) + begun
 
     def _batches(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -160,15 +160,15 @@ class EpochSampler(Sampler):
 
 
 class ExampleSampler(EpochSampler):
-    """Labelled rows as pieces.
+    """Batches of labelled rows as piece ids.
 
     Args:
         encoded: N rows.
         targets: N vectors.
-        batch_size: most rows of a global batch; an epoch has no more batches than it needs.
-        seed: decides the order, and the masks.
-        masks: number of pieces of the vocabulary, if pieces are to be masked beside (`LanguageModel.text_loss`).
-        windows: of a row, that are in a batch at most; None: all.
+        batch_size: maximum number of rows of a global batch.
+        seed: of the order, the masks and the windows.
+        masks: size of the vocabulary if batches include masked pieces (`LanguageModel.text_loss`), else None.
+        windows: maximum number of windows of a row in a batch; None: all.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class ExampleSampler(EpochSampler):
         masks: int | None = None,
         windows: int | None = None,
     ) -> None:
-        # Where some windows are left out, the pieces are those of the longest ones.
+        # With a sample of windows: the pieces of the longest ones, an upper bound.
         pieces = np.asarray(
             [sum(sorted(map(len, row.pieces), reverse=True)[:windows]) for row in encoded], dtype=np.int64
         )
@@ -192,7 +192,7 @@ class ExampleSampler(EpochSampler):
         self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, with targets."""
+        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         encoded = [self._learned(step, int(row)) for row in rows]
         batch = collate(encoded, [self.targets[row] for row in rows])

@@ -1,11 +1,11 @@
-"""The head that finds answers in a text: a start and an end for each unit (piece of the context), and "no answer".
+"""The head of extractive question answering: scores of start and end for each unit (piece of the context).
 
-Devlin et al. 2019, sections 4.2 and 4.3: a span from unit i to unit j scores start_i + end_j; no answer scores
-start_0 + end_0, where unit 0 stands for the whole sequence ([CLS] for BERT). A window that does not hold the answer is
-taught to say that there is none. Of a row's windows the best span of all wins; it stands against the lowest score of
-"no answer", that of the window which is surest of holding one. Dev decides by how much it has to win.
+Devlin et al. 2019, sections 4.2 and 4.3: the score of a span from unit i to unit j is start_i + end_j; that of no
+answer is start_0 + end_0, where unit 0 represents the whole sequence ([CLS] for BERT). The target of a window without the
+answer is unit 0. The prediction of a row is the best span of all windows, if its score exceeds the lowest score of no
+answer of the windows by a threshold, which is fitted on dev.
 
-Shapes: S sequences of B rows, U units, K units of the longest answer.
+Shapes: S sequences of B rows, U units, K maximum number of units of an answer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import TextHead, mask
 
 if TYPE_CHECKING:
-    # The tasks import this head.
+    # Imported for type checkers only.
     from components.tasks.data import Answer
 
-#: Score of a span where there is none (no context), and the threshold where "no answer" is never to be said.
+#: Score of a span if there is no context, and the threshold with which a question is always answered.
 NEVER: Final = -1e4
 
 
@@ -35,7 +35,7 @@ class Answering(TextHead):
 
     Args:
         features: F.
-        settings: `longest_answer` in characters, and what `TextHead` has: its normalisation, dropout and hidden layer.
+        settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
     """
 
     threshold: Tensor
@@ -45,18 +45,18 @@ class Answering(TextHead):
             features, 2, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
         )
         self.longest = settings.longest_answer
-        # Added to the score of "no answer"; learned on dev, and kept with the weights that it was learned for.
+        # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
         self._decides = True
 
     @property
     def is_linear(self) -> bool:
-        """Never solved for: the units of all rows at once are more than memory is for."""
+        """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) units of each sequence -> starts and ends (S, U, 2), zero where there is no unit."""
-        assert lengths is not None, "answers are looked for in units"
+        """(S, U, F) and (S,) numbers of units -> scores of starts and ends (S, U, 2), 0 at padding."""
+        assert lengths is not None, "this head reads units"
         inside_SU = mask(lengths, features.shape[1])
         found_N2 = self.output(self.hidden(self.dropout(self.norm(features[inside_SU]))))
         outputs = found_N2.new_zeros(*inside_SU.shape, 2)
@@ -64,7 +64,7 @@ class Answering(TextHead):
         return outputs
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy of start and end over the sequences, against the first reference of each row."""
+        """Cross entropy of start and end for the first reference of each row, averaged over sequences."""
         inside_SU = mask(batch["unit_lengths"], outputs.shape[1])
         scores_SU2 = outputs.float().masked_fill(~inside_SU.unsqueeze(-1), -torch.inf)
         start_S, end_S = _true_units(batch)
@@ -72,12 +72,12 @@ class Answering(TextHead):
         return (cross_entropy(scores_SU2[..., 0], start_S) + cross_entropy(scores_SU2[..., 1], end_S)) / 2
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """[start, end, score, score of no answer] of each row; start == end where the latter is higher."""
+        """[start, end, score, score of no answer] of each row; start == end if the latter is higher."""
         spans_S3 = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=self.longest)
         none_S = outputs[:, 0].float().sum(-1)
         rows = batch["rows"].cpu().numpy()
         spans, none = spans_S3.double().cpu().numpy(), none_S.double().cpu().numpy()
-        # Of a row's windows, which stand side by side, the best span and the lowest score of none.
+        # Over the windows of a row: the best span, and the lowest score of no answer.
         order = np.lexsort((-spans[:, 2], rows))
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         best = spans[order[first]]
@@ -88,7 +88,7 @@ class Answering(TextHead):
     def calibrate(
         self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
     ) -> list[Answer]:
-        """Choose the threshold under which the mean score is highest; returns the answers by it."""
+        """Fit the threshold that maximises the mean score; returns the answers with it."""
         self.threshold.zero_()
         self._decides = False
         raw = np.stack(answer())
@@ -101,23 +101,23 @@ class Answering(TextHead):
 
 
 def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: int) -> Tensor:
-    """The best span of each sequence, unit 0 aside.
+    """The best span of each sequence, without unit 0.
 
     Args:
         outputs: (S, U, 2) scores of starts and ends.
-        offsets: (S, U, 2) characters of each unit, neither their starts nor their ends descending.
-        lengths: (S,) units of each sequence.
-        longest: characters of an answer at most; a single unit may have more.
+        offsets: (S, U, 2) character offsets of each unit; starts and ends are non-decreasing.
+        lengths: (S,) number of units.
+        longest: maximum length of an answer in characters; a single unit may exceed it.
 
     Returns:
-        (S, 3) float64: first character, character behind the last, score; 0, 0, `NEVER` where there is no unit.
+        (S, 3) float64: start and end in characters (end exclusive), score; 0, 0, `NEVER` without units.
     """
     count, units = outputs.shape[:2]
     inside_SU = mask(lengths, units)
     inside_SU[:, 0] = False
     begin_SU, end_SU = offsets.unbind(-1)
     far = torch.iinfo(torch.int64).max
-    # How many units a span that begins at a unit can have, at most.
+    # Maximum number of units of a span that starts at each unit.
     reach_SU = torch.searchsorted(end_SU.masked_fill(~mask(lengths, units), far), begin_SU + longest, right=True)
     reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~inside_SU, 1).clamp(min=1)
     most = int(reach_SU.amax())
@@ -125,8 +125,8 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
     ends_SUK = nn.functional.pad(ends_SU, (0, most - 1), value=-torch.inf).unfold(1, most, 1)
     allowed_SUK = torch.arange(most, device=outputs.device) < reach_SU.unsqueeze(-1)
     scores_SUK = (starts_SU.unsqueeze(-1) + ends_SUK).masked_fill(~allowed_SUK, -torch.inf)
-    best_S, place_S = scores_SUK.flatten(1).max(1)
-    first_S, last_S = place_S // most, place_S // most + place_S % most
+    best_S, index_S = scores_SUK.flatten(1).max(1)
+    first_S, last_S = index_S // most, index_S // most + index_S % most
     rows = torch.arange(count, device=outputs.device)
     found_S3 = torch.stack([begin_SU[rows, first_S], end_SU[rows, last_S], best_S], -1).double()
     none_3 = torch.tensor([0.0, 0.0, NEVER], dtype=torch.float64, device=outputs.device)
@@ -134,21 +134,21 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
 
 
 def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refused: NDArray[np.float64]) -> float:
-    """Which margin of the best span over no answer is needed, for the highest sum of scores: half-way between two rows,
-    of equals the one nearest to 0; `NEVER` where it is best to answer always.
+    """The minimum margin of the best span over no answer that maximises the sum of scores: the midpoint between two
+    rows, at a tie the one closest to 0; `NEVER` if answering always is optimal.
 
     Args:
         margin: (N,) score of the span - score of no answer.
-        given: (N,) score of a row that is answered with its span.
-        refused: (N,) score of a row that is not answered.
+        given: (N,) metric of a row if its span is predicted.
+        refused: (N,) metric of a row if no answer is predicted.
     """
     order = np.argsort(margin)
     sorted_margin = margin[order]
-    # [k]: the k rows of the lowest margins are not answered.
+    # totals[k]: no answer for the k rows with the lowest margins.
     totals = given.sum() + np.concatenate([[0.0], np.cumsum((refused - given)[order])])
     between = (sorted_margin[:-1] + sorted_margin[1:]) / 2
     cuts = np.concatenate([[NEVER], between, [sorted_margin[-1] + 1.0]])
-    # Rows of one margin cannot be told apart.
+    # No threshold separates rows with equal margins.
     apart = np.concatenate([[True], sorted_margin[:-1] < sorted_margin[1:], [True]])
     best = totals[apart].max()
     if totals[0] >= best - 1e-9:
@@ -158,7 +158,7 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
 
 
 def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
-    """(N, 4) answers with their spans -> without a span where "no answer" scores higher."""
+    """(N, 4) answers -> answers without a span where no answer has the higher score."""
     return [_refused(row) if row[3] > row[2] else row for row in raw]
 
 
@@ -167,7 +167,7 @@ def _refused(row: NDArray[np.float32]) -> Answer:
 
 
 def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:
-    """(S,) first and last unit of the answer in each sequence; 0 where the sequence does not hold all of it."""
+    """(S,) first and last unit of the answer in each sequence; 0 if the sequence does not contain all of it."""
     offsets, lengths, targets = batch["offsets"], batch["unit_lengths"], batch["targets"]
     units = offsets.shape[1]
     if targets.shape[1] < 2:
@@ -180,7 +180,7 @@ def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:
     start_S = touches_SU.int().argmax(1)
     last_S = units - 1 - touches_SU.flip(1).int().argmax(1)
     rows = torch.arange(len(lengths), device=lengths.device)
-    # At the edge of a window the unit itself has to begin (end) where the answer does: what precedes it is not there.
+    # The first (last) unit of a window must start (end) where the answer does, otherwise the answer is truncated.
     whole_S = (start_S > 1) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
     whole_S = whole_S & ((last_S < lengths - 1) | (offsets[rows, last_S, 1] >= end_S1[:, 0]))
     held_S = touches_SU.any(1) & whole_S

@@ -1,4 +1,4 @@
-"""Which tags may follow each other, read off their names."""
+"""Legal transitions between tags, from their names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from components.scoring.spans import B, E, I, O, S, Tags, read_tags
 
 
 def legal_transitions(labels: Sequence[str]) -> Legal:
-    """What the scheme of the tags allows (`components.scoring.spans`); without one, everything.
+    """The starts, transitions and ends that the tagging scheme allows (`components.scoring.spans`); without one, all.
 
-    BIO: an I goes on with a B or I of its type. IOB1: a B stands only behind a B or I of its type, with which its span
-    would otherwise be one. IOBES: a span is S alone, or B, any number of I, and E, of one type, and it is ended.
+    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
+    B, any number of I, and E of one type; it must be complete.
 
     Args:
         labels: C names of tags.
@@ -34,13 +34,13 @@ def legal_transitions(labels: Sequence[str]) -> Legal:
 
 
 def _allowed(before: Tags, after: Tags) -> np.ndarray:
-    """(len(before), len(after)) bool: whether the latter may follow the former."""
+    """(before, after) bool: whether a tag of `after` may follow a tag of `before`."""
     first, then = before.prefixes[:, None], after.prefixes[None, :]
     open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
     if before.scheme == "IOB1":
         return open_ | (then != B)
-    goes_on = open_ & ((then == I) | (then == E))
+    continues = open_ & ((then == I) | (then == E))
     begins = (then == O) | (then == B) | (then == S)
     if before.scheme == "IOBES":
         begins = begins & ((first == O) | (first == E) | (first == S))
-    return goes_on | begins
+    return continues | begins

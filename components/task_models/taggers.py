@@ -1,6 +1,6 @@
-"""Heads that give every unit of a row (a word) a tag: linear, CRF, biLSTM-CRF.
+"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF.
 
-Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all of its sequences), N units in all.
+Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all its sequences), N units in total.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from components.task_models.tag_constraints import legal_transitions
 
 
 class BiLSTM(nn.Module):
-    """One LSTM over the units from left to right, another from right to left, joined (Huang, Xu and Yu 2015).
+    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015).
 
     Args:
         inputs: F.
@@ -35,7 +35,7 @@ class BiLSTM(nn.Module):
         self.back = LSTM(inputs, hidden)
 
     def forward(self, x_SUF: Tensor, lengths: Tensor) -> Tensor:
-        """(S, U, F) and (S,) units of each sequence -> (S, U, 2 * hidden)."""
+        """(S, U, F) and (S,) numbers of units -> (S, U, 2 * hidden)."""
         turned_SU = turned(lengths, x_SUF.shape[1])
         texts = Texts(lengths)
         ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1), texts=texts)
@@ -44,17 +44,17 @@ class BiLSTM(nn.Module):
 
 
 class Tagger(TextHead):
-    """Scores of the tags at each unit, by the layers of `TextHead`, and what is made of them.
+    """Scores of the tags at each unit, by the layers of `TextHead`.
 
-    `linear`: every unit by itself; among the legal sequences of tags the one that is most probable then wins. `crf`:
-    the scores are a CRF's emissions. `bilstm_crf`: a biLSTM stands before (Lample et al. 2016; Akbik et al. 2018).
+    `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
+    emissions of a linear-chain CRF. `bilstm_crf`: a biLSTM before the CRF (Lample et al. 2016; Akbik et al. 2018).
 
-    A row that was cut into windows is put together again before anything is learned or decoded, so that a sequence of
-    tags is one, wherever the windows lie.
+    The windows of a row are concatenated before loss and decoding, so that the sequence of tags does not depend on
+    window borders.
 
     Args:
         features: F.
-        labels: names of the tags, which say what may follow what.
+        labels: names of the tags, which determine the legal transitions.
         settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
@@ -78,26 +78,26 @@ class Tagger(TextHead):
         legal = legal_transitions(labels)
         self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
         for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):
-            # Follows from the labels: not stored with the weights.
+            # Derived from the labels, therefore not stored.
             self.register_buffer(f"_{name}", scores, persistent=False)
 
     @property
     def is_linear(self) -> bool:
-        """Never solved for: the units of all rows at once are more than memory is for."""
+        """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) units of each sequence -> scores (S, U, C), zero where there is no unit."""
+        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding."""
         assert lengths is not None, "a tagger reads units"
         inside_SU = mask(lengths, features.shape[1])
         x_NF = self.dropout(self.norm(features[inside_SU]))
         if self.lstm is not None:
-            x_SUH = self.lstm(_laid_out(x_NF, inside_SU), lengths)
+            x_SUH = self.lstm(_scatter(x_NF, inside_SU), lengths)
             x_NF = self.dropout(x_SUH[inside_SU])
-        return _laid_out(self.output(self.hidden(x_NF)), inside_SU)
+        return _scatter(self.output(self.hidden(x_NF)), inside_SU)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood a unit: of each tag by itself, or of each row's whole sequence by the CRF."""
+        """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         inside_BW = mask(lengths_B, scores_BWC.shape[1])
         tags_BW = batch["targets"].nan_to_num().long()
@@ -106,10 +106,10 @@ class Tagger(TextHead):
         return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """The tag numbers (W,) of each row: the best legal sequence."""
+        """Tag indices (W,) of each row: the best legal sequence."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         if self.crf is None:
-            # The log probabilities of one unit differ from its scores by a constant, which decides nothing.
+            # Scores instead of log-probabilities: they differ by a constant per unit.
             found_BW = viterbi(scores_BWC, lengths_B, start=self._start, step=self._step, end=self._end)
         else:
             found_BW = self.crf.decode(scores_BWC, lengths_B)
@@ -117,17 +117,17 @@ class Tagger(TextHead):
         return [row[:length] for row, length in zip(tags, lengths_B.tolist(), strict=True)]
 
 
-def _laid_out(vectors_NX: Tensor, inside: Tensor) -> Tensor:
-    """(N, X) -> (S, U, X): one after the other where `inside` (S, U) is true, zero elsewhere."""
-    laid_out = vectors_NX.new_zeros(*inside.shape, vectors_NX.shape[-1])
-    laid_out[inside] = vectors_NX
-    return laid_out
+def _scatter(vectors_NX: Tensor, inside: Tensor) -> Tensor:
+    """(N, X) -> (S, U, X): the vectors in order where `inside` (S, U) is true, 0 elsewhere."""
+    padded = vectors_NX.new_zeros(*inside.shape, vectors_NX.shape[-1])
+    padded[inside] = vectors_NX
+    return padded
 
 
 def _of_rows(outputs_SUC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The outputs of a row's sequences one after the other, (B, W, C), and (B,) how many units each row has."""
+    """The outputs of each row, its sequences concatenated (B, W, C), and (B,) numbers of units."""
     units_S = batch["unit_lengths"]
-    # Ascending, and every row has a sequence: the last one tells how many rows there are.
+    # `rows` is ascending and every row has a sequence, so the last entry gives B.
     lengths_B = units_S.new_zeros(int(batch["rows"][-1]) + 1).index_add(0, batch["rows"], units_S)
     flat_NC = outputs_SUC[mask(units_S, outputs_SUC.shape[1])]
-    return _laid_out(flat_NC, mask(lengths_B, int(lengths_B.max()))), lengths_B
+    return _scatter(flat_NC, mask(lengths_B, int(lengths_B.max()))), lengths_B

@@ -1,8 +1,8 @@
-"""Long texts for encoders that carry no state from one stretch of a text to the next: windows, pooled.
+"""Long texts for encoders without recurrent state: pooling over windows.
 
-A text is cut into windows of `chunk` pieces, each with the family's special pieces around it. Every window is read by
-itself and gives a vector; what the head reads is made of all of them. Encoders that carry a state read the whole text
-instead (`LanguageModel.set_chunks`).
+A text is split into windows of `chunk` pieces, each with the family's special pieces. Each window is encoded
+independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by chunk instead
+(`LanguageModel.set_chunks`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from components.settings.finetune import FinetuneSettings
 
 
 def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
-    """Pieces of a window, special ones included; None where texts are read as one sequence."""
+    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence."""
     if settings.chunk is None or encoder.carries_state:
         return None
     return min(settings.chunk, encoder.max_tokens or settings.chunk)
 
 
 def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list[NDArray[np.int64]]:
-    """A text's pieces, one or more of them, in windows of at most `size`."""
+    """The pieces of a text (at least one) in windows of at most `size` pieces."""
     room = max(1, size - len(encoder.special_tokens([])))
     return [
         np.asarray(encoder.special_tokens(list(pieces[start : start + room])), dtype=np.int64)
@@ -35,11 +35,12 @@ def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list
 
 
 class WindowPooling:
-    """A row's vector from those of its windows: the mean of what is a summary or a mean, the maximum of what is a
-    maximum. So a text that fits one window has the vector that it has without windows.
+    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others. A text
+    of one window has the same vector as without windows.
 
     Args:
-        pooling: how a window became a vector; of `concat`, each layer's middle third is a maximum.
+        settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
+            `chunks_learned`.
         width: of a layer.
     """
 
@@ -49,7 +50,7 @@ class WindowPooling:
         self.learned = settings.chunks_learned
 
     def __call__(self, features: Tensor, rows: Tensor) -> Tensor:
-        """(S, F) of windows and (S,) the row that each belongs to, ascending -> (B, F)."""
+        """(S, F) vectors of windows and (S,) indices of their rows, ascending -> (B, F)."""
         count = int(rows[-1]) + 1
         index = rows[:, None].expand_as(features)
         zeros = features.new_zeros(count, features.shape[1])
@@ -64,7 +65,7 @@ class WindowPooling:
 
 
 def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> WindowPooling | None:
-    """How the vectors of a text's windows become one; None where a text is one sequence."""
+    """`Task.combine` of kinds that read one text; None if a text is one sequence."""
     if window_size(settings, encoder) is None:
         return None
     one = torch.tensor([encoder.special_tokens([])])
@@ -74,8 +75,8 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
 
 
 def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
-    """`hidden_states` of a batch whose gradients go through the last `learned` sequences of each row only: nothing is
-    kept for the others, however many windows a text has."""
+    """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients, so that memory does
+    not depend on the number of windows."""
     rows = batch["rows"]
     behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows), device=rows.device)
     learns = behind <= learned
@@ -89,5 +90,5 @@ def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> 
     with torch.no_grad():
         before = read(~learns)
     after = read(learns)
-    places = torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort()
-    return [torch.cat(parts)[places] for parts in zip(before, after, strict=True)]
+    order = torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort()
+    return [torch.cat(parts)[order] for parts in zip(before, after, strict=True)]

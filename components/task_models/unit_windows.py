@@ -1,4 +1,4 @@
-"""A text that is longer than what an encoder reads at once, in windows that overlap."""
+"""Overlapping windows over texts that exceed the maximum length of a sequence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Window:
-    """Some of a text's units.
+    """A window over a text's units.
 
     Attributes:
-        start, end: the units that are read, end exclusive.
-        first, last: those of them that it answers for, end exclusive: each unit belongs to one window, the one in which
-            more stands on both of its sides.
-        pieces: the columns of the text's pieces that are read, end exclusive.
+        start, end: the units in the window, end exclusive.
+        first, last: the units that are predicted in this window, end exclusive. Each unit is predicted in one window,
+            the one with the most context on both sides.
+        pieces: range of the text's pieces in the window, end exclusive.
     """
 
     start: int
@@ -27,12 +27,12 @@ class Window:
 
 
 def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
-    """Windows over a text's units, from its beginning; together they read every unit.
+    """Windows that cover all units of a text.
 
     Args:
-        spans: (U, 2) columns of each unit's first and last piece, in the text's pieces; ascending, U 1 or more.
-        room: pieces that a window holds at most. A unit that is longer is a window by itself, of its first pieces.
-        stride: pieces between the beginnings of two windows, if units are small; no unit is skipped for it.
+        spans: (U, 2) indices of each unit's first and last piece, ascending; U >= 1.
+        room: maximum number of pieces of a window. A longer unit is a window of its own, with its first pieces.
+        stride: pieces between the starts of two windows; less where a unit would be skipped.
     """
     firsts, ends = spans[:, 0], spans[:, 1] + 1
     starts, stops = [0], []
@@ -42,7 +42,7 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
         stops.append(stop)
         if stop == len(spans):
             break
-        # The next one begins a stride further, but reads the first unit that is still unread.
+        # The next window starts a stride later, but includes the first unit that is not covered yet.
         least = int(np.searchsorted(firsts, max(firsts[begin] + stride, ends[stop] - room), side="left"))
         starts.append(min(max(least, begin + 1), stop))
     borders = [0, *((after + stop) // 2 for after, stop in zip(starts[1:], stops[:-1], strict=True)), len(spans)]
@@ -53,7 +53,7 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
 
 
 def columns(spans: NDArray[np.int64], window: Window, *, units: tuple[int, int]) -> NDArray[np.int64]:
-    """(u, 2) columns, in a window's own pieces, of the units from `units[0]` to `units[1]`; what a long unit has beyond
-    the window is left out."""
+    """(u, 2) indices of the first and last piece, relative to the window, of the units from `units[0]` to `units[1]`
+    (exclusive); units that exceed the window are truncated."""
     begin, end = window.pieces
     return np.minimum(spans[slice(*units)], end - 1) - begin
