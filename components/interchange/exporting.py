@@ -1,4 +1,4 @@
-"""`headstart export`: an encoder directory in a form that others open."""
+"""`headstart export`: conversion of an encoder directory for other libraries."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ FORMS: Final = ("huggingface", "onnx", "vectors")
 
 
 def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") -> list[str]:
-    """Write the directory `output`; returns what there is to know about it.
+    """Convert an encoder directory and write the directory `output`; returns log lines.
 
     Args:
-        encoder: what `pretrain`, `adapt` or `import` wrote.
-        form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, same output and same ids; `onnx`:
-            the computation and our tokenizer; `vectors`: a text file of word vectors (static families).
+        encoder: output of `pretrain`, `adapt` or `import`.
+        output: directory to write.
+        form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
+            `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
 
     Raises:
-        ArtifactError: `encoder` is no complete encoder directory.
-        ConfigError: no such form, or the family or its tokenizer has no counterpart in it.
+        ArtifactError: `encoder` is not a complete encoder directory.
+        ConfigError: the format is unknown, or does not support the family or its tokenizer.
     """
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
@@ -56,7 +57,7 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
     if encoder.family not in CONVERTERS:
         raise ConfigError(
             f"the family {encoder.family!r} has no counterpart in transformers"
-            f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` takes every encoder that ONNX can express"
+            f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` supports every encoder that ONNX can express"
         )
     config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -69,7 +70,9 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
 
 def _vectors(directory: Path, encoder: Encoder) -> list[str]:
     if not isinstance(encoder.model, StaticVectors):
-        raise ConfigError(f"the family {encoder.family!r} has no vectors of words by themselves; static families have")
+        raise ConfigError(
+            f"the family {encoder.family!r} has no context-independent word vectors; static families have"
+        )
     words = encoder.tokenizer.pieces[FIRST_ORDINARY:]
     write_vectors(directory / VECTORS, words, encoder.model.vectors()[FIRST_ORDINARY:].numpy())
     return [f"{VECTORS}: {len(words)} vectors"]

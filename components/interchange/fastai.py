@@ -1,12 +1,11 @@
-"""fastai's AWD-LSTM weight files, in and out: the published ULMFiT models and whatever `fastai` has trained.
+"""Import of fastai's AWD-LSTM weight files: the published ULMFiT models, and models trained with fastai.
 
-A file holds a language model (`learn.save`, with or without the optimizer) or an encoder alone (`learn.save_encoder`);
-beside it lies its vocabulary, a list of words as .json. The gates stand in the same order as here; fastai's two biases
-a gate are one here, their sum.
+A file has a language model (`learn.save`, with or without the optimizer) or an encoder only (`learn.save_encoder`); its
+vocabulary is a list of words as .json. The order of the gates is the same; the two biases of a gate are added.
 
-fastai's xxpad, xxunk and xxbos are our [PAD], [UNK] and [SEP] (what stands before a document). Its other marks (xxmaj,
-xxup ...) stay ordinary words, which our word tokenizer never makes. [CLS] and [MASK] have no counterpart: they are
-rows of zeros with a bias of `NEVER`, so that no probability falls to them.
+xxpad, xxunk and xxbos become [PAD], [UNK] and [SEP], which precedes a document. The other markers (xxmaj, xxup ...) are
+ordinary words, which the word tokenizer does not produce. [CLS] and [MASK] have no counterpart: their embeddings are
+zero and their bias is `NEVER`, so that their probability vanishes.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from torch import Tensor
 from components.errors import ArtifactError
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 
-#: fastai's marks that are special pieces here.
+#: Marker of fastai -> id of the special piece.
 MARKS: Final = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
-#: Bias of a piece that fastai does not know.
+#: Output bias of pieces without a counterpart.
 NEVER: Final = -50.0
-#: Words that fastai appends until the vocabulary is a multiple of 8; the only ones that may stand there twice.
+#: Word with which fastai pads the vocabulary to a multiple of 8; the only one that may occur more than once.
 FILLER: Final = "xxfake"
 #: Copies of the embedding under other names.
 _COPIES: Final = re.compile(r"encoder_dp\.emb\.weight|encoder_with_dropout\.embed\.weight|decoder\.weight")
@@ -39,12 +38,12 @@ _LSTM: Final = re.compile(r"rnns\.(\d+)\.(?:module\.)?(weight_ih|weight_hh|bias_
 
 @dataclass(frozen=True)
 class FastaiModel:
-    """A weight file in our terms.
+    """A converted weight file.
 
     Attributes:
-        settings: keys of `AWDLSTMConfig` without `vocabulary`.
-        pieces: our vocabulary, the special pieces first.
-        tensors: what `AWDLSTM.state_dict()` holds.
+        settings: arguments of `AWDLSTMConfig` without `vocabulary`.
+        pieces: vocabulary with the special pieces first.
+        tensors: state dict of `AWDLSTM`.
     """
 
     settings: dict[str, Any]
@@ -53,17 +52,17 @@ class FastaiModel:
 
 
 def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
-    """fastai's tensors and words as ours.
+    """Convert fastai's tensors and words.
 
     Raises:
-        ArtifactError: tensors are missing, surplus or of shapes that do not go together; the softmax is not tied to the
-            embedding; the vocabulary is of another size or holds a word twice.
+        ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
+            vocabulary has another size or a word twice.
     """
     # The language model's encoder is the first part of a sequence, its decoder the second.
     plain = {re.sub(r"^[01]\.", "", name): tensor for name, tensor in state.items()}
     table = plain.pop("encoder.weight", None)
     if table is None or table.ndim != 2:
-        raise ArtifactError("no AWD-LSTM of fastai: there is no table 0.encoder.weight")
+        raise ArtifactError("not an AWD-LSTM of fastai: there is no tensor 0.encoder.weight")
     table = table.float()
     bias = plain.pop("decoder.bias", torch.zeros(len(table))).float()
     lstms: dict[int, dict[str, Tensor]] = {}
@@ -71,14 +70,14 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
     for name, tensor in plain.items():
         if found := _LSTM.fullmatch(name):
             parts = lstms.setdefault(int(found[1]), {})
-            # Beside the weights (raw) there may stand what one dropout mask has left of them.
+            # The raw weights have priority over the weights after DropConnect.
             parts[found[2]] = tensor.float() if found[3] else parts.get(found[2], tensor.float())
         elif not _COPIES.fullmatch(name):
             surplus.append(f"surplus {name}")
         elif tensor.shape != table.shape or not torch.equal(tensor.float(), table):
-            surplus.append(f"{name} is not the embedding; only a tied softmax can be taken over")
+            surplus.append(f"{name} differs from the embedding; only a tied softmax is supported")
     if problems := [*surplus, *_shape_problems(table, bias, lstms)]:
-        raise ArtifactError(f"no AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
+        raise ArtifactError(f"not an AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
     pieces, rows = _our_pieces(vocabulary, len(table))
     known = torch.tensor(rows) >= 0
     embedding = torch.zeros(len(rows), table.shape[1])
@@ -94,20 +93,19 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
 
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
-    """Read a weight file and its vocabulary; nothing in them is unpickled but plain tensors.
+    """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
 
     Args:
-        weights: .pth, as `learn.save` writes it.
-        vocabulary: .json, a list of words in the order of their ids.
+        weights: .pth, as written by `learn.save`.
+        vocabulary: .json, a list of words in id order.
 
     Raises:
-        ArtifactError: a file is missing or damaged, holds anything but tensors and a list of words, or does not fit
-            the other.
+        ArtifactError: a file is missing, damaged or has other content, or the files do not match.
     """
     if vocabulary.suffix != ".json":
         raise ArtifactError(
-            f"{vocabulary}: a vocabulary is read from .json only, for a pickle may run anything; write the list of its "
-            "words with json.dump where it was made"
+            f"{vocabulary}: a vocabulary is read from .json only, because a pickle can execute code; write the list of "
+            "words with json.dump where the file was created"
         )
     try:
         words = json.loads(vocabulary.read_text(encoding="utf-8"))
@@ -116,7 +114,7 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
         raise ArtifactError(f"{error.filename}: does not exist") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
         raise ArtifactError(
-            f"{weights}: not readable as tensors alone; save it with learn.save(..., with_opt=False) "
+            f"{weights}: does not consist of tensors only; save it with learn.save(..., with_opt=False) "
             f"({str(error).splitlines()[0] if str(error) else type(error).__name__})"
         ) from error
     except ValueError as error:
@@ -133,7 +131,7 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
 
 
 def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str, Tensor]]) -> list[str]:
-    """What keeps the tensors from being one AWD-LSTM over `table`."""
+    """Reasons why the tensors are not an AWD-LSTM with the embedding `table`."""
     problems = [] if bias.shape == table.shape[:1] else [f"1.decoder.bias is {tuple(bias.shape)}"]
     if not lstms or sorted(lstms) != list(range(len(lstms))):
         return [*problems, f"found LSTM layers {sorted(lstms)}"]
@@ -158,7 +156,7 @@ def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str
 
 
 def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[int]]:
-    """Our vocabulary, and for each piece fastai's row, -1 for none."""
+    """The vocabulary with special pieces, and the row of each piece in fastai's embedding, -1 if there is none."""
     if len(vocabulary) != rows:
         raise ArtifactError(f"{len(vocabulary)} words in the vocabulary for {rows} rows of the embedding")
     words = list(vocabulary)
@@ -167,10 +165,10 @@ def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[i
             words[index] = f"{FILLER}{index}"
     counts = Counter([*words, *SPECIAL_PIECES])
     if twice := [word for word, count in counts.items() if count > 1]:
-        raise ArtifactError(f"{twice[0]!r} stands in the vocabulary twice, or is the name of a special piece here")
-    place = {word: index for index, word in enumerate(words)}
+        raise ArtifactError(f"{twice[0]!r} occurs in the vocabulary twice, or is the name of a special piece")
+    row = {word: index for index, word in enumerate(words)}
     special = [-1] * FIRST_ORDINARY
-    for mark, ours in MARKS.items():
-        special[ours] = place.get(mark, -1)
+    for mark, id_ in MARKS.items():
+        special[id_] = row.get(mark, -1)
     ordinary = [word for word in words if word not in MARKS]
-    return [*SPECIAL_PIECES, *ordinary], [*special, *(place[word] for word in ordinary)]
+    return [*SPECIAL_PIECES, *ordinary], [*special, *(row[word] for word in ordinary)]

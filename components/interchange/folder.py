@@ -1,4 +1,4 @@
-"""A Hugging Face folder on disk: config.json and the safetensors files, whole or in shards."""
+"""Files of a Hugging Face folder: config.json, and safetensors in one file or in shards."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json.
+    """Read config.json.
 
     Raises:
-        ArtifactError: the folder is none, or no model's.
+        ArtifactError: the folder or the file does not exist, or the file is not a JSON object.
     """
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder")
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{folder}: no config.json; this is no folder of a Hugging Face model") from error
+        raise ArtifactError(f"{folder}: no config.json; this is not a Hugging Face model") from error
     except ValueError as error:
         raise ArtifactError(f"{folder / 'config.json'}: not readable as JSON ({error})") from error
     if not isinstance(config, dict):
@@ -48,20 +48,20 @@ def weight_files(folder: Path) -> list[Path]:
         try:
             names = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
-            raise ArtifactError(f"{folder / INDEX}: damaged ({error!r}); fetch it again") from error
+            raise ArtifactError(f"{folder / INDEX}: damaged ({error!r}); download it again") from error
         if missing := [name for name in names if not (folder / name).is_file()]:
-            raise ArtifactError(f"{folder}: missing {', '.join(missing)}; fetch the folder again")
+            raise ArtifactError(f"{folder}: missing {', '.join(missing)}; download the folder again")
         return [folder / name for name in names]
     if pickles := [name for name in PICKLES if (folder / name).is_file()]:
         raise ArtifactError(
-            f"{folder / pickles[0]}: a pickle may run anything when it is opened, so only safetensors are read; "
-            "convert it where you trust it: AutoModel.from_pretrained(folder).save_pretrained(folder)"
+            f"{folder / pickles[0]}: a pickle can execute code, so only safetensors are read; convert it where you "
+            "trust it: AutoModel.from_pretrained(folder).save_pretrained(folder)"
         )
-    raise ArtifactError(f"{folder}: no {WEIGHTS}; this folder holds no weights")
+    raise ArtifactError(f"{folder}: no {WEIGHTS}; this folder has no weights")
 
 
 def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of some safetensors files.
+    """All tensors of safetensors files, by name.
 
     Raises:
         ArtifactError: a file is damaged.
@@ -71,5 +71,5 @@ def read_tensors(files: list[Path]) -> dict[str, Tensor]:
         try:
             tensors |= load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ArtifactError(f"{path}: not readable as safetensors ({error}); fetch it again") from error
+            raise ArtifactError(f"{path}: not readable as safetensors ({error}); download it again") from error
     return tensors

@@ -1,4 +1,4 @@
-"""`headstart import`: somebody else's model as the encoder directory that pretraining writes."""
+"""`headstart import`: conversion of a published model to an encoder directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from components.models.encoder import CURVE, KIND, build_model, count_parameters
 from components.tokenization.published import FILES, Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
-#: Endings of files of word vectors as text, and of fastai's weights.
+#: Suffixes of word vectors as text, and of fastai's weights.
 VECTORS: Final = (".txt", ".vec", ".gz")
 FASTAI: Final = (".pth",)
 
@@ -31,17 +31,18 @@ FASTAI: Final = (".pth",)
 def import_encoder(
     source: Path, *, output: Path, family: str | None = None, vocabulary: Path | None = None
 ) -> list[str]:
-    """Write the encoder directory `output` from a published model; returns the log of what was mapped.
+    """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
         source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or word
-            vectors as text (.txt, .vec, also .gz).
-        family: which family takes it; found from config.json, `ulmfit` for .pth, `word2vec` for vectors.
-        vocabulary: of a fastai file, .json; `itos.json` beside it if not given.
+            vectors as text (.txt, .vec, .gz).
+        output: directory to write.
+        family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
+        vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 
     Raises:
-        ArtifactError: the source is none of these, damaged, or does not fit its own configuration or vocabulary.
-        ConfigError: a family that does not exist or does not take this source.
+        ArtifactError: the format is unknown, or the source is damaged or inconsistent.
+        ConfigError: the family does not exist or does not support the source.
     """
     imported = read_published(Path(source), family=family, vocabulary=vocabulary)
     write_imported(imported, source=source, output=output)
@@ -49,11 +50,11 @@ def import_encoder(
 
 
 def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
-    """Write the encoder directory `output`."""
+    """Write an imported model as the encoder directory `output`."""
     with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
-        # What pretraining tells of itself, where nothing was trained.
+        # The metrics of pretraining, without training.
         numbers: dict[str, Any] = {
             "parameters": count_parameters(imported.model),
             "tokens": 0,
@@ -81,17 +82,22 @@ def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
 def read_published(
     source: Path, *, family: str | None = None, vocabulary: Path | None = None, digest: str | None = None
 ) -> Imported:
-    """A published model, whatever form it has; arguments and errors as for `import_encoder`.
+    """Convert a published model of any format; arguments and errors as in `import_encoder`.
 
     Args:
-        digest: SHA-256 that the source must have.
+        source: see `import_encoder`.
+        family: see `import_encoder`.
+        vocabulary: see `import_encoder`.
+        digest: expected SHA-256 of the source; None: not verified.
     """
     if family is not None:
         family_named(family)
     found, files = _recognised(source, vocabulary)
     content = digest_files(files)
     if digest is not None and digest != content:
-        raise ArtifactError(f"{source}: its digest is {content}, expected {digest}; it is not what was named")
+        raise ArtifactError(
+            f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
+        )
     if found == "fastai":
         return from_fastai_file(files[0], files[1], family=family, digest=content)
     if found == "vectors":
@@ -100,16 +106,16 @@ def read_published(
 
 
 def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
-    """SHA-256 over everything that importing `source` reads.
+    """SHA-256 over all files that importing `source` reads.
 
     Raises:
-        ArtifactError: it is nothing that can be imported.
+        ArtifactError: the source cannot be imported.
     """
     return digest_files(_recognised(source, vocabulary)[1])
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
-    """What a source is, and the files of it that are read."""
+    """The format of a source, and the files that are read."""
     if source.is_dir():
         read_config(source)
         return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
@@ -123,8 +129,8 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
     if source.suffix in VECTORS:
         return "vectors", [source]
     raise ArtifactError(
-        f"{source}: not known what this is; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or "
-        f"word vectors as text ({', '.join(VECTORS)})"
+        f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, or word "
+        f"vectors as text ({', '.join(VECTORS)})"
     )
 
 
@@ -136,7 +142,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         raise ArtifactError(f"{folder}/{error}") from error
     if family is not None and family != found:
         raise ConfigError(
-            f"{folder}: its model_type {config['model_type']!r} is of the family {found!r}, not {family!r}"
+            f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
     vocabulary = read_vocabulary(folder)
@@ -145,9 +151,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
-        raise ArtifactError(
-            f"{folder}: the tokenizer has {vocabulary.size} pieces, the model {rows} rows; they do not belong together"
-        )
+        raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
     model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
     model.load_state_dict(own)
@@ -157,10 +161,10 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
-        f"{len(tensors)} tensors taken over",
+        f"{len(tensors)} tensors imported",
     ]
     if fresh := _fresh(found, model, tensors):
-        log.append(f"not in the file, start as in a new model: {', '.join(fresh)}")
+        log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
     return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
@@ -169,14 +173,14 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
     return [
         f"{pieces[ours]} (id {ours}): {vocabulary.named[pieces[ours]]!r} (id {theirs})"
         if theirs >= 0
-        else f"{pieces[ours]} (id {ours}): not in the published vocabulary, starts at the mean of all rows"
+        else f"{pieces[ours]} (id {ours}): not in the published vocabulary, initialised with the mean of all rows"
         for ours, theirs in enumerate(vocabulary.rows[:FIRST_ORDINARY])
     ]
 
 
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Which of the family's tensors are not among those of the file."""
+    """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
     found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    # A file of the encoder alone has no prefix.
+    # A file of the bare encoder has no prefix.
     return [name for name in expected if name not in found and name.partition(".")[2] not in found]

@@ -1,4 +1,4 @@
-"""ONNX: the encoder's computation, for any runtime that reads it."""
+"""ONNX export of an encoder's computation graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from components.models.base import LanguageModel
 from components.tokenization.special import END, FIRST_ORDINARY
 
 MODEL: Final = "model.onnx"
-#: Difference from the model's own output up to which a graph is right.
+#: Tolerance of the comparison with the model's output.
 TOLERANCE: Final = 1e-3
-#: Above this many bytes of weights a file needs a second one beside it (the limit of a Protocol Buffers message).
+#: With more bytes of weights, they are written to a second file (size limit of a Protocol Buffers message).
 LARGEST: Final = 1 << 30
 
 
@@ -36,14 +36,14 @@ def _lstm(
     input: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """One layer of `torch._VF.lstm` as ONNX's operator; torch itself would write out each step of one length.
+    """One layer of `torch._VF.lstm` as ONNX's LSTM operator; torch would unroll the time steps of a fixed length.
 
-    ONNX orders the gates input, output, forget, cell; torch input, forget, cell, output.
+    The order of the gates is input, output, forget, cell in ONNX, and input, forget, cell, output in torch.
     """
     from onnxscript import opset18 as op
 
     if (has_biases, num_layers, bidirectional, batch_first) != (True, 1, False, False):
-        raise TypeError("only single layers in one direction, with biases and time first, are used here")
+        raise TypeError("only unidirectional single layers with biases and time-major input are supported")
     w_ih, w_hh, *biases = [
         op.Concat(*(op.Split(part, num_outputs=4, axis=0)[gate] for gate in (0, 3, 1, 2)), axis=0) for part in params
     ]
@@ -62,23 +62,23 @@ def _lstm(
 
 
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
-    """Write `hidden_states` and `summary` as a graph; returns what to know.
+    """Write `hidden_states` and `summary` as a graph; returns log lines.
 
-    Inputs: `tokens` (batch, length) int64 with the special pieces, padded with 0, and `lengths` (batch,) int64.
-    Outputs: `summary` (batch, width) and `layer_0` (the embeddings) .. `layer_L` (batch, length, width). Batch and
-    length are free.
+    Inputs: `tokens` (batch, length) int64 with special pieces, padded with 0, and `lengths` (batch,) int64. Outputs:
+    `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width). Batch and length are
+    dynamic.
 
     Raises:
-        ConfigError: the packages for it are missing, or the family computes something that ONNX cannot say.
+        ConfigError: the required packages are missing, or ONNX cannot express the computation.
     """
     try:
-        import onnxscript  # noqa: F401  (what torch's exporter is written in)
+        import onnxscript  # noqa: F401  (required by torch's exporter)
     except ImportError as error:
         raise ConfigError(
             "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
         ) from error
     layers = len(model.layer_groups())
-    # Sizes that nothing in a model is likely to equal, so that none is taken for a constant.
+    # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
     tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
     tokens[:, 0] = END
     inputs = (tokens, torch.tensor([7, 5, 6]))
@@ -101,20 +101,20 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
             )
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         raise ConfigError(
-            f"{type(model).__name__} cannot be written as ONNX: what it computes depends on the pieces of a text in a "
-            f"way that torch's exporter does not follow ({type(error.__cause__ or error).__name__})"
+            f"{type(model).__name__} cannot be exported to ONNX: torch's exporter does not support its data-dependent "
+            f"computation ({type(error.__cause__ or error).__name__})"
         ) from error
     if not _agrees(path, model):
         raise ConfigError(
-            f"{type(model).__name__} cannot be written as ONNX: torch fixes the number or the length of texts"
+            f"{type(model).__name__} cannot be exported to ONNX: the exported graph has a fixed batch size or length"
         )
     return [f"{MODEL}: tokens, lengths -> summary, layer_0 .. layer_{layers - 1}"]
 
 
 def _agrees(path: Path, model: LanguageModel) -> bool:
-    """Whether the graph says what the model says for another number of texts of another length.
+    """Whether the graph and the model agree for another batch size and length.
 
-    The exporter may take a size for a constant without a word.
+    The exporter may silently treat a dimension as constant.
     """
     from onnx.reference import ReferenceEvaluator
 
@@ -123,7 +123,7 @@ def _agrees(path: Path, model: LanguageModel) -> bool:
         expected = _Encoder(model)(tokens, lengths)
     try:
         found = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
-    except Exception:  # whatever operator comes upon a shape that does not fit
+    except Exception:  # any operator may fail on an unexpected shape
         return False
     return all(
         other.shape == tuple(ours.shape) and np.allclose(other, ours.numpy(), atol=TOLERANCE, rtol=TOLERANCE)

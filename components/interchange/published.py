@@ -1,4 +1,4 @@
-"""A published model in our terms, whatever it came as."""
+"""A converted published model, whatever its format."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from components.errors import ConfigError, nearest
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 
-#: Ends of the names that the bias over the vocabulary has in published files.
+#: Suffixes of the names of the output bias in published files.
 OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What importing makes of a source.
+    """The result of an import.
 
     Attributes:
-        family: name in `FAMILIES`.
-        model: rows in the order of the tokenizer's pieces.
-        tokenizer: ours, with the published segmentation.
-        digest: SHA-256 of everything that was read.
-        log: what was mapped to what, one fact a line.
-        fresh: tensors that the source does not hold; they are as in a new model.
+        family: key in `FAMILIES`.
+        model: embedding rows in the order of the tokenizer's pieces.
+        tokenizer: with the published segmentation.
+        digest: SHA-256 of all files that were read.
+        log: lines that describe the mapping.
+        fresh: names of tensors that the source lacks; they are initialised as in a new model.
     """
 
     family: str
@@ -36,10 +36,10 @@ class Imported:
 
     @property
     def learned_output(self) -> bool:
-        """Whether the source holds the layer that predicts pieces; models made to embed texts come without it."""
+        """Whether the source has an output layer over the vocabulary; embedding models lack it."""
         return not any(name.endswith(OUTPUT_BIASES) for name in self.fresh)
 
 
 def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:
-    """The error for a family that does not take this kind of source."""
-    return ConfigError(f"{source}: the family {family!r} does not take it{nearest(family, takers)}")
+    """The error for a family that does not support a source."""
+    return ConfigError(f"{source}: not supported by the family {family!r}{nearest(family, takers)}")

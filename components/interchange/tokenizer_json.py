@@ -1,4 +1,4 @@
-"""Our tokenizers as tokenizer.json, the form of the `tokenizers` library that AutoTokenizer opens."""
+"""Export of tokenizers as tokenizer.json, which AutoTokenizer of transformers reads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"
 
 
 def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel) -> list[str]:
-    """Write tokenizer.json and tokenizer_config.json, which give `model.special_tokens(ids)`; returns what to know.
+    """Write tokenizer.json and tokenizer_config.json; returns log lines.
+
+    The exported tokenizer adds special pieces like `model.special_tokens`.
 
     Raises:
-        ConfigError: a kind that the library has no counterpart for.
+        ConfigError: the library does not support the kind of tokenizer.
     """
     backend = _backend(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
@@ -41,8 +43,8 @@ def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel)
     if tokenizer.segmentation.name == "none":
         return []
     return [
-        f"the tokenizer cuts languages without spaces by dictionary (segmenter {tokenizer.segmentation.name}), which "
-        "tokenizer.json cannot: give it texts that are cut already"
+        f"tokenizer.json cannot express dictionary-based segmentation (segmenter {tokenizer.segmentation.name}): it "
+        "needs segmented texts"
     ]
 
 
@@ -58,14 +60,14 @@ def _backend(tokenizer: Tokenizer) -> Backend:
 
 
 def _template(model: LanguageModel) -> processors.TemplateProcessing:
-    """`model.special_tokens` for one text, and for two of them where a second segment is told apart."""
+    """`model.special_tokens` as a template for one text, and for a pair of texts with segments."""
     around = model.special_tokens([-1])
     at = around.index(-1)
     before, after = ([SPECIAL_PIECES[id_] for id_ in part] for part in (around[:at], around[at + 1 :]))
     single = [*before, "$A", *after]
     pair = [*(f"{part}:0" for part in single), "$B:1", *(f"{part}:1" for part in after)]
     if before == [] and after[-1:] == [SPECIAL_PIECES[START]]:
-        # XLNet: one class piece after all texts, in a segment of its own.
+        # XLNet: one class piece after all texts, in a separate segment.
         *ends, last = after
         single = ["$A:0", *(f"{part}:0" for part in ends), f"{last}:2"]
         pair = [*single[:-1], "$B:1", *(f"{part}:1" for part in ends), f"{last}:2"]

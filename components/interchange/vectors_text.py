@@ -1,7 +1,8 @@
-"""Word vectors as text, the form in which word2vec, GloVe and fastText publish theirs.
+"""Word vectors as text, the format of word2vec, GloVe and fastText.
 
-A line holds a word and its numbers, with spaces between. word2vec and fastText begin with a line "words width", GloVe
-does not. GloVe's words may hold spaces themselves ("at name@domain.com"), so numbers are counted from the line's end.
+A line has a word and its numbers, separated by spaces. Files of word2vec and fastText begin with a line "words width",
+those of GloVe do not. Words of GloVe may contain spaces ("at name@domain.com"), so numbers are counted from the end of
+the line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from components.artifacts import partial_path
 from components.errors import ArtifactError, DataError
 
-#: Lines whose numbers are read in one go.
+#: Lines whose numbers are parsed together.
 TOGETHER: Final = 1024
 
 Vectors = NDArray[np.float32]
@@ -27,7 +28,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class WordVectors:
-    """N words, each once, and their vectors (N, D) float32, in the order of the file."""
+    """N distinct words and their vectors (N, D) float32, in file order."""
 
     words: list[str]
     vectors: Vectors
@@ -37,8 +38,8 @@ def read_vectors(path: Path) -> WordVectors:
     """Read a file of word vectors, plain or .gz, with or without a header.
 
     Raises:
-        DataError: the file is missing, damaged or empty, or (with its line) a line of another width, a word that comes
-            twice, something that is no finite number, a header that promises another number of words.
+        DataError: the file is missing, damaged or empty; a line has another width, a repeated word or a value that is
+            not a finite number; the header has another number of words.
     """
     path = Path(path)
     try:
@@ -47,21 +48,22 @@ def read_vectors(path: Path) -> WordVectors:
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: damaged or cut off ({error}); fetch it again") from error
+        raise DataError(f"{path}: damaged or truncated ({error}); download it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header: bool = True) -> None:
-    """Write word vectors, compressed if the name ends in .gz; `read_vectors` gives the same numbers back.
+    """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
 
     Args:
-        words: N different words without white space.
+        path: file to write.
+        words: N distinct words without white space.
         vectors: (N, D).
-        header: begin with "N D", as word2vec and fastText do; GloVe does not.
+        header: whether the first line is "N D", as in word2vec and fastText.
 
     Raises:
-        DataError: a word that cannot stand in such a file, or another number of words than of vectors.
+        DataError: a word is empty or contains white space, or there are not as many words as vectors.
         ArtifactError: the disk is full or the path cannot be written.
     """
     path = Path(path)
@@ -69,11 +71,11 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
         raise DataError(f"{len(words)} words for {len(vectors)} vectors")
     for word in words:
         if not word or any(character.isspace() for character in word):
-            raise DataError(f"{word!r}: a word that is empty or holds white space cannot stand in a file of vectors")
-    numbers = " ".join(["%.9g"] * vectors.shape[1])  # nine digits tell any two float32 apart
+            raise DataError(f"{word!r}: words in a file of vectors must not be empty or contain white space")
+    numbers = " ".join(["%.9g"] * vectors.shape[1])  # nine digits represent every float32 exactly
     try:
         with partial_path(path) as aside:
-            # No time and no name in a compressed file: the same vectors make the same bytes.
+            # Compressed files contain no time and no name: the same vectors give the same bytes.
             with aside.open("wb") as raw, _compressing(raw, path) as file:
                 if header:
                     file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
@@ -100,36 +102,36 @@ def _read(path: Path, file: BinaryIO) -> WordVectors:
     lines = _lines(path, file)
     first = next(lines, None)
     if first is None:
-        raise DataError(f"{path}: holds no vectors")
+        raise DataError(f"{path}: has no vectors")
     fields = first[1].split(" ")
-    promised = None
+    declared = None
     if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
-        promised, width = int(fields[0]), int(fields[1])
+        declared, width = int(fields[0]), int(fields[1])
         first = None
     else:
         width = len(fields) - 1
     if width < 1:
         raise DataError(f"{path}, line 1: expected a word and its numbers, or a header 'words width'")
-    places: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     blocks: list[Vectors] = []
     block: list[tuple[int, str]] = []
     for number, line in [first] if first else []:
-        block.append((number, _split(path, number, line, width, places)))
+        block.append((number, _split(path, number, line, width, line_of)))
     for number, line in lines:
-        block.append((number, _split(path, number, line, width, places)))
+        block.append((number, _split(path, number, line, width, line_of)))
         if len(block) == TOGETHER:
             blocks.append(_numbers(path, block, width))
             block = []
     blocks.append(_numbers(path, block, width))
-    if promised is not None and promised != len(places):
-        raise DataError(f"{path}: the header says {promised} words, the file holds {len(places)}; is it cut off?")
-    if not places:
-        raise DataError(f"{path}: holds no vectors")
-    return WordVectors(list(places), np.concatenate(blocks))
+    if declared is not None and declared != len(line_of):
+        raise DataError(f"{path}: {declared} words in the header, {len(line_of)} in the file; is it truncated?")
+    if not line_of:
+        raise DataError(f"{path}: has no vectors")
+    return WordVectors(list(line_of), np.concatenate(blocks))
 
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Numbered lines. A line ends at "\\n" alone: words may hold what Unicode calls an end of line."""
+    """Numbered lines. A line ends at "\\n" only: words may contain other Unicode line separators."""
     for number, raw in enumerate(file, start=1):
         try:
             line = raw.decode().rstrip("\r\n").rstrip(" ")
@@ -139,25 +141,25 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str]]:
             yield number, line.replace("\t", " ")
 
 
-def _split(path: Path, number: int, line: str, width: int, places: dict[str, int]) -> str:
-    """The line's numbers, as text; its word goes into `places` with its line."""
+def _split(path: Path, number: int, line: str, width: int, line_of: dict[str, int]) -> str:
+    """The numbers of a line, as text; adds its word and line number to `line_of`."""
     fields = line.rsplit(" ", width)
     if len(fields) <= width:
         raise DataError(f"{path}, line {number}: {len(fields) - 1} numbers, expected {width}")
     word = fields[0]
-    # A word may hold spaces, but one that ends in a number is a line with numbers to spare.
+    # A word may contain spaces, but if it ends in a number, the line has too many numbers.
     if " " in word and _is_number(word.rsplit(" ", 1)[1]):
         raise DataError(f"{path}, line {number}: more than {width} numbers")
     if not word:
         raise DataError(f"{path}, line {number}: no word before its numbers")
-    if word in places:
-        raise DataError(f"{path}, line {number}: {word!r} stands in line {places[word]} already")
-    places[word] = number
+    if word in line_of:
+        raise DataError(f"{path}, line {number}: {word!r} occurs in line {line_of[word]} already")
+    line_of[word] = number
     return line[len(word) + 1 :]
 
 
 def _numbers(path: Path, block: Sequence[tuple[int, str]], width: int) -> Vectors:
-    """(len(block), width) from the numbers of some lines."""
+    """(len(block), width) float32 from the numbers of several lines."""
     values: Vectors = np.empty((len(block), width), np.float32)
     for row, (number, text) in zip(values, block, strict=True):
         try:
@@ -169,7 +171,7 @@ def _numbers(path: Path, block: Sequence[tuple[int, str]], width: int) -> Vector
     finite = np.isfinite(values).all(1)
     if not finite.all():
         number, _ = block[int(np.argmin(finite))]
-        raise DataError(f"{path}, line {number}: holds a number that is not finite")
+        raise DataError(f"{path}, line {number}: has a number that is not finite")
     return values
 
 

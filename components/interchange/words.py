@@ -1,7 +1,7 @@
-"""Models over lists of words: fastai's AWD-LSTM and word vectors as text.
+"""Import of models with word vocabularies: fastai's AWD-LSTM, and word vectors as text.
 
-Their words were cut by other rules than ours (spaCy's, Stanford's ...). Ours cut the BERT way; what their lists hold
-beside such words ("don't", "new_york") keeps its row, but no text reaches it. The log says how many there are.
+Published vocabularies use other tokenization rules (spaCy, Stanford ...). Text is split like BERT's; entries that this
+splitting does not produce ("don't", "new_york") keep their rows but are never used. The log has their number.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
 
-#: Names of an unknown word and of a document's end in files of vectors.
+#: Names of the unknown word and of the document end in files of vectors.
 UNKNOWN: Final = ("<unk>", "[UNK]", "UNK")
 ENDS: Final = ("</s>", "[SEP]")
-#: Words that are looked at to tell how many a text can reach.
+#: Number of words that are checked against the splitting of text.
 REACHED: Final = 20_000
 
 
 def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, digest: str) -> Imported:
-    """fastai's weights and vocabulary as a ULMFiT model.
+    """Import fastai's weights and vocabulary as a ULMFiT model.
 
     Raises:
-        ArtifactError: a file is missing or damaged, or the two do not belong together.
-        ConfigError: another family is wanted.
+        ArtifactError: a file is missing or damaged, or the files do not match.
+        ConfigError: another family is requested.
     """
     if family not in (None, "ulmfit"):
         raise unfit(str(family), weights, ("ulmfit",))
@@ -48,25 +48,25 @@ def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, dig
 
 
 def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
-    """Word vectors as a word2vec model: the table is taken over, what predicts the context starts at zero.
+    """Import word vectors as the input embeddings of a word2vec model; the output embeddings are zero.
 
     Raises:
         DataError: the file is damaged.
-        ConfigError: another family is wanted.
+        ConfigError: another family is requested.
     """
     if family not in (None, "word2vec"):
         raise unfit(str(family), path, ("word2vec",))
     read = read_vectors(path)
     vectors = torch.from_numpy(read.vectors)
-    place = {word: row for row, word in enumerate(read.words)}
+    row_of = {word: row for row, word in enumerate(read.words)}
     special = torch.zeros(FIRST_ORDINARY, vectors.shape[1])
     named = {
-        ours: next((name for name in names if name in place), None) for ours, names in ((UNK, UNKNOWN), (END, ENDS))
+        ours: next((name for name in names if name in row_of), None) for ours, names in ((UNK, UNKNOWN), (END, ENDS))
     }
     special[UNK] = vectors.mean(0)
     for ours, name in named.items():
         if name is not None:
-            special[ours] = vectors[place[name]]
+            special[ours] = vectors[row_of[name]]
     ordinary = [word for word in read.words if word not in SPECIAL_PIECES and word not in named.values()]
     tokenizer = word_tokenizer([*SPECIAL_PIECES, *ordinary])
     model = build_model(
@@ -75,7 +75,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         settings={"width": vectors.shape[1]},
         tokenizer=tokenizer.kind,
     )
-    table = torch.cat([special, vectors[[place[word] for word in ordinary]]])
+    table = torch.cat([special, vectors[[row_of[word] for word in ordinary]]])
     model.load_state_dict({"input": table, "output": torch.zeros_like(table)})
     model.bind(tokenizer)
     unknown = f"{named[UNK]!r}" if named[UNK] else "the mean of all vectors"
@@ -88,7 +88,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
 
 
 def word_tokenizer(pieces: Sequence[str]) -> WordTokenizer:
-    """A tokenizer for a list of words: it lower-cases if the list does, and strips accents if the list has none."""
+    """A tokenizer of a word list: lower-cased if all words are, and without accents if no word has any."""
     words = pieces[FIRST_ORDINARY:]
     lowercase = not any(word != word.lower() for word in words)
     accents = any(
@@ -113,5 +113,5 @@ def _words_log(tokenizer: WordTokenizer) -> list[str]:
     return [
         f"tokenizer: word, {tokenizer.vocab_size} pieces, {'lower case' if tokenizer.lowercase else 'cased'}"
         f"{', accents kept' if not tokenizer.strip_accents else ''}, segmenter {tokenizer.segmentation.name}",
-        f"{reached} of the first {len(words)} words are such as text is cut into here; the others are never met",
+        f"{reached} of the first {len(words)} words can occur in tokenized text; the others are never used",
     ]

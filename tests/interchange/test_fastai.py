@@ -163,14 +163,17 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[State], 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (without("0.encoder.weight"), "there is no table 0.encoder.weight"),
+        (without("0.encoder.weight"), "there is no tensor 0.encoder.weight"),
         (without("0.rnns.1.module.bias_ih_l0"), "missing 0.rnns.1.bias_ih_l0"),
         (
             changed("0.rnns.0.module.weight_ih_l0", lambda t: t[:, 1:]),
             r"0.rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
         ),
         (changed("1.decoder.bias", lambda t: t[1:]), r"1.decoder.bias is \(10,\)"),
-        (changed("1.decoder.weight", lambda t: t + 1), "decoder.weight is not the embedding; only a tied softmax"),
+        (
+            changed("1.decoder.weight", lambda t: t + 1),
+            "decoder.weight differs from the embedding; only a tied softmax",
+        ),
         (
             lambda state: state.update({"0.rnns.0.module.weight_ih_l0_reverse": torch.zeros(1)}),
             "surplus rnns.0.module.weight_ih_l0_reverse",
@@ -191,8 +194,8 @@ def test_tensors_that_do_not_fit(state: State, damage: Callable[[State], Any], m
     ("words", "message"),
     [
         (WORDS[1:], "10 words in the vocabulary for 11 rows of the embedding"),
-        ([*WORDS[:-1], "the"], "'the' stands in the vocabulary twice"),
-        ([*WORDS[:-1], "[MASK]"], r"'\[MASK\]' stands in the vocabulary twice, or is the name of a special piece"),
+        ([*WORDS[:-1], "the"], "'the' occurs in the vocabulary twice"),
+        ([*WORDS[:-1], "[MASK]"], r"'\[MASK\]' occurs in the vocabulary twice, or is the name of a special piece"),
     ],
 )
 def test_vocabularies_that_do_not_fit(state: State, words: list[str], message: str) -> None:
@@ -228,8 +231,8 @@ class Danger:
         ("vocab.json", b"{", "vocab.json: not readable as JSON"),
         ("vocab.json", b'{"a": 1}', "vocab.json: expected a list of words"),
         ("model.pth", None, "model.pth: does not exist"),
-        ("model.pth", b"PK", "model.pth: not readable as tensors alone; save it with learn.save"),
-        ("model.pth", b"", "model.pth: not readable as tensors alone"),
+        ("model.pth", b"PK", "model.pth: does not consist of tensors only; save it with learn.save"),
+        ("model.pth", b"", "model.pth: does not consist of tensors only"),
     ],
 )
 def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | None, message: str) -> None:
@@ -245,7 +248,7 @@ def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | Non
 def test_a_pickle_is_not_run(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Danger()}, files[0])
-    with pytest.raises(ArtifactError, match="not readable as tensors alone"):
+    with pytest.raises(ArtifactError, match="does not consist of tensors only"):
         read_fastai(*files)
     (tmp_path / "itos.pkl").write_bytes(pickle.dumps(Danger()))
     with pytest.raises(ArtifactError, match=r"itos.pkl: a vocabulary is read from .json only.* json.dump"):

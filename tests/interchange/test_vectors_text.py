@@ -56,16 +56,16 @@ def test_what_is_written_is_read_again_bit_by_bit(tmp_path: Path, name: str, hea
     [
         ("the 1 2\na 3\n", "line 2: 1 numbers, expected 2"),
         ("3 2\nthe 1 2\na 3 4 5\n", "line 3: more than 2 numbers"),
-        ("the 1 2\na 3 4\nthe 5 6\n", "line 3: 'the' stands in line 1 already"),
+        ("the 1 2\na 3 4\nthe 5 6\n", "line 3: 'the' occurs in line 1 already"),
         ("the 1 2\na 3 O.4\n", "line 2: 'O.4' is not a number"),
         ("the 1 2\na 3 \n", "line 2: 1 numbers, expected 2"),
         ("the 1 2\n 3 4\n", "line 2: no word before its numbers"),
-        ("the 1 2\na nan 4\n", "line 2: holds a number that is not finite"),
-        ("the 1 2\na 1e39 4\n", "line 2: holds a number that is not finite"),
-        ("3 2\nthe 1 2\na 3 4\n", "the header says 3 words, the file holds 2; is it cut off?"),
+        ("the 1 2\na nan 4\n", "line 2: has a number that is not finite"),
+        ("the 1 2\na 1e39 4\n", "line 2: has a number that is not finite"),
+        ("3 2\nthe 1 2\na 3 4\n", "3 words in the header, 2 in the file; is it truncated?"),
         ("the\n", "line 1: expected a word and its numbers, or a header 'words width'"),
-        ("", "holds no vectors"),
-        ("0 3\n", "holds no vectors"),
+        ("", "has no vectors"),
+        ("0 3\n", "has no vectors"),
         (b"3 2\nthe \xff\xfe\x00\x01\n", "line 2: not UTF-8; is it a binary file of vectors?"),
     ],
 )
@@ -88,10 +88,10 @@ def test_files_that_are_missing_or_cut_off(tmp_path: Path) -> None:
         read_vectors(tmp_path / "none.txt")
     whole = written(tmp_path / "whole.gz", "the 1 2\n" * 500).read_bytes()
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])
-    with pytest.raises(DataError, match=r"cut.gz: damaged or cut off|line 2: 'the' stands"):
+    with pytest.raises(DataError, match=r"cut.gz: damaged or truncated|line 2: 'the' occurs"):
         read_vectors(tmp_path / "cut.gz")
     (tmp_path / "no.gz").write_bytes(b"the 1 2\n")
-    with pytest.raises(DataError, match=r"no.gz: damaged or cut off \(Not a gzipped file"):
+    with pytest.raises(DataError, match=r"no.gz: damaged or truncated \(Not a gzipped file"):
         read_vectors(tmp_path / "no.gz")
     with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
         read_vectors(tmp_path)
@@ -100,9 +100,7 @@ def test_files_that_are_missing_or_cut_off(tmp_path: Path) -> None:
 def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.zeros((2, 3), np.float32)
     for word in ("", "new york", "a\u00a0b", "line\n"):
-        with pytest.raises(
-            DataError, match="a word that is empty or holds white space cannot stand in a file of vectors"
-        ):
+        with pytest.raises(DataError, match="words in a file of vectors must not be empty or contain white space"):
             write_vectors(tmp_path / "bad.txt", ["the", word], vectors)
     with pytest.raises(DataError, match="1 words for 2 vectors"):
         write_vectors(tmp_path / "bad.txt", ["the"], vectors)

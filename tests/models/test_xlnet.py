@@ -248,11 +248,11 @@ def test_weights_that_do_not_fit(model: XLNet) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attn_type": "uni"}, "attn_type is 'uni', only 'bi' can be taken over"),
-        ({"d_head": 8}, "d_head is 8, only None or 4 can be taken over"),
+        ({"attn_type": "uni"}, "attn_type is 'uni', only 'bi' is supported"),
+        ({"d_head": 8}, "d_head is 8, only None or 4 is supported"),
         (
             {"ff_activation": "relu", "same_length": True},
-            "ff_activation is 'relu', only 'gelu' can be taken over; same",
+            "ff_activation is 'relu', only 'gelu' is supported; same",
         ),
         ({"mem_len": -3}, "model.memory: Input should be greater than or equal to 0"),
     ],

@@ -1,4 +1,4 @@
-"""Weights and settings in the format of Hugging Face's folders, both ways; their library is not imported.
+"""Conversion of weights and settings from and to Hugging Face's format, without the library transformers.
 
 Each family has a module that ends in `CONVERTER = Converter(to_huggingface, from_huggingface)`.
 """
@@ -31,7 +31,7 @@ class Converter:
     from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], tuple[dict[str, Any], int, dict[str, Tensor]]]
 
 
-#: Family -> its converter.
+#: Family -> converter.
 CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
     {
         "bert": "components.interchange.huggingface.bert:CONVERTER",
@@ -41,7 +41,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }
 )
-#: Their `model_type` -> family.
+#: `model_type` of config.json -> family.
 MODEL_TYPES: Final[dict[str, str]] = {
     "bert": "bert",
     "roberta": "roberta",
@@ -53,12 +53,12 @@ MODEL_TYPES: Final[dict[str, str]] = {
 
 
 def family_of(config: Mapping[str, Any]) -> str:
-    """The family that takes models of this config.json.
+    """The family of a config.json, by its model_type.
 
     Raises:
-        ArtifactError: none does, or the file says nothing of a type.
+        ArtifactError: no family has this model_type.
     """
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
-        raise ArtifactError(f"config.json: no family takes model_type {kind!r}{nearest(str(kind), MODEL_TYPES)}")
+        raise ArtifactError(f"config.json: no family supports model_type {kind!r}{nearest(str(kind), MODEL_TYPES)}")
     return MODEL_TYPES[kind]

@@ -1,4 +1,4 @@
-"""ALBERT <-> `AlbertForPreTraining`; files of `AlbertForMaskedLM` and `AlbertModel` are taken in as well."""
+"""ALBERT <-> `AlbertForPreTraining`; files of `AlbertForMaskedLM` and `AlbertModel` can also be imported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TIED: Final = {
 
 
 def to_huggingface(model: ALBERT) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of an `AlbertForPreTraining` that says the same."""
+    """config.json and tensors of an equivalent `AlbertForPreTraining`."""
     config = {
         "model_type": "albert",
         "architectures": ["AlbertForPreTraining"],
@@ -66,7 +66,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """Settings, vocabulary and tensors of an `ALBERT`.
 
     Raises:
-        ArtifactError: values that the family has no counterpart for, or missing, surplus and misshapen tensors.
+        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
     defaults = {
         "vocab_size": 30000,

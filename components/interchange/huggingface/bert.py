@@ -1,4 +1,4 @@
-"""BERT <-> `BertForPreTraining`; files of `BertForMaskedLM` and `BertModel` (without heads) are taken in as well."""
+"""BERT <-> `BertForPreTraining`; files of `BertForMaskedLM` and `BertModel` (without heads) can also be imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from components.models.bert import BERT
 from components.models.layers.masked import MaskedConfig
 from components.tokenization.special import END, PAD, START
 
-#: What the class BertConfig assumes where config.json is silent; RoBERTa's differ in what its module says.
+#: Defaults of BertConfig for keys that config.json lacks; RoBERTa's module overrides some of them.
 DEFAULTS: Final = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -43,12 +43,12 @@ DEFAULTS: Final = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
-#: Buffers that older versions stored.
+#: Buffers in files of older versions.
 BUFFERS: Final = ("position_ids", "token_type_ids")
 
 
 def body_rules(prefix: str) -> list[Rule]:
-    """Embeddings and blocks, which RoBERTa names alike below another prefix."""
+    """Rules of embeddings and blocks; RoBERTa uses the same names with another prefix."""
     embeddings, layer = f"{prefix}embeddings", f"{prefix}encoder.layer.{{layer}}"
     return [
         plain("token", f"{embeddings}.word_embeddings.weight"),
@@ -79,7 +79,7 @@ TIED: Final = {
 
 
 def encoder_config(config: MaskedConfig) -> dict[str, Any]:
-    """The part of config.json that the families with BERT's encoder have in common."""
+    """The part of config.json that all families with BERT's encoder share."""
     return {
         "vocab_size": config.vocabulary,
         "hidden_size": config.width,
@@ -100,7 +100,7 @@ def encoder_config(config: MaskedConfig) -> dict[str, Any]:
 
 
 def encoder_settings(reader: Reader, *, activation: str | None = None) -> dict[str, Any]:
-    """What `encoder_config` wrote, as settings of the family; problems are noted in the reader."""
+    """The inverse of `encoder_config`: settings of the family; problems are collected in the reader."""
     width = reader.number("hidden_size")
     reader.require("intermediate_size", 4 * width)
     reader.require("position_embedding_type", "absolute")
@@ -120,7 +120,7 @@ def encoder_settings(reader: Reader, *, activation: str | None = None) -> dict[s
 
 
 def to_huggingface(model: BERT) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of a `BertForPreTraining` that says the same."""
+    """config.json and tensors of an equivalent `BertForPreTraining`."""
     config = {"model_type": "bert", "architectures": ["BertForPreTraining"], **encoder_config(model.config)}
     return config, exported(spread(RULES, model.config.layers), model.state_dict())
 
@@ -129,7 +129,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """Settings, vocabulary and tensors of a `BERT`.
 
     Raises:
-        ArtifactError: values that the family has no counterpart for, or missing, surplus and misshapen tensors.
+        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
     reader = Reader(config, DEFAULTS)
     settings, vocabulary = encoder_settings(reader), reader.number("vocab_size")

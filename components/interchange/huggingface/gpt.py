@@ -1,7 +1,7 @@
-"""GPT <-> `OpenAIGPTLMHeadModel` (norms behind the sums) and `GPT2LMHeadModel` (norms first); bare encoders as well.
+"""GPT <-> `OpenAIGPTLMHeadModel` (post-norm) and `GPT2LMHeadModel` (pre-norm), with or without the head.
 
-Neither has a bias on its logits. Ours is exported as a tensor of its own that their classes leave aside: hidden states
-are the same, their logits lack it, and coming back it is complete.
+Neither class has an output bias. It is exported as an additional tensor that transformers ignores: hidden states are
+equal, logits lack the bias, and an exported model can be imported without loss.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
     "openai-gpt": {"vocab_size": 40478, "n_positions": 512, "afn": "gelu"},
 }
-#: What both classes assume.
+#: Defaults of both classes.
 COMMON: Final = {
     "n_embd": 768,
     "n_layer": 12,
@@ -52,12 +52,12 @@ COMMON: Final = {
     "tie_word_embeddings": True,
 }
 OUTPUT_BIAS: Final = "lm_head.bias"
-#: Causal masks that older versions stored.
+#: Causal masks in files of older versions.
 BUFFERS: Final = (".attn.bias", ".attn.masked_bias", "position_ids")
 
 
 def rules(kind: str) -> list[Rule]:
-    """The table of one of the two classes."""
+    """The rules of one of the two classes."""
     token, position = ("wte", "wpe") if kind == "gpt2" else ("tokens_embed", "positions_embed")
     layer = "transformer.h.{layer}"
     table = [
@@ -78,17 +78,17 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
     """config.json and tensors of a model with the same hidden states.
 
     Raises:
-        ArtifactError: attention within a band, which neither class has, or an activation that GPT's cannot have.
+        ArtifactError: the model has banded attention, or an activation that the class does not support.
     """
     own = model.config
     if own.band:
-        raise ArtifactError("a model with attention within a band (model.band) has no counterpart in Hugging Face")
+        raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
     kind = "gpt2" if own.norm == "pre" else "openai-gpt"
     activation = {"activation_function": activation_name(own.activation)}
     if kind == "openai-gpt":
         if own.activation != "gelu_tanh":
             raise ArtifactError(f"activation {own.activation!r}: Hugging Face's GPT has only 'gelu_tanh'")
-        # What it calls gelu is the approximation.
+        # Its "gelu" is the tanh approximation.
         activation = {"afn": "gelu"}
     config = {
         "model_type": kind,
@@ -116,12 +116,12 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """Settings, vocabulary and tensors of a `GPT`.
 
     Raises:
-        ArtifactError: values that the family has no counterpart for, or missing, surplus and misshapen tensors.
+        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
     kind = config.get("model_type", "gpt2")
     if kind not in DEFAULTS:
         raise ArtifactError(
-            f"config.json: model_type is {kind!r}, only {' or '.join(map(repr, DEFAULTS))} can be taken over"
+            f"config.json: model_type is {kind!r}, only {' or '.join(map(repr, DEFAULTS))} is supported"
         )
     reader = Reader(config, COMMON | DEFAULTS[kind])
     activation = "gelu_tanh"

@@ -1,7 +1,7 @@
-"""RoBERTa <-> `RobertaForMaskedLM`; files of `RobertaModel` (without the head) are taken in as well.
+"""RoBERTa <-> `RobertaForMaskedLM`; files of `RobertaModel` (without the head) can also be imported.
 
-There, positions are counted from the padding's id + 1, so their table begins with that many rows that no text uses, and
-every position has the one segment's embedding added. Here both are part of the position's row.
+In transformers, positions start at the padding id + 1, so the first rows of the position table are unused, and the
+embedding of the single segment is added to every position. Here, it is part of the position embeddings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SEGMENT: Final = "roberta.embeddings.token_type_embeddings.weight"
 
 
 def rules(unused: int) -> Sequence[Rule]:
-    """The table, for a file whose first `unused` positions belong to no text."""
+    """The rules for a file whose first `unused` position rows are unused."""
     positions = Rule(
         "position",
         (POSITIONS, SEGMENT),
@@ -53,12 +53,12 @@ TIED: Final = {
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }
-#: A pooler stands in some files; nothing was pretrained through it.
+#: Some files have a pooler, which is not pretrained.
 POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
 
 def to_huggingface(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of a `RobertaForMaskedLM` that says the same.
+    """config.json and tensors of an equivalent `RobertaForMaskedLM`.
 
     Raises:
         ArtifactError: an activation that its head cannot have.
@@ -80,7 +80,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """Settings, vocabulary and tensors of a `RoBERTa`.
 
     Raises:
-        ArtifactError: values that the family has no counterpart for, or missing, surplus and misshapen tensors.
+        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
     reader = Reader(config, {**DEFAULTS, "vocab_size": 50265, "pad_token_id": 1})
     settings, vocabulary = encoder_settings(reader, activation="gelu"), reader.number("vocab_size")

@@ -1,4 +1,4 @@
-"""Tensors under other names and in other arrangements, by a table that is read in both directions."""
+"""Bidirectional rules that map tensors to other names and layouts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from components.errors import ArtifactError, ConfigError
 from components.models.encoder import build_model
 
 Tensors = dict[str, Tensor]
-#: What an attention layer that is stored in parts is made of, in the order of our rows.
+#: Projections of an attention layer, in the order of the rows of the packed matrix.
 PARTS: Final = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One of our tensors and what it is made of there.
+    """A tensor and its published counterparts.
 
     Attributes:
-        own, theirs: names; `{layer}` in both stands for each layer's number.
-        export, restore: our tensor -> theirs, in the order of the names; and back. For a rule, `restore` undoes
-            `export`.
-        part: name of a part that a file may leave out as a whole; it then starts as in a new model. None: required.
+        own: name of the tensor; `{layer}` is replaced by the index of each layer.
+        theirs: names of the published tensors, with `{layer}` as well.
+        export: tensor -> published tensors, in the order of `theirs`.
+        restore: the inverse of `export`.
+        part: name of an optional part; if a file lacks it, it is initialised as in a new model. None: required.
     """
 
     own: str
@@ -36,22 +37,22 @@ class Rule:
 
 
 def plain(own: str, theirs: str, *, part: str | None = None) -> Rule:
-    """The same tensor under another name."""
+    """An equal tensor with another name."""
     return Rule(own, (theirs,), part=part)
 
 
 def transposed(own: str, theirs: str) -> Rule:
-    """A linear layer that is stored as (inputs, outputs)."""
+    """The weight of a linear layer that is stored as (inputs, outputs)."""
     return Rule(own, (theirs,), lambda tensor: (tensor.t(),), lambda tensor: tensor.t())
 
 
 def packed(own: str, *theirs: str) -> Rule:
-    """Our rows are those of several tensors, one below the other."""
+    """A tensor whose rows are those of several published tensors."""
     return Rule(own, theirs, lambda tensor: tensor.chunk(len(theirs)), lambda *tensors: torch.cat(tensors))
 
 
 def module(own: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
-    """Weight and bias of a layer; `rule` says how the weight is stored."""
+    """Weight and bias of a layer; `rule` is the rule of the weight."""
     weight = rule(f"{own}.weight", f"{theirs}.weight")
     return [
         Rule(weight.own, weight.theirs, weight.export, weight.restore, part),
@@ -60,7 +61,7 @@ def module(own: str, theirs: str, *, part: str | None = None, rule: Callable[...
 
 
 def attention(own: str, theirs: str) -> list[Rule]:
-    """Queries, keys and values of a Transformer that stores them apart; `theirs` holds `{}` for which of the three."""
+    """Separately stored query, key and value projections; `theirs` contains `{}` for the name of the projection."""
     return [
         packed(f"{own}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
         for kind in ("weight", "bias")
@@ -68,7 +69,7 @@ def attention(own: str, theirs: str) -> list[Rule]:
 
 
 def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
-    """Each rule with `{layer}` in its names, once a layer."""
+    """The rules with `{layer}` replaced by the index of each layer."""
     return [
         Rule(
             rule.own.replace("{layer}", str(layer)),
@@ -83,7 +84,7 @@ def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
 
 
 def exported(rules: Sequence[Rule], own: Mapping[str, Tensor]) -> Tensors:
-    """Our tensors as theirs: float32, each with memory of its own."""
+    """The published tensors of a model: float32, contiguous copies."""
     return {
         name: tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format)
         for rule in rules
@@ -94,10 +95,10 @@ def exported(rules: Sequence[Rule], own: Mapping[str, Tensor]) -> Tensors:
 def restored(
     family: str, settings: Mapping[str, Any], vocabulary: int, rules: Sequence[Rule], tensors: Mapping[str, Tensor]
 ) -> Tensors:
-    """Their tensors as ours, float32; parts that are not there as a new model has them.
+    """The tensors of a family's model from published ones, float32; missing parts are initialised as in a new model.
 
     Raises:
-        ArtifactError: the settings describe no model of the family, or tensors are missing, surplus or misshapen.
+        ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
     """
     try:
         with torch.device("meta"):
@@ -129,10 +130,10 @@ def restored(
 
 
 def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
-    """Tensors as a new model starts them, the same ones each time: random matrices, zero for a bias of the pieces."""
+    """Initial tensors of missing parts, deterministic: random matrices, and zero for an output bias."""
     if not names:
         return {}
-    # No part that may be missing has to do with the layers or the vocabulary, but for the output bias, which is zero.
+    # Optional parts do not depend on the number of layers or the vocabulary, except the output bias, which is zero.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         smallest = {name: 1 for name in ("layers", "positions") if name in settings}
@@ -143,9 +144,11 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
 
 
 class Reader:
-    """Values of a config.json, with the defaults that stand in Hugging Face's classes.
+    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message.
 
-    Problems are collected, so that one message names all of them.
+    Args:
+        config: content of config.json.
+        defaults: values of missing keys.
     """
 
     def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -156,12 +159,12 @@ class Reader:
         return self.values.get(key)
 
     def require(self, key: str, *allowed: Any) -> None:
-        """Note a value that our family has no counterpart for."""
+        """Record a problem if the value of a key is not one of `allowed`."""
         if self[key] not in allowed:
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} can be taken over")
+            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
 
     def number(self, key: str) -> int:
-        """A size; 1 in place of one that is none."""
+        """A positive integer; records a problem and returns 1 if it is not one."""
         value = self[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             self.problems.append(f"{key} is {value!r}, expected a positive whole number")
@@ -169,25 +172,25 @@ class Reader:
         return value
 
     def activation(self, key: str, *, only: str | None = None) -> str:
-        """Our name of an activation."""
+        """The family's name of an activation; records a problem if it is unknown or not `only`."""
         name = ACTIVATIONS.get(str(self[key]))
         if name is None or only not in (None, name):
             known = [theirs for theirs, ours in ACTIVATIONS.items() if only in (None, ours)]
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, known))} can be taken over")
+            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, known))} is supported")
             return "gelu"
         return name
 
     def check(self) -> None:
-        """Raise what was noted.
+        """Report the recorded problems.
 
         Raises:
-            ArtifactError: something was.
+            ArtifactError: there are problems.
         """
         if self.problems:
             raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
 
 
-#: Their names of activations -> ours; the first of each is what is exported.
+#: Hugging Face's names of activations -> the families'; the first name of each is exported.
 ACTIVATIONS: Final = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -198,22 +201,23 @@ ACTIVATIONS: Final = {
 
 
 def activation_name(activation: str) -> str:
-    """Their name of one of our activations."""
+    """Hugging Face's name of an activation."""
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
 
 
 def normalised(
     tensors: Mapping[str, Tensor], *, prefix: str, tied: Mapping[str, str], ignored: Sequence[str] = ()
 ) -> Tensors:
-    """Names as the newest version of their library writes them.
+    """Tensors with the names of the current version of transformers.
 
     Args:
-        prefix: of the encoder's tensors in a model with a head; a file of the bare encoder has none.
-        tied: name of a copy -> what it must be a copy of; the copies are left out.
-        ignored: endings of names of tensors that hold no weights, or weights that no family has.
+        tensors: published tensors.
+        prefix: of the encoder's tensors in a model with a head; files of the bare encoder lack it.
+        tied: name of a copy -> name of the original; copies are removed.
+        ignored: name suffixes of tensors without weights, or with weights that no family has.
 
     Raises:
-        ArtifactError: a copy is none.
+        ArtifactError: a copy differs from its original.
     """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
@@ -221,13 +225,13 @@ def normalised(
     for name, tensor in tensors.items():
         if name.endswith(tuple(ignored)):
             continue
-        # Files of TensorFlow's time call the parameters of a norm gamma and beta.
+        # Old files, converted from TensorFlow, name the parameters of a norm gamma and beta.
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             name = name.removesuffix(old) + new if name.endswith(old) else name
         result[prefix + name if bare and not name.startswith(heads) else name] = tensor
     for copy, original in tied.items():
         if copy in result and original in result:
             if not torch.equal(result[copy], result[original]):
-                raise ArtifactError(f"{copy} differs from {original}: an output layer of its own cannot be taken over")
+                raise ArtifactError(f"{copy} differs from {original}: untied output layers are not supported")
             del result[copy]
     return result

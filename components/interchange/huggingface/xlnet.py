@@ -1,7 +1,7 @@
-"""XLNet <-> `XLNetLMHeadModel`; files of the bare `XLNetModel` are taken in as well.
+"""XLNet <-> `XLNetLMHeadModel`; files of the bare `XLNetModel` can also be imported.
 
-Its classes know segments only if they are told them: `token_type_ids` as its tokenizer gives them (another number for
-the [CLS] at the end) lead to our hidden states.
+The classes of transformers use segments only if `token_type_ids` are passed; those of its tokenizer, with a separate
+segment for the final [CLS], give equal hidden states.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from components.interchange.huggingface.rules import (
 from components.models.xlnet import XLNet
 from components.tokenization.special import END, PAD, START
 
-#: What the class XLNetConfig assumes where config.json is silent.
+#: Defaults of XLNetConfig for keys that config.json lacks.
 DEFAULTS: Final = {
     "vocab_size": 32000,
     "d_model": 1024,
@@ -49,7 +49,7 @@ DEFAULTS: Final = {
 
 
 def rules(heads: int) -> list[Rule]:
-    """The table; they store a projection as (inputs, heads, width of a head), and that of the output turned round."""
+    """The rules. Projections have the shape (inputs, heads, head width), the output projection is not transposed."""
     layer, attention = "transformer.layer.{layer}", "transformer.layer.{layer}.rel_attn"
 
     def projection(own: str, *theirs: str) -> Rule:
@@ -85,7 +85,7 @@ def rules(heads: int) -> list[Rule]:
 
 
 def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of an `XLNetLMHeadModel` that says the same."""
+    """config.json and tensors of an equivalent `XLNetLMHeadModel`."""
     own = model.config
     config = {
         "model_type": "xlnet",
@@ -101,7 +101,7 @@ def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
         "layer_norm_eps": 1e-12,
         "dropout": own.dropout,
         "mem_len": own.memory or None,
-        # Theirs would read half of every batch from its end, whatever it is used for.
+        # With bi_data, transformers would reverse half of every batch, in inference too.
         "bi_data": False,
         "clamp_len": own.clamp or -1,
         "same_length": False,
@@ -117,7 +117,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """Settings, vocabulary and tensors of an `XLNet`.
 
     Raises:
-        ArtifactError: values that the family has no counterpart for, or missing, surplus and misshapen tensors.
+        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
     reader = Reader(config, DEFAULTS)
     width, heads, clamp = reader.number("d_model"), reader.number("n_head"), reader["clamp_len"]

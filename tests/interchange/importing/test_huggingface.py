@@ -87,14 +87,14 @@ def test_special_pieces_stand_first(family: str, save_folder: SaveFolder) -> Non
     log = (folder.parent / "encoder" / "import.log").read_text()
     assert all(f"{name!r}" in log for name in NAMED[family] if name)
     if family == "gpt":
-        assert "[MASK] (id 4): not in the published vocabulary, starts at the mean of all rows" in log
+        assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
 
 
 def test_a_folder_of_the_encoder_alone(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     log = import_encoder(folder, output=folder.parent / "encoder")
-    assert "start as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
+    assert "initialised as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
     fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
     assert "cls.predictions.transform.dense.weight" in fresh
     with pytest.raises(
@@ -118,7 +118,7 @@ def test_weights_in_shards(save_folder: SaveFolder) -> None:
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     (folder / "b.safetensors").unlink()
-    with pytest.raises(ArtifactError, match="missing b.safetensors; fetch the folder again"):
+    with pytest.raises(ArtifactError, match="missing b.safetensors; download the folder again"):
         read_published(folder)
 
 
@@ -130,7 +130,7 @@ def test_the_digest_names_what_is_read(save_folder: SaveFolder) -> None:
     assert read_published(folder, digest=digest).digest == digest
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("gelu", "gelu_new"))
     with pytest.raises(
-        ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not what was named"
+        ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model that was specified"
     ):
         read_published(folder, digest=digest)
 
@@ -159,20 +159,20 @@ def test_missing_surplus_and_misshapen_tensors(save_folder: SaveFolder) -> None:
     ("prepare", "message"),
     [
         (lambda folder: shutil.rmtree(folder), "does not exist"),
-        (lambda folder: (folder / "config.json").unlink(), "no config.json; this is no folder of a Hugging Face model"),
+        (lambda folder: (folder / "config.json").unlink(), "no config.json; this is not a Hugging Face model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
-        (lambda folder: change(folder, model_type="llama"), "config.json: no family takes model_type 'llama'"),
+        (lambda folder: change(folder, model_type="llama"), "config.json: no family supports model_type 'llama'"),
         (lambda folder: change(folder, hidden_act="relu"), "hidden_act is 'relu', only"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder holds no weights"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder has no weights"),
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-            r"pytorch_model.bin: a pickle may run anything .* AutoModel.from_pretrained\(folder\).save_pretrained",
+            r"pytorch_model.bin: a pickle can execute code.* AutoModel.from_pretrained\(folder\).save_pretrained",
         ),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "not readable as safetensors"),
         (lambda folder: (folder / "vocab.txt").unlink(), "no tokenizer found; expected tokenizer.json, vocab.txt"),
         (
             lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"),
-            r"the tokenizer has 6 pieces, the model \d+ rows; they do not belong together",
+            r"the tokenizer has 6 pieces, but the model has \d+ rows",
         ),
         (lambda folder: (folder / "vocab.txt").write_text("a\nb\na\n"), "vocab.txt: 'a' occurs twice"),
         (
@@ -203,7 +203,7 @@ def test_what_is_no_folder_of_ours(prepare: object, message: str, save_folder: S
 
 def test_another_family_than_the_folder_holds(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
-    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'roberta'"):
+    with pytest.raises(ConfigError, match="its model_type 'bert' belongs to the family 'bert', not 'roberta'"):
         read_published(folder, family="roberta")
     with pytest.raises(ConfigError, match="unknown family 'brt'; did you mean 'bert'"):
         read_published(folder, family="brt")
@@ -211,5 +211,5 @@ def test_another_family_than_the_folder_holds(save_folder: SaveFolder) -> None:
 
 def test_a_file_that_is_nothing_known(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"")
-    with pytest.raises(ArtifactError, match="not known what this is; give a Hugging Face folder, a fastai file"):
+    with pytest.raises(ArtifactError, match="unknown format; give a Hugging Face folder, a fastai file"):
         read_published(tmp_path / "model.bin")

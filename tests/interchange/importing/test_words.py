@@ -50,7 +50,7 @@ def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> 
             encoder.model.hidden_states(tokens, lengths), first.hidden_states(tokens, lengths), strict=True
         ):
             torch.testing.assert_close(ours, other)
-    assert "3 of the first 3 words are such as text is cut into here" in log[-1]
+    assert "3 of the first 3 words can occur in tokenized text" in log[-1]
 
 
 def test_a_fastai_file_without_its_words(fastai_file: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_fastai_file_without_its_words(fastai_file: Path, tmp_path: Path) -> N
     with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
         read_published(fastai_file)
     assert read_published(fastai_file, vocabulary=words).family == "ulmfit"
-    with pytest.raises(ConfigError, match="the family 'bert' does not take it; known: ulmfit"):
+    with pytest.raises(ConfigError, match="not supported by the family 'bert'; known: ulmfit"):
         read_published(fastai_file, vocabulary=words, family="bert")
 
 
@@ -76,7 +76,7 @@ def test_word_vectors_become_an_encoder_and_go_out_again(tmp_path: Path) -> None
     assert not table[[0, 2, 4]].any()
     # Accents are kept, because the words have them.
     assert encoder.tokenizer.encode_batch(["KING CAFÉ queen"])[0].tolist() == [5, 6, 1]
-    assert "2 of the first 3 words are such as text is cut into here; the others are never met" in log[-1]
+    assert "2 of the first 3 words can occur in tokenized text; the others are never used" in log[-1]
     export_encoder(tmp_path / "encoder", output=tmp_path / "out", form="vectors")
     read = read_vectors(tmp_path / "out" / "vectors.txt")
     assert read.words == ["king", "café", "well-known"]
@@ -88,7 +88,7 @@ def test_without_an_unknown_word_there_is_the_mean(tmp_path: Path) -> None:
     imported = read_published(tmp_path / "v.vec")
     assert imported.model.state_dict()["input"][1].tolist() == [2, 3]
     assert imported.tokenizer.encode_batch(["King king"])[0].tolist() == [5, 1]
-    with pytest.raises(ConfigError, match="the family 'glove' does not take it; known: word2vec"):
+    with pytest.raises(ConfigError, match="not supported by the family 'glove'; known: word2vec"):
         read_published(tmp_path / "v.vec", family="glove")
 
 
