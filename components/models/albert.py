@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.base import Batch, Carry, Losses, ModelFamily, Size
 from components.models.layers.linear import Linear
 from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
-from components.models.layers.transformer import Activation, Block, Size
+from components.models.layers.transformer import Activation, Block
 
 
 class ALBERTConfig(MaskedConfig):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from components.errors import ConfigError
@@ -23,6 +23,10 @@ from components.tokenization.special import END
 
 if TYPE_CHECKING:
     from components.tokenization import Tokenizer
+
+#: Types of settings.
+Size = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 Batch = dict[str, Tensor]
 Carry = tuple[Tensor, ...]

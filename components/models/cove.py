@@ -16,13 +16,10 @@ encoder's and the decoder's states, G = 4 H gates, N targets, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, at_columns
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, Rate, Size, at_columns
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
@@ -32,8 +29,6 @@ from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization.special import END, START
 
-Size = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 #: h and c of every layer, then h~.
 DecoderState = tuple[Tensor, ...]
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Sum, counted
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, Sum, counted
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
 from components.models.layers.chunks import Texts
@@ -32,9 +32,6 @@ from components.models.layers.projected_lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
-
-Size = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ELMoConfig(ModelConfig):

@@ -21,9 +21,9 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.base import Batch, Carry, Losses, ModelFamily, Size
 from components.models.layers.negative_sampling import skip_gram
-from components.models.static import NegativeSamplingConfig, Size, StaticVectors
+from components.models.static import NegativeSamplingConfig, StaticVectors
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ class FastTextConfig(NegativeSamplingConfig):
         return self
 
 
-def fnv1a(text: str) -> int:
-    """FNV-1a, 32 bits, of the UTF-8 text, as in the published code: bytes from 128 on are sign-extended."""
-    value = FNV_OFFSET
-    for byte in text.encode():
-        value = _hashed(value, byte)
-    return value
+def fnv1a_update(value: int, byte: int) -> int:
+    """32-bit FNV-1a: the hash after one more byte. Bytes from 128 on are sign-extended, as in the published code (C++
+    `int8_t`)."""
+    return ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FNV_PRIME) & WORD_32
 
 
 def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
@@ -72,15 +70,10 @@ def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
         value = FNV_OFFSET
         for last in range(first, min(first + config.longest, len(letters))):
             for byte in letters[last]:
-                value = _hashed(value, byte)
+                value = fnv1a_update(value, byte)
             if last - first + 1 >= config.shortest and not (first == last and first in (0, len(letters) - 1)):
                 found.append(value % config.buckets)
     return found
-
-
-def _hashed(value: int, byte: int) -> int:
-    # C++ sign-extends `int8_t`.
-    return ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FNV_PRIME) & WORD_32
 
 
 class FastText(StaticVectors):

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Sum, counted
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, Sum, counted
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
@@ -28,9 +26,6 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.parallel import losses_in_parallel
 from components.models.layers.softmax import linear_cross_entropy
-
-Size = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class FLAIRConfig(ModelConfig):

@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily
-from components.models.static import Size, StaticVectors
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Size
+from components.models.static import StaticVectors
 
 
 class GloVeConfig(ModelConfig):

@@ -13,13 +13,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from components.errors import DataError, nearest
-from components.models.base import LanguageModel, ModelConfig
+from components.models.base import LanguageModel, ModelConfig, Size
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
     from components.tokenization import Tokenizer
-
-Size = Annotated[int, Field(gt=0)]
 
 
 class NegativeSamplingConfig(ModelConfig):

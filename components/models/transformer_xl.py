@@ -21,7 +21,18 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelFamily,
+    Rate,
+    Size,
+    Sum,
+    at_columns,
+    counted,
+)
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.chunks import for_learners
 from components.models.layers.dropout import Dropout
@@ -29,7 +40,6 @@ from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.models.layers.targets import following
-from components.models.layers.transformer import Rate, Size
 from components.tokenization.special import END
 
 

@@ -29,6 +29,8 @@ from components.models.base import (
     Losses,
     ModelConfig,
     ModelFamily,
+    Rate,
+    Size,
     Sum,
     at_columns,
     counted,
@@ -41,8 +43,6 @@ from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
 from components.tokenization.special import END
 
-Size = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 import torch
 
 from components.errors import ConfigError
 from components.models.encoder import build_model
-from components.models.fasttext import FastText, FastTextConfig, fnv1a, ngram_buckets
+from components.models.fasttext import FNV_OFFSET, FastText, FastTextConfig, fnv1a_update, ngram_buckets
 from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
+
+
+def fnv1a(text: str) -> int:
+    return reduce(fnv1a_update, text.encode(), FNV_OFFSET)
+
 
 WORDS = ["where", "there", "a", "œuvre", "here", "abc", "abd"]
 BUCKETS = 40

@@ -26,10 +26,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import ModelConfig
+from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
-from components.models.layers.transformer import Rate, Size
 
 Count = Annotated[int, Field(ge=0)]
 

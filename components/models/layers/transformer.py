@@ -12,13 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.errors import ConfigError
-from components.models.base import ModelConfig
+from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.attention import Past, SelfAttention
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 
-Size = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]
 
