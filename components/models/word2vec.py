@@ -78,7 +78,7 @@ FAMILY = ModelFamily(
     tokenizers=("word", "wordpiece"),
     tiny={"width": 32, "context": 2, "noise_words": 4},
     presets={
-        # Mikolov et al. 2013b, section 3: 300 wide, a context of 5, t = 1e-5, five noise words.
+        # Mikolov et al. 2013b, section 3: width 300, a context of 5, t = 1e-5, five noise words.
         "skip-gram-300": {"width": 300, "subsample": 1e-5},
         "cbow-300": {"architecture": "cbow", "width": 300, "subsample": 1e-5},
     },

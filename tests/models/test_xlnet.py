@@ -51,10 +51,10 @@ def make_batch() -> Batch:
 
 
 def as_theirs(batch: Batch) -> dict[str, Tensor]:
-    """The batch as `XLNetLMHeadModel` takes it, its masks by loops over the rule: i does not see j in `perm_mask`.
+    """The batch as `XLNetLMHeadModel` reads it; `perm_mask`, by loops over the rule, is 1 where i does not attend to j.
 
-    There one mask serves both streams: a piece that is predicted does not see itself in it, and is let see itself in
-    the content stream by the class. Any other sees itself.
+    Its single mask is for the query stream, in which a predicted piece does not attend to itself; the class allows that
+    in the content stream.
     """
     hidden = torch.zeros(ROWS, LENGTH, LENGTH)
     chosen = torch.zeros(ROWS, batch["positions"].shape[1], LENGTH)
