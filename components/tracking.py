@@ -357,7 +357,7 @@ class Registry:
         return str(found.experiment_id)
 
     def _artifact_location(self) -> str | None:
-        """Artifact location: as set, or an absolute path beside a local database; None: the server chooses."""
+        """Artifact location: as set, or an absolute path next to a local database; None: the server chooses."""
         if self.settings.artifacts is not None:
             location = self.settings.artifacts
             return location if "://" in location else Path(location).resolve().as_uri()

@@ -211,7 +211,7 @@ def _judge(
     }
     return {
         **asdict(verdict),
-        "reasons": list(verdict.reasons),  # as JSON has them
+        "reasons": list(verdict.reasons),  # JSON has no tuples
         "candidate": described[candidate.label],
         "champion": described[champion.label] if champion is not None else None,
         "test": {"digest": rows.digest, "rows": len(split) if not settled else None},

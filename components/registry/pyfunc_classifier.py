@@ -17,9 +17,9 @@ from components.tracking import PythonModel, set_model
 
 
 class ServedClassifier(PythonModel):
-    """DataFrame (N) with the inputs of the task's form (`text`; `first` and `second`; `words` ...) -> DataFrame (N) of
-    what is served (`components.tasks.task_io`): for a classification `label`, `confidence` and `probabilities`, a map
-    label -> probability. A row that lacks a part of its input has none of them."""
+    """DataFrame (N) with the task's input columns (`text`; `first` and `second`; `words` ...) -> DataFrame (N) with its
+    output columns (`components.tasks.task_io`): for classification `label`, `confidence` and `probabilities`, a map
+    label -> probability. The outputs of a row with missing input are null."""
 
     def load_context(self, context: Any) -> None:
         """Load the bundle and verify it against its manifest.

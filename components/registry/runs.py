@@ -26,8 +26,8 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
     """The dev score of the system in a `runs.json`.
 
     Args:
-        path: of the file.
-        metric: name; None: the metric that selected the weights.
+        path: path of the file.
+        metric: name of the metric; None: the metric that selected the weights.
 
     Raises:
         ArtifactError: the file is missing, damaged or empty.
@@ -54,8 +54,8 @@ def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
         system: `<family>-<start>`.
 
     Returns:
-        For the largest label budget: a sentence if the best baseline has a higher mean, and one for all rows, each
-        class and each slice that is significantly worse than the same family from scratch
+        Sentences about the largest label budget: one if the best baseline has a higher mean; one for all rows, each
+        class and each slice on which the system is significantly worse than its family from scratch
         (`components.evaluation.transfer`). Empty without an evaluation.
 
     Raises:
