@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -53,6 +54,12 @@ class Layout:
 
 PLAIN = Layout()
 
+#: Suffix -> arguments of readers and writers of the module csv. In a tsv, quotes are ordinary characters.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "quoting": csv.QUOTE_MINIMAL, "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None, "strict": True},
+}
+
 
 def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """One JSON object per line; empty lines are skipped.
@@ -63,18 +70,27 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
     for number, line in lines(path, reading, encoding=layout.encoding):
         if not line or line.isspace():
             continue
-        try:
-            row, replaced = loads(line)
-        except ValueError as error:
-            raise DataError(
-                f"{path}, line {number}: not valid JSON ({error}); every line must be one object"
-            ) from error
+        where = f"{path}, line {number}"
+        row, replaced = parse_object(line, where)
         if replaced:
             reading.bad_bytes += replaced
             reading.bad_lines += 1
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: is a JSON {type(row).__name__}, not an object with named values")
-        yield number, _picked(row, columns, layout, f"{path}, line {number}")
+        yield number, _picked(row, columns, layout, where)
+
+
+def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
+    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
+
+    Raises:
+        DataError: the line is not a JSON object.
+    """
+    try:
+        row, replaced = loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not valid JSON ({error}); every line must be one object") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: is a JSON {type(row).__name__}, not an object with named values")
+    return row, replaced
 
 
 def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
@@ -140,24 +156,24 @@ def _text(where: str, value: Any) -> str | None:
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """Comma-separated values; quoted fields may contain commas, line breaks and doubled quotes (RFC 4180)."""
-    return _separated(path, columns, layout, reading, delimiter=",", quotes=True)
+    return _separated(path, columns, layout, reading, DIALECTS[".csv"])
 
 
 def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
     """Tab-separated values, one row per line; quotes are ordinary characters."""
-    return _separated(path, columns, layout, reading, delimiter="\t", quotes=False)
+    return _separated(path, columns, layout, reading, DIALECTS[".tsv"])
 
 
 def _separated(
-    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, delimiter: str, quotes: bool
+    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, dialect: Mapping[str, Any]
 ) -> Iterator[Row]:
     """Rows of a delimited file; without a header, columns are named "0", "1", ...
 
     Raises:
         DataError: a column does not exist, a row has another number of fields, or a quote is not closed.
     """
-    delimiter = layout.delimiter or delimiter
-    quotes = quotes if layout.quotes is None else layout.quotes
+    delimiter = layout.delimiter or dialect["delimiter"]
+    quotes = dialect["quoting"] == csv.QUOTE_MINIMAL if layout.quotes is None else layout.quotes
     csv.field_size_limit(LINE_BYTES)
     stream = (line + "\n" for _, line in lines(path, reading, encoding=layout.encoding))
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
@@ -198,7 +214,7 @@ def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
     if name not in names:
         hint = "" if header else " (header: false, so columns are numbered from 0)"
         raise _no_column(f"{path}, line 1{hint}", name, names, "; if it has no header line, set header: false" * header)
-    _refuse_ambiguous(path, name, names)
+    refuse_ambiguous(path, [name], names)
     return names.index(name)
 
 
@@ -214,7 +230,7 @@ def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Re
             for name in columns:
                 if name not in names:
                     raise _no_column(str(path), name, names)
-                _refuse_ambiguous(path, name, names)
+            refuse_ambiguous(path, columns, names)
             number, before, size = 0, reading.consumed, path.stat().st_size
             for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
                 reading.text_bytes += batch.nbytes
@@ -259,9 +275,15 @@ def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Read
     return values
 
 
-def _refuse_ambiguous(path: Path, name: str, names: Sequence[str]) -> None:
-    if names.count(name) > 1:
-        raise DataError(f"{path}: has two columns {name!r}; rename one of them")
+def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    """Verify that the names of `columns` are unique among the `names` of a file.
+
+    Raises:
+        DataError: a name occurs twice.
+    """
+    counts = Counter(names)
+    if twice := [name for name in columns if counts[name] > 1]:
+        raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
 
 def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], more: str = "") -> DataError:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,24 +20,16 @@ import pyarrow.parquet as pq
 
 from components.artifacts import partial_path
 from components.errors import ConfigError, DataError, nearest
-from components.formats.json_text import loads
+from components.formats.rows import READERS, Row, Rows, open_rows
+from components.formats.tables import DIALECTS
 from components.tasks.data import Answer, Fields
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import TaskIO, Value
 
-Row = dict[str, Any]
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
-#: The same as for training data (`components.formats.tables`): quotes have no special meaning in a tsv.
-_DIALECTS: dict[str, dict[str, Any]] = {
-    ".csv": {"delimiter": ","},
-    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
-}
 #: Most rows of a batch: many, so that inputs of similar length can be grouped.
 ROWS = 4096
 #: Number of characters after which a batch ends.
 CHARACTERS = 4_000_000
-#: Rows of a parquet file that are decoded at once.
-READ_ROWS = 512
 _TYPES: dict[Value, pa.DataType] = {
     "text": pa.string(),
     "number": pa.float64(),
@@ -125,8 +115,8 @@ def predict_file(
     """
     source, output, task_io = Path(source), Path(output), find_kind(classifier.kind).io
     for path in (source, output):
-        if path.suffix not in FORMATS:
-            raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(FORMATS)}")
+        if path.suffix not in READERS:
+            raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     if not source.is_file():
@@ -138,11 +128,9 @@ def predict_file(
     inputs = _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
     rows = empty = 0
     with ExitStack() as stack:
-        names, schema, batches = _READERS[source.suffix](stack, source, batch_size, inputs)
-        if existing := [name for name in task_io.columns if name in names]:
-            raise DataError(f"{source}: already has a column {existing[0]!r}; rename it")
-        write = stack.enter_context(_writing(output, names, task_io, schema))
-        for batch in batches:
+        table = open_rows(source, stack)
+        write = stack.enter_context(_writing(output, table.names, task_io, table.schema))
+        for batch in _batches(_parsed(source, table, inputs), batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
             added = ({name: answer[name] if answer else None for name in task_io.columns} for answer in answers)
             write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
@@ -191,113 +179,40 @@ class _Inputs:
                 message = message.replace(repr(name), repr(column))
             raise DataError(f"{location}: {message}") from error
 
-    def missing(self, names: Sequence[str]) -> str | None:
-        """A column that is not among `names`."""
-        return next((column for column in self.columns.values() if column not in names), None)
-
-    def require_columns(self, path: Path, names: Sequence[str]) -> None:
-        """Check the column names of a file.
+    def check_columns(self, where: str, names: Sequence[str]) -> None:
+        """Check the column names of a file or row.
 
         Raises:
-            DataError: a column is missing, or a name occurs twice: the values of one of them would be lost.
+            DataError: an input is missing, or a column of the predictions exists; the message begins with `where`.
         """
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
-        if (missing := self.missing(names)) is not None:
-            raise DataError(f"{path}: has no column {missing!r}; found: {', '.join(names) or 'none'}")
+        if missing := [column for column in self.columns.values() if column not in names]:
+            raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(names) or 'none'}")
+        if existing := [name for name in self.task_io.columns if name in names]:
+            raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 Parsed = tuple[Row, Fields | None]
-Opened = tuple[list[str], pa.Schema | None, Iterator[list[Parsed]]]
 
 
-def _read_delimited(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
-    csv.field_size_limit(2**31 - 1)
-    file = stack.enter_context(path.open(encoding="utf-8-sig", newline=""))
-    reader = csv.DictReader(file, strict=True, **_DIALECTS[path.suffix])
-    try:
-        columns = list(reader.fieldnames or [])
-    except _READ_ERRORS as error:
-        raise DataError(f"{path}:1: {_unreadable(error)}") from error
-    inputs.require_columns(path, columns)
-
-    def rows() -> Iterator[Parsed]:
-        try:
-            for row in reader:
-                if None in row:
-                    raise DataError(f"{path}:{reader.line_num}: has more fields than the header's {len(columns)}")
-                yield row, inputs.parse(row, f"{path}:{reader.line_num}")
-        except _READ_ERRORS as error:
-            raise DataError(f"{path}:{reader.line_num + 1}: {_unreadable(error)}") from error
-
-    return columns, None, _batches(rows(), batch_size)
+def _parsed(path: Path, table: Rows, inputs: _Inputs) -> Iterator[Parsed]:
+    """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
+    if table.fixed:
+        inputs.check_columns(str(path), table.names)
+    if table.schema is not None:
+        _check_types(path, table.schema, inputs)
+    for where, row in table.rows:
+        if not table.fixed:
+            inputs.check_columns(where, list(row))
+        yield row, inputs.parse(row, where)
 
 
-def _read_jsonl(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
-    file = stack.enter_context(path.open("rb"))
-    first_column = next(iter(inputs.columns.values()))
-
-    def rows() -> Iterator[Parsed]:
-        number = 0
-        try:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    row = parse(number, line)
-                    yield row, inputs.parse(row, f"{path}:{number}")
-        except OSError as error:
-            raise DataError(f"{path}:{number + 1}: {_unreadable(error)}") from error
-
-    def parse(number: int, line: bytes) -> Row:
-        try:
-            row, _ = loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: {_unreadable(error)}") from error
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{path}:{number}: expected an object with key {first_column!r}, found {type(row).__name__}"
-            )
-        if (missing := inputs.missing(list(row))) is not None:
-            raise DataError(f"{path}:{number}: has no key {missing!r}; found: {', '.join(row) or 'none'}")
-        if existing := [name for name in inputs.task_io.columns if name in row]:
-            raise DataError(f"{path}:{number}: already has a key {existing[0]!r}; rename it")
-        return row
-
-    parsed = rows()
-    first = next(parsed, None)
-    if first is None:
-        raise DataError(f"{path}: is empty")
-    return list(first[0]), None, _batches(chain([first], parsed), batch_size)
-
-
-def _read_parquet(stack: ExitStack, path: Path, batch_size: int, inputs: _Inputs) -> Opened:
-    try:
-        file = stack.enter_context(pq.ParquetFile(path))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a complete parquet file ({error})") from error
-    schema = file.schema_arrow
-    inputs.require_columns(path, schema.names)
+def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:
     for name, column in inputs.columns.items():
         kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
             raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
-
-    def rows() -> Iterator[Parsed]:
-        number = 0
-        try:
-            for batch in file.iter_batches(min(batch_size, READ_ROWS)):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield row, inputs.parse(row, f"{path}: row {number}")
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: damaged ({error})") from error
-
-    return list(schema.names), schema, _batches(rows(), batch_size)
-
-
-_READERS = {".csv": _read_delimited, ".tsv": _read_delimited, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
-_READ_ERRORS = (UnicodeDecodeError, csv.Error, OSError)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -306,12 +221,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_list_of_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
-
-
-def _unreadable(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return "not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)"
-    return f"cannot be read ({error})"
 
 
 def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:
@@ -391,7 +300,7 @@ def _write_delimited(
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
     columns = [*names, *added.names]
-    writer = csv.DictWriter(file, columns, lineterminator="\n", **_DIALECTS[path.suffix])
+    writer = csv.DictWriter(file, columns, lineterminator="\n", **DIALECTS[path.suffix])
     writer.writeheader()
 
     def write(rows: list[Row]) -> None:

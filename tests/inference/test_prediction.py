@@ -166,19 +166,23 @@ def test_a_very_long_text(tmp_path: Path) -> None:
     [
         ("in.csv", b"", r"in.csv: is empty$"),
         ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body$"),
-        ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv:\d: not UTF-8; convert the file"),
-        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv:3: has more fields than the header's 2$"),
-        ("in.csv", b'text\n"abc\n', r"in.csv:\d: cannot be read \(unexpected end of data\)$"),
+        ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv, line \d: not UTF-8; convert the file"),
+        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: has more fields than the header's 2$"),
+        ("in.csv", b'text\n"abc\n', r"in.csv, line \d: cannot be read \(unexpected end of data\)$"),
         ("in.csv", b"text,id,text\na,1,b\n", r"in.csv: has two columns 'text'; rename one of them$"),
         ("in.tsv", b"text\tid\tid\na\t1\t2\n", r"in.tsv: has two columns 'id'; rename one of them$"),
         ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),
         ("in.jsonl", b"\n\n", r"in.jsonl: is empty$"),
-        ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl:2: cannot be read"),
-        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl:3: expected an object with key 'text', found list$"),
-        ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl:2: has no key 'text'; found: body$"),
-        ("in.jsonl", b'{"text": 7}\n', r"in.jsonl:1: 'text' is int, expected text$"),
-        ("in.jsonl", b'{"text": "\xe9"}\n', r"in.jsonl:1: not UTF-8"),
-        ("in.jsonl", b'{"text": "a"}\n{"text": "b", "confidence": 1}\n', r"in.jsonl:2: already has a key 'confidence'"),
+        ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl, line 2: not valid JSON"),
+        ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl, line 3: is a JSON list, not an object"),
+        ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl, line 2: has no column 'text'; found: body$"),
+        ("in.jsonl", b'{"text": 7}\n', r"in.jsonl, line 1: 'text' is int, expected text$"),
+        ("in.jsonl", b'{"text": "\xe9"}\n', r"in.jsonl, line 1: not UTF-8"),
+        (
+            "in.jsonl",
+            b'{"text": "a"}\n{"text": "b", "confidence": 1}\n',
+            r"in.jsonl, line 2: already has a column 'confidence'",
+        ),
         ("in.parquet", b"PAR1 cut off", r"in.parquet: not a complete parquet file"),
         ("in.xlsx", b"x", r"in.xlsx: unknown format '.xlsx'; known: .csv, .tsv, .jsonl, .parquet$"),
         ("in", b"x", r"in: unknown format '\(no suffix\)'"),
@@ -337,23 +341,31 @@ def test_lists_are_json_in_csv_and_columns_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "content", "message"),
     [
-        (Constant("choice", 1, 0), '{"text": "a", "choices": "x"}', r"in.jsonl:1: 'choices' is not a list in JSON"),
+        (
+            Constant("choice", 1, 0),
+            '{"text": "a", "choices": "x"}',
+            r"in.jsonl, line 1: 'choices' is not a list in JSON",
+        ),
         (
             Constant("choice", 1, 0),
             '{"text": "a", "choices": [1, 2]}',
-            r"in.jsonl:1: 'choices' is list, expected a list of",
+            r"in.jsonl, line 1: 'choices' is list, expected a list of",
         ),
-        (Constant("tagging", 1, labels=TAGS), '{"words": 7}', r"in.jsonl:1: 'words' is int, expected a list of texts$"),
-        (Constant("pair", 1, 0), '{"first": "a"}', r"in.jsonl:1: has no key 'second'; found: first$"),
+        (
+            Constant("tagging", 1, labels=TAGS),
+            '{"words": 7}',
+            r"in.jsonl, line 1: 'words' is int, expected a list of texts$",
+        ),
+        (Constant("pair", 1, 0), '{"first": "a"}', r"in.jsonl, line 1: has no column 'second'; found: first$"),
         (
             Constant("questions", 0, 0, 0, 0),
             '{"question": "a", "context": [1]}',
-            r"in.jsonl:1: 'context' is list, expected",
+            r"in.jsonl, line 1: 'context' is list, expected",
         ),
         (
             Constant("questions", 0, 0, 0, 0),
             '{"question": "a", "context": "b", "end": 1}',
-            r"has a key 'end'; rename it$",
+            r"has a column 'end'; rename it$",
         ),
     ],
 )
@@ -421,7 +433,7 @@ def test_an_error_while_reading_names_the_input(tmp_path: Path, monkeypatch: pyt
 
     source, opened = write(tmp_path / "in.csv"), Path.open
     monkeypatch.setattr(Path, "open", lambda path, *a, **k: Damaged() if path == source else opened(path, *a, **k))
-    with pytest.raises(DataError, match=r"in.csv:1: cannot be read \(\[Errno 5\] Input/output error\)$"):
+    with pytest.raises(DataError, match=r"in.csv, line 1: cannot be read \(\[Errno 5\] Input/output error\)$"):
         predict_file(source, output=tmp_path / "out.csv", classifier=ByLength())
 
 
