@@ -233,6 +233,11 @@ class LanguageModel(nn.Module, ABC):
                 module.scale = scale
 
 
+def last_states(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """The state (B, D) of (B, T, D) at each text's last position."""
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+
+
 def at_columns(hidden: Tensor, columns: Tensor) -> Tensor:
     """The states (B, U, D) at columns (B, U) of (B, T, D); -1 selects column 0."""
     return hidden.gather(1, columns.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))

@@ -22,7 +22,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelFamily,
+    Sum,
+    at_columns,
+    counted,
+    last_states,
+)
 from components.models.layers.dropout import Dropout
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
@@ -103,7 +113,7 @@ class GPT(LanguageModel):
         return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]))
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])

@@ -32,6 +32,7 @@ from components.models.base import (
     Sum,
     at_columns,
     counted,
+    last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.chunks import for_learners
@@ -153,7 +154,7 @@ class TransformerXL(LanguageModel):
         return counted(self.pieces.loss_sum(states_ND, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])

@@ -34,6 +34,7 @@ from components.models.base import (
     Sum,
     at_columns,
     counted,
+    last_states,
 )
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import turn, turned
@@ -138,7 +139,7 @@ class AWDLSTM(LanguageModel):
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         if self.backward:
             return hidden[:, 0]
-        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         # The piece of the unit that is read last.

@@ -22,7 +22,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, counted
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, counted, last_states
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.packing import packing
@@ -112,7 +112,7 @@ class XLNet(LanguageModel):
         return counted(self.pieces.loss_sum(self.drop(top_BMD)[real_BM], targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
+        return last_states(hidden, lengths)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]

@@ -30,7 +30,9 @@ def differing(values: dict[str, list[float]], golden: dict[str, list[float]]) ->
 
 
 def test_every_family_and_kind_has_golden_values() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == set(names())
+    stored_names = {path.stem for path in FOLDER.glob("*.json")}
+    assert set(names()) - stored_names == set(), "no golden values; record them: python -m tests.golden.record NAME"
+    assert stored_names - set(names()) == set(), "golden values of a run that no longer exists; delete the file"
 
 
 @pytest.mark.parametrize("name", names())
