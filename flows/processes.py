@@ -95,7 +95,7 @@ class _Output:
         self._poll.register(pipe, select.POLLIN)
 
     def read(self, *, wait_s: float) -> int:
-        """Pass on what the pipe holds, waiting at most `wait_s` seconds for it; returns the number of bytes."""
+        """Pass on the lines in the pipe, waiting at most `wait_s` seconds for data; returns the number of bytes."""
         if self._closed:
             time.sleep(wait_s)
             return 0
@@ -109,8 +109,8 @@ class _Output:
         return len(data)
 
     def drain(self) -> None:
-        """Pass on what an ended process has left in the pipe, and no more than a pipe can hold: a daemon may be
-        writing into it."""
+        """Pass on the lines that an ended process has left in the pipe: at most `PIPE_BYTES`, because a daemon may keep
+        writing."""
         left = PIPE_BYTES
         while left > 0 and (read := self.read(wait_s=0)):
             left -= read

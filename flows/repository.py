@@ -48,8 +48,8 @@ def environment(root: Path) -> dict[str, str]:
 def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float = 0.5) -> Iterator[None]:
     """Hold the repository's lock. A second run waits and names the holder, instead of failing at one of DVC's locks.
 
-    The operating system releases the lock when the process that holds it ends, SIGKILL included. What a killed holder
-    has left is removed first: its processes, and its entries in DVC's locks.
+    The operating system releases the lock when the process that holds it ends, SIGKILL included. The processes of a
+    killed holder are ended first, and its entries in DVC's locks removed.
 
     Args:
         root: of the repository.
@@ -85,7 +85,7 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
 
 
 def active_run(root: Path) -> str | None:
-    """The run that holds the repository's lock, in words; None if there is none."""
+    """A description of the run that holds the repository's lock; None if there is none."""
     path = root / STATE / "lock"
     if not path.is_file():
         return None

@@ -23,7 +23,7 @@ from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
 from flows.terminal import terminal
 
-#: The goals of a run are the scores. Their dependencies run, and then the stages that use whatever exists.
+#: Goals of a run; all of their dependencies run. The stages of AFTERWARDS run on the outputs that exist then.
 GOALS = ("evaluate",)
 AFTERWARDS = ("report", "register", "promote")
 

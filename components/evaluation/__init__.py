@@ -1,1 +1,1 @@
-"""What the systems are worth: scores with intervals, what transfer brings, who wins."""
+"""Evaluation: metrics with confidence intervals, comparisons of systems, benefits of transfer."""

@@ -1,4 +1,4 @@
-"""The number of labels that transfer was worth: with so many labels, training from scratch reaches the same score.
+"""The number of labels with which training from scratch reaches the score of a transferred system.
 
 The number comes from the label curve of scratch (`benefits.labels_needed`). Its interval is a bootstrap over training
 and test rows: each resample takes as many seeds as there are, with replacement, and test rows likewise, the same for

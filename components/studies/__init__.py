@@ -1,1 +1,1 @@
-"""Studies: what several runs say together, each as a table, a figure and numbers."""
+"""Studies: questions about a finished run, each answered by tables, figures and numbers."""

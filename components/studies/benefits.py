@@ -81,7 +81,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
-    """Which of the three benefits hold, by the curves against labels if there are any: they matter to the user."""
+    """The benefits that hold against labels, or against epochs if there is only one label budget."""
     axis = "labels" if "labels" in axes else "training"
     found, against = axes[axis], AXES[axis]
     held = [f"{name} {found[name]['difference']['mean']:+.3f}" for name in found if found[name]["holds"]]

@@ -1,4 +1,4 @@
-"""The number of labels that transfer was worth: with so many, training from scratch reaches the same score.
+"""The number of labels with which training from scratch reaches the score of a transferred system.
 
 `components.evaluation.worth` computes the numbers, with a bootstrap over seeds and test rows.
 """
