@@ -120,17 +120,17 @@ class SlidingWindow:
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
     """Character offsets (end exclusive) and score of the best candidate; 0, 0, 0 if there is none."""
-    asked = {word for word in question if not _MARK.fullmatch(word)}
+    query = {word for word in question if not _MARK.fullmatch(word)}
     pairs = set(zip(question[:-1], question[1:], strict=True))
-    candidates = [(a, b) for a, b in candidates_of(context, common) if not asked.issuperset(context.words[a:b])]
+    candidates = [(a, b) for a, b in candidates_of(context, common) if not query.issuperset(context.words[a:b])]
     if not candidates:
         return 0, 0, 0.0
-    overlap = _Overlap(context, asked, pairs)
+    overlap = _Overlap(context, query, pairs)
     shared = [overlap(a, b) for a, b in candidates]
     most = max(shared)
     left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
-    windows = _Windows(context, asked)
-    near = windows.asked.tolist()
+    windows = _Windows(context, query)
+    near = windows.query.tolist()
     away = [_distance(a, b, near, len(context.words)) for a, b in left]
     bounds = [windows.bound(a, b) - distance for (a, b), distance in zip(left, away, strict=True)]
     best, first = -np.inf, len(left)
@@ -166,9 +166,9 @@ class _Overlap:
     """Number of distinct words and word pairs that a candidate's sentence, without the candidate, shares with the
     question. The counts of a sentence are computed once for all of its candidates."""
 
-    def __init__(self, context: Words, asked: set[str], pairs: set[tuple[str, str]]) -> None:
+    def __init__(self, context: Words, query: set[str], pairs: set[tuple[str, str]]) -> None:
         words, self.sentences = context.words, context.sentences
-        self.words = [word if word in asked else None for word in words]
+        self.words = [word if word in query else None for word in words]
         self.pairs = [
             pair if pair in pairs and one == other else None
             for pair, one, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
@@ -190,20 +190,20 @@ class _Windows:
     """The maximum over windows of the weighted count of words of question and candidate.
 
     Attributes:
-        asked: indices of the question's words in the context, ascending.
+        query: indices of the question's words in the context, ascending.
     """
 
-    def __init__(self, context: Words, asked: set[str]) -> None:
+    def __init__(self, context: Words, query: set[str]) -> None:
         self.words = context.words
         self.indices: dict[str, list[int]] = defaultdict(list)
         for index, word in enumerate(context.words):
             self.indices[word].append(index)
         self.weights = np.asarray([np.log1p(1 / len(self.indices[word])) for word in context.words])
-        self.question = asked
-        found = [index for word in asked & self.indices.keys() for index in self.indices[word]]
-        self.asked = np.asarray(sorted(found), dtype=np.int64)
+        self.question = query
+        found = [index for word in query & self.indices.keys() for index in self.indices[word]]
+        self.query = np.asarray(sorted(found), dtype=np.int64)
         weighted = np.zeros(len(self.weights))
-        weighted[self.asked] = self.weights[self.asked]
+        weighted[self.query] = self.weights[self.query]
         self._sums = np.concatenate([[0.0], np.cumsum(weighted)])
         self._found: dict[frozenset[str], float] = {}
         self._without: dict[int, float] = {}
@@ -229,7 +229,7 @@ class _Windows:
         own = frozenset(self.words[a:b])
         if own not in self._found:
             inside = np.zeros(len(self.weights), dtype=bool)
-            inside[self.asked] = True
+            inside[self.query] = True
             inside[[index for word in own for index in self.indices[word]]] = True
             size = min(len(self.question | own), len(self.weights))
             sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
@@ -237,18 +237,18 @@ class _Windows:
         return self._found[own]
 
 
-def _distance(a: int, b: int, asked: Sequence[int], words: int) -> float:
+def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
     """Distance of the candidate to the nearest word of the question outside of it, as a fraction of the context; 1 if
     there is no such word.
 
     Args:
         a, b: indices of the candidate's words, end exclusive.
-        asked: indices of the question's words, ascending.
+        query: indices of the question's words, ascending.
         words: number of words of the context.
     """
-    before, behind = bisect_left(asked, a), bisect_left(asked, b)
-    apart = [a - asked[before - 1]] if before else []
-    apart += [asked[behind] - (b - 1)] if behind < len(asked) else []
+    before, behind = bisect_left(query, a), bisect_left(query, b)
+    apart = [a - query[before - 1]] if before else []
+    apart += [query[behind] - (b - 1)] if behind < len(query) else []
     return min(apart) / words if apart else 1.0
 
 

@@ -1,1 +1,1 @@
-"""Learning a task from labels, on top of an encoder."""
+"""Fine-tuning: training of task models on labelled rows."""

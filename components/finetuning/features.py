@@ -1,5 +1,4 @@
-"""Features of a frozen encoder: computed once, kept on disk under a key of their content, learned from by the head
-alone."""
+"""Features of a frozen encoder: computed once, cached on disk by content, and used to train heads."""
 
 from __future__ import annotations
 
@@ -24,22 +23,22 @@ from components.task_models.sampler import collate, longest, pad, sequences, tar
 from components.tasks.data import Answer, Target
 
 KIND = "features"
-#: Vectors of a batch, padding included, when nothing is learned.
+#: Maximum number of vectors of a batch in prediction, padding included.
 PREDICT_VECTORS = 16_384
-#: The files of a table: its vectors, which are never in memory as a whole, and the small rest.
+#: Files of a table: the vectors, which are memory-mapped, and all other arrays.
 VECTORS, LAYOUT = "vectors.npy", "layout.npz"
 
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """What a head reads of N rows with S sequences.
+    """Inputs of a head for N rows with S sequences.
 
     Attributes:
-        vectors: (M, F) float32; those of a sequence stand together.
-        starts: (S,) the first vector of each sequence.
-        lengths: (S,) units of each sequence; None where every sequence is one vector.
-        counts: (N,) sequences of each row.
-        offsets: (M, 2) as in `tasks.base.Encoded`; (0, 2) where nobody asks.
+        vectors: (M, F) float32; those of a sequence are contiguous.
+        starts: (S,) index of the first vector of each sequence.
+        lengths: (S,) number of units; None if every sequence is one vector.
+        counts: (N,) number of sequences of each row.
+        offsets: (M, 2) as in `task_models.base.Encoded`; (0, 2) for tasks without offsets.
     """
 
     vectors: Tensor
@@ -50,7 +49,12 @@ class FeatureTable:
 
     @classmethod
     def of_texts(cls, vectors: Tensor, counts: NDArray[np.int64] | None = None) -> FeatureTable:
-        """One vector a sequence, (S, F), and the sequences of each row (None: one)."""
+        """One vector (S, F) per sequence.
+
+        Args:
+            vectors: (S, F).
+            counts: (N,) number of sequences of each row; None: one.
+        """
         one = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
         return cls(vectors, np.arange(len(vectors)), None, one, np.zeros((0, 2), dtype=np.int64))
 
@@ -58,30 +62,30 @@ class FeatureTable:
         return len(self.counts)
 
     def take(self, rows: NDArray[np.int64]) -> FeatureTable:
-        """Some rows, in the order given; the vectors stay where they are."""
+        """The rows with these indices, in this order; the vectors are shared."""
         chosen = self.sequences_of(rows)
         lengths = None if self.lengths is None else self.lengths[chosen]
         return FeatureTable(self.vectors, self.starts[chosen], lengths, self.counts[rows], self.offsets)
 
-    def places(self) -> NDArray[np.int64]:
-        """(K,) where the vectors of these rows stand, one sequence's after the other's."""
+    def indices(self) -> NDArray[np.int64]:
+        """(K,) indices of the rows' vectors, sequence by sequence."""
         lengths = np.ones_like(self.starts) if self.lengths is None else self.lengths
         before = np.cumsum(lengths) - lengths
         return np.repeat(self.starts - before, lengths) + np.arange(int(lengths.sum()))
 
     def matrix(self) -> Tensor:
-        """(K, F) the vectors of these rows, one sequence's after the other's."""
-        places = self.places()
-        if len(places) == len(self.vectors) and np.array_equal(places, np.arange(len(places))):
+        """(K, F) vectors of the rows, sequence by sequence."""
+        indices = self.indices()
+        if len(indices) == len(self.vectors) and np.array_equal(indices, np.arange(len(indices))):
             return self.vectors
-        return self.vectors[torch.from_numpy(places)]
+        return self.vectors[torch.from_numpy(indices)]
 
     def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
-        """Some rows as a batch of `components.task_models.sampler` with `features` (S, F) or (S, U, F) for tokens.
+        """Rows as a batch of `components.task_models.sampler` with `features` (S, F) or (S, U, F) instead of tokens.
 
         Args:
-            rows: B row numbers.
-            targets: B vectors.
+            rows: B row indices.
+            targets: B vectors, or None.
         """
         chosen = self.sequences_of(rows)
         whose = np.repeat(np.arange(len(rows)), self.counts[rows])
@@ -99,7 +103,7 @@ class FeatureTable:
         }
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
-        """Row numbers in batches for prediction, every row once."""
+        """Row indices in batches for prediction; every row once."""
         longest = self.longest()
         if longest is None:
             yield np.arange(len(self))
@@ -107,14 +111,14 @@ class FeatureTable:
             yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
 
     def longest(self) -> NDArray[np.int64] | None:
-        """(N,) units of each row's longest sequence; None where every sequence is one vector."""
+        """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
         if self.lengths is None:
             return None
         longest: NDArray[np.int64] = np.maximum.reduceat(self.lengths, np.cumsum(self.counts) - self.counts)
         return longest
 
     def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sequences of some rows, in their order."""
+        """Indices of the sequences of these rows."""
         ends = np.cumsum(self.counts)
         return np.concatenate([np.arange(ends[row] - self.counts[row], ends[row]) for row in rows])
 
@@ -122,12 +126,15 @@ class FeatureTable:
 def extract(
     model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32", file: Path | None = None
 ) -> FeatureTable:
-    """The features of N rows, one or more, by the encoder as it is.
+    """The features of N >= 1 rows by the current encoder.
 
     Args:
-        file: where the vectors are written as they come; None keeps them in memory.
+        model: encoder and head.
+        encoded: N rows.
+        precision: `float32` or `bf16`.
+        file: where the vectors are written batch by batch; None: in memory.
     """
-    # Made before: what is made while nothing is learned cannot be learned from later.
+    # Allocated outside of inference mode, so that the vectors can be inputs of training.
     table = _empty(model, encoded, file=file)
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
@@ -138,15 +145,15 @@ def extract(
             if table.lengths is None:
                 table.vectors[starts] = vectors
             else:
-                # Padding goes: what is left of a sequence are its own units.
-                places = torch.arange(vectors.shape[1])
-                inside = places < torch.from_numpy(table.lengths[chosen])[:, None]
-                table.vectors[(starts[:, None] + places)[inside]] = vectors[inside]
+                # Without padding.
+                columns = torch.arange(vectors.shape[1])
+                inside = columns < torch.from_numpy(table.lengths[chosen])[:, None]
+                table.vectors[(starts[:, None] + columns)[inside]] = vectors[inside]
     return table
 
 
 def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
-    """A table of the right shape, to be filled."""
+    """A table with uninitialised vectors."""
     counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
     starts, lengths = np.arange(int(counts.sum())), None
     size = len(starts)
@@ -163,14 +170,16 @@ def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -
 
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
-    """The table of that key: read, or computed and written. Whoever computes it at the same time as another computes
-    the same; the first one's is kept.
+    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
+    time, the first result is kept.
 
     Args:
-        compute: (file for the vectors) -> the table.
+        folder: of the cache.
+        key: of the table's content.
+        compute: (file for the vectors) -> table.
 
     Raises:
-        ArtifactError: no space, or no access.
+        ArtifactError: the table cannot be written.
     """
     directory = Path(folder) / key
     if not is_complete(directory, kind=KIND):
@@ -183,13 +192,13 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
         arrays = dict(stored)
-    # Mapped: processes on one machine share the pages, and a table may be larger than memory.
+    # Memory-mapped: processes share the pages, and a table may exceed memory.
     vectors = torch.from_numpy(np.load(directory / VECTORS, mmap_mode="c"))
     return FeatureTable(vectors, arrays["starts"], arrays.get("lengths"), arrays["counts"], arrays["offsets"])
 
 
 def trim(folder: Path, *, gigabytes: float) -> None:
-    """Remove tables until at most so many gigabytes are left, those that were not used for longest first."""
+    """Remove the least recently used tables until the cache has at most this size in gigabytes (10^9 bytes)."""
     sweep(Path(folder))
     found = []
     for manifest in Path(folder).glob(f"[!.]*/{MANIFEST}"):
@@ -203,7 +212,7 @@ def trim(folder: Path, *, gigabytes: float) -> None:
 
 
 def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
-    """The table itself; or, where layers are mixed by what learns, what the head reads of it as the mix is now."""
+    """The inputs of the head: the table, or with a learned mix of layers the mixed vectors for the current weights."""
     if model.features.mix is None:
         return table
     whose = torch.from_numpy(np.repeat(np.arange(len(table)), table.counts)).to(model.features.mix.gamma.device)
@@ -212,12 +221,12 @@ def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
     if table.lengths is None:
         return FeatureTable.of_texts(vectors, table.counts if len(vectors) == len(whose) else None)
     lengths = table.lengths
-    offsets = table.offsets[table.places()] if len(table.offsets) else table.offsets
+    offsets = table.offsets[table.indices()] if len(table.offsets) else table.offsets
     return FeatureTable(vectors, np.cumsum(lengths) - lengths, lengths, table.counts, offsets)
 
 
 def head_answers(head: Head, table: FeatureTable) -> list[Answer]:
-    """What a head says of the rows of a table; on the device that the head is on."""
+    """The answers of a head to the rows of a table, computed on the head's device."""
     device = next(head.parameters()).device
     results: dict[int, Answer] = {}
     with predicting(head):

@@ -1,4 +1,4 @@
-"""What a frozen encoder says of a task's splits: computed once for all runs with the same weights, and kept on disk."""
+"""Frozen-encoder features of a task's splits, computed once for all runs with the same encoder weights."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from components.tasks.examples import read_facts, read_split
 from components.training import threads
 from components.training.checkpoint import fingerprint
 
-#: So many pieces at most are read here, sooner than processes of their own would have started.
+#: Maximum number of pieces that are encoded in this process, which takes less time than starting others.
 FEW_PIECES = 250_000
-#: Settings that say how a head learns, or the encoder with it; a frozen encoder's features depend on all others.
+#: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {
     "method",
     "frozen",
@@ -49,15 +49,15 @@ LEARNING = {
 
 
 def reading(settings: FinetuneSettings) -> dict[str, object]:
-    """The settings that a frozen encoder's features depend on."""
+    """The settings that frozen-encoder features depend on."""
     return settings.model_dump(mode="json", exclude=LEARNING)
 
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
-    """The features of dev or test; of train, of the rows of `all_training_rows`. Before anything is learned.
+    """The features of a split by the encoder before training; of train only the rows of `all_training_rows`.
 
     Raises:
-        ArtifactError: encoder or examples are incomplete, or there is no space.
+        ArtifactError: encoder or examples are incomplete, or the features cannot be written.
     """
     facts = read_facts(spec.examples)
     rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
@@ -72,31 +72,31 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
 
 
 def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
-    """A run and a split for each table that the runs will ask for, so that each can be computed once beforehand."""
+    """A run and a split for each distinct table that the runs read."""
     known = set()
     for spec in specs:
         settings, alone = spec.settings, spec.settings.method == "features"
-        asked = {"dev": True, "train": settings.head_steps > 0 or alone, "test": settings.frozen or alone}
-        for split in (split for split, wanted in asked.items() if wanted):
+        reads = {"dev": True, "train": settings.head_steps > 0 or alone, "test": settings.frozen or alone}
+        for split in (split for split, wanted in reads.items() if wanted):
             if (spec.features, split) not in known:
                 known.add((spec.features, split))
                 yield spec, split
 
 
 def compute_all(specs: Iterable[RunSpec], *, cluster: ClusterSettings) -> None:
-    """Compute the tables that the runs will ask for, as far as they are not there, by one thread each."""
-    asked = list(needed(specs))
-    if sum(_most_pieces(*table) for table in asked) > FEW_PIECES:
-        for _ in map_parallel(_compute, asked, settings=cluster):
+    """Compute the missing tables that the runs read, with one thread each."""
+    tables = list(needed(specs))
+    if sum(_most_pieces(*table) for table in tables) > FEW_PIECES:
+        for _ in map_parallel(_compute, tables, settings=cluster):
             pass
     else:
         with threads.limited(1):
-            for table in asked:
+            for table in tables:
                 _compute(table)
 
 
-def _compute(asked: tuple[RunSpec, str]) -> None:
-    features(*asked)
+def _compute(table: tuple[RunSpec, str]) -> None:
+    features(*table)
 
 
 def _most_pieces(spec: RunSpec, split: str) -> int:

@@ -139,7 +139,7 @@ class Member:
         """Train the head on the frozen encoder's features; returns its predictions on dev."""
         settings, head = self.spec.settings, self.model.head
         dev = self._head_inputs("dev")
-        # Features are few and stay on the CPU, whatever the encoder's device.
+        # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
             self._fit_head(dev)

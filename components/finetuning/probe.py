@@ -1,10 +1,10 @@
-"""The head alone, on features that the frozen encoder gave once.
+"""Training of a head on frozen-encoder features.
 
-A linear head over one vector a row is solved for: multinomial logistic regression where the task is a classification,
-L-BFGS on the task's own loss otherwise. All other heads take gradient steps.
+A linear head on one vector per row is fitted to its optimum: multinomial logistic regression for classification, L-BFGS
+on the task's loss otherwise. All other heads are trained by gradient steps.
 
-Starting fine-tuning from a head that fits the features leaves them less distorted than starting from a random one
-(Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform out-of-distribution").
+Fine-tuning that starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022,
+"Fine-tuning can distort pretrained features and underperform out-of-distribution").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from components.tasks.data import Answer, Target
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 
-#: More training rows than this say nothing new to a linear layer: a draw of so many is used.
+#: Maximum number of training rows; of more, a sample is used.
 MOST_ROWS = 20_000
 
 Score = Callable[[NDArray[np.float32]], float]
@@ -38,12 +38,12 @@ Score = Callable[[NDArray[np.float32]], float]
 
 @dataclass(frozen=True)
 class Probe:
-    """What the search over penalties found.
+    """Result of the search over L2 penalties.
 
     Attributes:
-        penalty: strength of the chosen L2 penalty.
-        score: its score on dev.
-        scores: score of every penalty tried.
+        penalty: the best one.
+        score: its metric on dev.
+        scores: penalty -> metric on dev.
     """
 
     penalty: float
@@ -61,19 +61,19 @@ def fit_head(
     penalties: Sequence[float],
     steps: int,
 ) -> Probe:
-    """Set a head without hidden layer to the best of several L2-penalised logistic regressions.
+    """Fit a head without hidden layer by logistic regression; the L2 penalty is selected on dev.
 
     Minimises sum of cross entropy + penalty / 2 * |W|^2 by L-BFGS on the head's normalised features; ties go to the
     larger penalty.
 
     Args:
-        head: its normalisation is fitted to `features`, its output layer is replaced, its penalty is the one chosen.
-        features: (N, F) of the training texts.
-        labels: (N,).
-        dev: (M, F) features to choose the penalty on.
-        score: (M, C) probabilities -> score, higher is better.
-        penalties: strengths to try.
-        steps: most L-BFGS iterations.
+        head: its normalisation, output layer and penalty are set.
+        features: (N, F) of the training rows.
+        labels: (N,) indices.
+        dev: (M, F) features of dev.
+        score: (M, C) probabilities -> metric, higher is better.
+        penalties: candidates.
+        steps: maximum number of L-BFGS iterations.
     """
     head.fit_norm(features)
     head.eval()
@@ -88,7 +88,7 @@ def fit_head(
     with torch.no_grad():
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
-    # The regression sums over the rows, a head's loss is their mean.
+    # The regression minimises the sum over rows, the loss of a head is the mean.
     head.penalty = best[1] / len(labels)
     return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
 
@@ -97,19 +97,19 @@ def _regression(
     x: NDArray[np.float64], labels: NDArray[np.int64], *, classes: int, penalty: float, steps: int
 ) -> tuple[Tensor, Tensor]:
     known = np.unique(labels)
-    # Of many rows (`MOST_ROWS`) the draw may hold one class only: every text is of it then.
+    # A sample (`MOST_ROWS`) may contain only one class, which is then always predicted.
     weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
     if len(known) > 1:
         regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
         with warnings.catch_warnings():
-            # `steps` is a bound that may well be reached; what has been learned by then is what is wanted.
+            # Reaching the maximum number of iterations is not an error.
             warnings.simplefilter("ignore", ConvergenceWarning)
             regression.fit(x, labels)
         weight, bias = regression.coef_, regression.intercept_
     if len(known) == 2:
-        # Two classes: scikit-learn gives the log odds of the second.
+        # For two classes scikit-learn returns the log-odds of the second.
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
-    # A class of which the draw holds no row starts as an unlikely one.
+    # Classes without rows get a low bias.
     full_weight, full_bias = torch.zeros(classes, x.shape[1]), torch.full((classes,), float(bias.min()) - 1)
     rows = torch.from_numpy(known)
     full_weight[rows] = torch.from_numpy(weight).float()
@@ -127,19 +127,19 @@ def solve_head(
     penalties: Sequence[float],
     steps: int,
 ) -> Probe:
-    """Set a linear head of any task to the best of several L2-penalised optima of its own loss.
+    """Fit a linear head of any task to the optimum of its loss; the L2 penalty is selected on dev.
 
     Minimises N * loss + penalty / 2 * |W|^2 by L-BFGS in float64 on the normalised features, without dropout; ties go
     to the larger penalty.
 
     Args:
-        head: its normalisation is fitted, its output layer is replaced, its penalty is the one chosen, over N.
+        head: its normalisation, output layer and penalty are set.
         table: features of N training rows.
-        targets: theirs.
-        dev: features of the rows to choose the penalty on.
-        score: their answers -> score, higher is better.
-        penalties: strengths to try.
-        steps: most L-BFGS iterations.
+        targets: N vectors.
+        dev: features of dev.
+        score: answers on dev -> metric, higher is better.
+        penalties: candidates.
+        steps: maximum number of L-BFGS iterations.
     """
     head.fit_norm(table.matrix())
     head.eval()
@@ -172,11 +172,12 @@ def solve_head(
 
 
 class HeadAlone(nn.Module):
-    """A head as something the training loop can train, on batches of `FeatureSampler`.
+    """A head as a model of the training loop, on batches of `FeatureSampler`.
 
     Args:
-        above: (features, rows) -> what the head reads.
-        mix: the parameters of `above`, if it has any.
+        head: the head.
+        above: (features, rows) -> inputs of the head.
+        mix: module with the parameters of `above`, if any.
     """
 
     def __init__(self, head: Head, *, above: Callable[[Tensor, Tensor], Tensor], mix: nn.Module | None = None) -> None:
@@ -186,7 +187,7 @@ class HeadAlone(nn.Module):
         self._above = above
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The head's loss on features."""
+        """The head's loss on a batch of features."""
         vectors = self._above(batch["features"], batch["rows"])
         loss = self.head.loss(self.head(vectors, batch.get("unit_lengths")), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
@@ -194,7 +195,7 @@ class HeadAlone(nn.Module):
 
 
 class FeatureSampler(EpochSampler):
-    """Rows of a table; rows of like length together, where the head reads units.
+    """Batches of a table's rows; rows of similar length together if the head reads units.
 
     Args:
         table: features of N rows.
@@ -202,13 +203,13 @@ class FeatureSampler(EpochSampler):
     """
 
     def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
-        # A token is a row: none is read.
+        # No tokens are encoded; a row counts as one.
         sizes = np.ones(len(table), dtype=np.int64)
         super().__init__(table.longest(), sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
         self.table, self.targets = table, targets
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step."""
+        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return self.table.batch(rows, [self.targets[row] for row in rows])
 
@@ -222,10 +223,10 @@ def train_head(
     steps: int,
     seed: int,
 ) -> None:
-    """Train a head by gradient steps on frozen features, through the one training loop.
+    """Train a head on frozen-encoder features with the training loop.
 
     Raises:
-        TrainingError: the loss is no longer finite.
+        TrainingError: the loss is not finite.
     """
     head.fit_norm(table.matrix())
     alone = HeadAlone(head, above=lambda vectors, rows: vectors)

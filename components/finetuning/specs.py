@@ -1,4 +1,4 @@
-"""What a fine-tuning run is told, and what every part of it begins with: its model, its rows, its encoded texts."""
+"""Inputs of a fine-tuning run, and the objects derived from them: model, training rows, encoded rows."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ from components.training.rng import counter_seed
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that a run depends on; plain values, to be sent to another process.
+    """All inputs of one task in a run; plain values, to be sent to another process.
 
     Attributes:
         examples: output directory of the stage `examples`.
         encoder: encoder directory.
-        settings: `finetune.<family>`, with what differs from scratch already in place.
-        budget: rows a stratum, -1 for all.
-        trained: whether the encoder's weights are those of its directory; else they are drawn by the seed.
+        settings: of the run (`stage.for_start`).
+        budget: rows per stratum; -1 for all.
+        seed: of the run.
+        precision: of training and prediction.
+        trained: whether the encoder's weights are read from its directory; else they are initialised with the seed.
         storage: `cluster.storage`.
-        key: of this run's checkpoints.
+        key: of the checkpoints.
         tables: `cluster.features`.
-        features: names the frozen encoder's features; runs with the same weights have the same.
+        features: key of the frozen-encoder features; equal for runs with the same encoder weights.
     """
 
     examples: Path
@@ -59,13 +61,13 @@ def device() -> torch.device:
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
-    """The model before anything is learned, and the tokenizer."""
+    """The model before training, and the tokenizer."""
     encoder, tokenizer = load_initial_encoder(spec)
     return with_head(spec, encoder), tokenizer
 
 
 def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
-    """The encoder's weights as stored, or fresh ones of the run's seed where it is untrained; and its tokenizer."""
+    """The stored encoder, or a randomly initialised one if it is untrained; and its tokenizer."""
     loaded = load_encoder(spec.encoder)
     encoder = loaded.model
     if not loaded.trained:
@@ -78,27 +80,27 @@ def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
 
 
 def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
-    """The encoder with the task's head on top, whose weights are the seed's own."""
+    """The encoder with the task's head, initialised with the run's seed."""
     facts = read_facts(spec.examples)
     torch.manual_seed(counter_seed(spec.seed, "head"))
     model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
-    # One mode for all parts: the loop switches a model that is not in training mode, and looks at its top only.
+    # The training loop checks the mode of the top module only, so all modules start in the same mode.
     return model.to(device()).eval()
 
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
-    """Rows as the encoder reads them."""
+    """Rows as piece ids."""
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
 def training_rows(spec: RunSpec, train: Split) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """The run's rows of the train split, and the strata of which there are too few (see `draw`)."""
+    """The run's training rows, and the strata with fewer rows than the budget (see `sample_rows`)."""
     return sample_rows(strata_of(train, read_facts(spec.examples).kind), spec.budget, seed=spec.seed)
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
-    """The rows, ascending, that any run with the same encoder weights learns from: those of all budgets, and of all
-    seeds where the seed does not draw the weights."""
+    """Indices, ascending, of the training rows of all runs with the same encoder weights: of all budgets, and of all
+    seeds unless the weights depend on the seed."""
     strata = strata_of(train, facts.kind)
     seeds = facts.seeds if spec.trained else [spec.seed]
     return np.unique(

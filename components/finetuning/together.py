@@ -3,7 +3,7 @@
 `together` executes a run (`components.finetuning.runs`) for every seed that the tasks of a group have in common and
 every label budget: each task's smallest with the others' smallest, and so on, because the unit of a budget differs
 between kinds. It writes one folder per task, as the stage `finetune` does. `share` copies a task's folder next to the
-other results of that task, so that single-task and multi-task systems are found in one place.
+other results of that task, so that single-task and multi-task systems are in one folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Classifiers as directories: what fine-tuning hands over to the registry and to whoever labels texts.
+"""Task models as directories: the output of fine-tuning, for the registry and for prediction.
 
-config.json         {task kind, settings of the head, precision that it was trained and scored in}
-labels.json         names of the labels by number
+config.json         task kind, settings, precision of training and evaluation
+labels.json         names of the labels, by index
 head.safetensors    weights above the encoder
 encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
 manifest.json       digests of all files (components.artifacts)
@@ -33,19 +33,23 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision, has_bf16
 
 KIND = "classifier"
-#: Rows that are tokenized and sorted by length together: enough to leave little padding, also of short texts.
+#: Number of rows that are tokenized and sorted by length together.
 ROWS = 4096
-#: Pieces from which on it pays to cast weights to bfloat16 for one batch; one text is answered sooner without.
+#: Minimum number of pieces of a batch for which casting the weights to bfloat16 saves time.
 WORTH_CASTING = 2048
 
 
 @dataclass(frozen=True)
 class TextClassifier:
-    """A task's model that answers; for tasks whose answers are probabilities of labels, a classifier.
+    """A trained task model of any kind.
 
     Attributes:
         labels: C names.
-        precision: of what is computed, where there is enough of it.
+        model: encoder and head.
+        tokenizer: the encoder's.
+        task: kind of the task.
+        settings: of fine-tuning.
+        precision: of prediction; batches with few pieces are computed in float32.
     """
 
     labels: Sequence[str]
@@ -57,11 +61,11 @@ class TextClassifier:
 
     @property
     def kind(self) -> str:
-        """Of the task."""
+        """Name of the task's kind."""
         return self.task.kind
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """What is said of each row; at most `batch_size` rows are tokenized, and sorted by length, at a time."""
+        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
@@ -78,19 +82,19 @@ class TextClassifier:
 
     @cached_property
     def _cast(self) -> TaskModel | None:
-        """The model with its matrices in bfloat16 already, where it answers so and they are nearly all of its weights
-        (Transformers)."""
+        """The model with weights cast to bfloat16, for Transformers, whose weights are almost all in linear layers;
+        None for other models and for float32."""
         suits = self.precision == "bf16" and self.model.encoder.attention != "none" and has_bf16(self.model.device)
         return cast(self.model) if suits else None
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
-        """Probabilities (N, C) of texts, for tasks that read one text and give each label a probability."""
+        """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
         none = np.zeros((0, len(self.labels)), dtype=np.float32)
         return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
 
 
 class _AboveEncoder(nn.Module):
-    """The parts of a classifier that are not its encoder, under the names they are stored by."""
+    """The modules of a task model except the encoder, with the names of the stored weights."""
 
     def __init__(self, classifier: TaskModel) -> None:
         super().__init__()
@@ -110,16 +114,22 @@ def save_classifier(
     facts: dict[str, Any],
     precision: Precision = "float32",
 ) -> None:
-    """Write a classifier as a directory of its own (it may lie in another one that is being written).
+    """Write a task model as a directory, which may be part of another draft.
 
     Args:
-        tokenizer: the encoder's tokenizer directory; it is copied.
-        facts: into the manifest.
-        precision: that it was trained in, which was the faster one then.
+        directory: to write.
+        classifier: encoder and head.
+        family: of the encoder.
+        settings: of fine-tuning.
+        kind: of the task.
+        labels: C names.
+        tokenizer: directory of the encoder's tokenizer; it is copied.
+        facts: of the manifest.
+        precision: of training.
     """
     config = {
         "kind": kind,
-        # How often a checkpoint was written says nothing of the classifier.
+        # The checkpoint interval has no influence on the model.
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "precision": precision,
     }
@@ -132,11 +142,11 @@ def save_classifier(
 
 
 def load_classifier(directory: Path) -> TextClassifier:
-    """Read a classifier back; every file is compared with its digest.
+    """Load a task model; every file is compared with its digest.
 
     Raises:
-        ArtifactError: the directory is incomplete or altered, its tokenizer is not the one that it was trained with,
-            or its weights do not fit its config.
+        ArtifactError: the directory is incomplete or altered, the tokenizer is not the one of training, or the weights
+            do not fit the config.
     """
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)

@@ -1,4 +1,4 @@
-"""An encoder with a task's head on top: what fine-tuning trains and what is served."""
+"""An encoder with a task's head: the model of fine-tuning and serving."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
 from components.tokenization.special import UNK
 
-#: Pieces of a batch, padding included, when nothing is learned: enough to keep a core busy, few enough for its cache.
+#: Maximum number of pieces of a batch in prediction, padding included; the activations fit the cache of a core.
 PREDICT_PIECES = 4096
-#: Of a group of sequences of a batch that are read together.
+#: Maximum number of pieces of a group of sequences in training (`states_by_length`).
 GROUP_PIECES = 3072
-#: Share of a batch's places that may be padding.
+#: Maximum share of padding in a batch.
 PADDING = 0.04
 
 Result = TypeVar("Result")
 
 
 class TaskModel(nn.Module):
-    """Batches of rows to the head's outputs.
+    """Encoder, features and head.
 
     Args:
-        encoder: the language model; its objective's own parameters are carried along untouched.
-        task: what is learned.
+        encoder: the language model; the parameters of its objective are not used.
+        task: kind of the task.
         settings: layers, pooling and head.
-        labels: their names.
+        labels: names of the labels.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TaskModel(nn.Module):
         self.of_units = task.reads == "units"
         self._combine = task.combine(settings, encoder)
         self.lm_weight = settings.lm_weight
-        #: Windows of a row that a step learns from; None: all.
+        #: Maximum number of windows of a row in a training step; None: all.
         self.windows_learned = settings.windows_learned if task.windows_apart else None
         if settings.chunk is not None and encoder.carries_state:
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
@@ -70,39 +70,39 @@ class TaskModel(nn.Module):
             if self._combine is not None:
                 vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
         self.head = task.head(settings, vectors.shape[-1], labels)
-        #: Numbers in a vector of `kept`.
+        #: Width of the vectors of `kept`.
         self.width = (kept if self.features.mix is not None else vectors).shape[-1]
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether `kept` gives a vector a row, not a sequence."""
+        """Whether `kept` returns one vector per row instead of per sequence."""
         return self._combine is not None and self.features.mix is None
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def kept(self, batch: Batch) -> Tensor:
-        """What a frozen encoder says of a batch, whatever learns above it: (S, F) or (S, U, F); (B, F) where a row's
-        sequences are combined by nothing that learns."""
+        """Frozen-encoder features of a batch, independent of trained parameters above the encoder: (S, F) or (S, U, F);
+        (B, F) if the sequences of a row are combined without parameters."""
         count, size = len(batch["tokens"]), max(1, PREDICT_PIECES // batch["tokens"].shape[1])
         if not self.of_units or torch.is_grad_enabled() or count <= size:
             return self._kept(self._states(batch), batch)
-        # One row may have more windows than a batch should hold.
+        # The windows of one row may exceed the size of a batch.
         names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
         parts = ({name: batch[name][start : start + size] for name in names} for start in range(0, count, size))
         return torch.cat([self._kept(self._states(part), part) for part in parts])
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
-        """What the head reads, from `kept` of a batch and its `rows`: the layers mixed, a row's sequences combined."""
+        """Inputs of the head from `kept` of a batch and its `rows`: layers are mixed and a row's sequences combined."""
         if self.features.mix is None:
             return kept
         vectors = self.features.mixed(kept)
         return vectors if self._combine is None else self._combine(vectors, rows)
 
     def vectors(self, batch: Batch) -> Tensor:
-        """What the head reads of a batch: (S, F), (B, F) where a row's sequences are combined, or (S, U, F)."""
+        """Inputs of the head for a batch: (S, F), (B, F) if a row's sequences are combined, or (S, U, F)."""
         return self.above(self.kept(batch), batch["rows"])
 
     def _states(self, batch: Batch) -> list[Tensor]:
@@ -117,7 +117,7 @@ class TaskModel(nn.Module):
         return self._combine(pooled, batch["rows"]) if self.keeps_rows and self._combine is not None else pooled
 
     def forward(self, batch: Batch) -> Tensor:
-        """The head's outputs of a batch."""
+        """Outputs of the head for a batch."""
         return self._outputs(self.vectors(batch), batch)
 
     def _outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
@@ -125,7 +125,7 @@ class TaskModel(nn.Module):
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The head's loss on a batch of `ExampleSampler` + lm_weight * the mean negative log-likelihood of a piece."""
+        """Loss of the head on a batch of `ExampleSampler`, plus lm_weight * mean negative log-likelihood per piece."""
         hidden = self._states(batch)
         loss = self.head.loss(self._outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
@@ -138,11 +138,11 @@ class TaskModel(nn.Module):
 
     @property
     def masks(self) -> int | None:
-        """Pieces of the vocabulary where batches need masks for the language-model loss, else None."""
+        """Size of the vocabulary if batches need masks for the language-model loss, else None."""
         return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Parameters above the encoder's layers: of the head, and of the language model's output where it learns."""
+        """Parameters outside the encoder's layers: of the head, and of the language model's output if it is trained."""
         own = [*self.features.parameters(), *self.head.parameters()]
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
@@ -153,21 +153,22 @@ class TaskModel(nn.Module):
 def batches_by_length(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], budget: int = PREDICT_PIECES
 ) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in batches of like length, the shortest first; every row once.
+    """Row indices in batches of similar length, the shortest first; every row once.
 
-    A batch has at most `budget` places with padding, and ends before a row that would bring its padding above `PADDING`
-    if a quarter of the budget is used: few rows are read together, whatever their lengths.
+    A batch has at most `budget` pieces, padding included. Once it has a quarter of the budget, it ends before a row
+    that would raise the share of padding above `PADDING`; small batches may have more padding.
 
     Args:
-        lengths: (N,) places of each row's longest sequence.
-        counts: (N,) sequences of each row.
+        lengths: (N,) length of each row's longest sequence.
+        counts: (N,) number of sequences of each row.
+        budget: pieces, padding included.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
     for end, (length, count) in enumerate(zip(lengths[order].tolist(), counts[order].tolist(), strict=True)):
-        places = (held + count) * length
-        padded = held * length > budget / 4 and real + count * length < (1 - PADDING) * places
-        if end > start and (places > budget or padded):
+        size = (held + count) * length
+        padded = held * length > budget / 4 and real + count * length < (1 - PADDING) * size
+        if end > start and (size > budget or padded):
             yield order[start:end]
             start, held, real = end, 0, 0
         held, real = held + count, real + count * length
@@ -176,10 +177,10 @@ def batches_by_length(
 
 
 def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
-    """`hidden_states` of a batch. A Transformer on a processor reads the windows or choices of rows, and long texts to
-    learn from, in groups of like length, which its caches hold; the batch stays one."""
+    """`hidden_states` of a batch. On a CPU, Transformers process windows, choices and training batches in groups of
+    sequences of similar length, whose activations fit the cache."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
-    # When nothing is learned, batches of one sequence a row are such groups already.
+    # In prediction, batches with one sequence per row already have similar lengths.
     grouped = not torch.is_grad_enabled() and bool((batch["rows"].diff() > 0).all())
     if grouped or tokens.is_cuda or encoder.attention == "none":
         return encoder.hidden_states(tokens, lengths, segments)
@@ -192,8 +193,8 @@ def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
             tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
         )
         found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
-    places = torch.cat(groups).argsort()
-    return [torch.cat(parts)[places] for parts in zip(*found, strict=True)]
+    order = torch.cat(groups).argsort()
+    return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
 
 
 def run_over(
@@ -203,10 +204,11 @@ def run_over(
     *,
     precision: str = "float32",
 ) -> list[Result]:
-    """Apply `function` (a batch of B rows -> B results) to all rows in evaluation mode; results in the rows' order.
+    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows.
 
     Args:
-        function: a method of `model`.
+        function: batch of B rows -> B results.
+        model: set to evaluation mode.
         encoded: N rows.
         precision: `float32` or `bf16`.
     """
@@ -222,9 +224,9 @@ def run_over(
 
 @contextmanager
 def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None]:
-    """Evaluation mode without gradients, in `float32` or `bf16`; afterwards every part is in its earlier mode."""
+    """Evaluation mode without gradients, in `float32` or `bf16`; the mode of each module is restored afterwards."""
     device = next(model.parameters()).device
-    # Not `eval` and `train`, which set every part of a model anew: of one text that takes as long as a layer.
+    # `eval()` visits every module, which for one text takes as long as a layer.
     learning = [part for part in model.modules() if part.training]
     for part in learning:
         part.training = False
@@ -238,10 +240,10 @@ def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None
 
 
 def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
-    """What the model says of each row."""
+    """The model's answers to N rows."""
     return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all weights and buffers, to come back to."""
+    """A copy of all weights and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

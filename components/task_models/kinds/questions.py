@@ -45,8 +45,8 @@ def encode(
     the context. A context without pieces is one sequence with the first unit only."""
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
-    asked = max(1, (most - len(around) + 1) // 2)
-    questions = [ids[:asked].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
+    longest = max(1, (most - len(around) + 1) // 2)
+    questions = [ids[:longest].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
     contexts = {text: _context(tokenizer, text) for text in dict.fromkeys(context for _, context in rows)}
     return [
         _windows(question, contexts[context], encoder, most=most, stride=settings.stride)

@@ -22,7 +22,7 @@ from components.tasks.task_io import TaskIO, parse_texts
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Entry:
     question: Question
     slice: str | None
     id: str | None
@@ -45,16 +45,16 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     wrong: list[str] = []
     counts = {"wrong_spans": 0, "unanswerable": 0}
     for split, path, member in split_files(source):
-        for asked in _questions(path, member, source):
-            found = asked.question
+        for entry in _questions(path, member, source):
+            found = entry.question
             spans, bad = _spans(found, move=source.wrong_spans == "move")
             if bad:
-                wrong.append(f"{asked.position}: {bad[0]}")
+                wrong.append(f"{entry.position}: {bad[0]}")
                 counts["wrong_spans"] += len(bad)
             if bad and (source.wrong_spans == "drop" or not spans):
                 continue
             counts["unanswerable"] += not spans
-            row = Row((found.question, found.context), tuple(spans), asked.slice, asked.id, asked.position)
+            row = Row((found.question, found.context), tuple(spans), entry.slice, entry.id, entry.position)
             rows.setdefault(split, []).append(row)
     if wrong and source.wrong_spans == "refuse":
         raise DataError(
@@ -77,29 +77,29 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     )
 
 
-def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Asked]:
+def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Entry]:
     if source.format_of(path.name) == "squad":
         for number, question in enumerate(read_squad(path, Reading()), 1):
             position = Position(str(path), number, "question")
             part = question.title if source.slice is not None else None
-            yield _checked(_Asked(question, part, question.id, position), ("question", "context"))
+            yield _checked(_Entry(question, part, question.id, position), ("question", "context"))
         return
     columns = [source.question, source.context, source.answers]
     for record in read_records(path, member, source, columns, nested=True):
-        asked, context, given = record.values
+        entry, context, given = record.values
         texts = [
             filled(text, f"the {what}", column, record.position)
-            for text, what, column in zip((asked, context), ("question", "context"), columns[:2], strict=True)
+            for text, what, column in zip((entry, context), ("question", "context"), columns[:2], strict=True)
         ]
         answers = answers_of(_entries(given, source.answers, record.position), str(record.position))
         question = Question(record.id or str(record.position), None, texts[0], texts[1], answers)
-        yield _Asked(question, record.slice, record.id, record.position)
+        yield _Entry(question, record.slice, record.id, record.position)
 
 
-def _checked(asked: _Asked, columns: tuple[str, str]) -> _Asked:
-    for text, what in zip((asked.question.question, asked.question.context), columns, strict=True):
-        filled(text, f"the {what}", what, asked.position)
-    return asked
+def _checked(entry: _Entry, columns: tuple[str, str]) -> _Entry:
+    for text, what in zip((entry.question.question, entry.question.context), columns, strict=True):
+        filled(text, f"the {what}", what, entry.position)
+    return entry
 
 
 def _entries(value: Any, column: str, position: Position) -> list[Any]:
@@ -115,16 +115,16 @@ def _entries(value: Any, column: str, position: Position) -> list[Any]:
     raise DataError(f"{position}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
 
 
-def _spans(asked: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
+def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
     """(start, end) of the answers, and a message for each answer that is not at its given offset; with `move`, its
     nearest occurrence in the context."""
     spans: list[tuple[int, int]] = []
     wrong: list[str] = []
-    for start, text in asked.answers:
-        if start < 0 or asked.context[start : start + len(text)] != text:
-            at = asked.context[max(start, 0) : max(start, 0) + len(text)]
-            wrong.append(f"id {asked.id}: answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
-            start = _nearest(asked.context, text, start) if move else -1
+    for start, text in entry.answers:
+        if start < 0 or entry.context[start : start + len(text)] != text:
+            at = entry.context[max(start, 0) : max(start, 0) + len(text)]
+            wrong.append(f"id {entry.id}: answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
+            start = _nearest(entry.context, text, start) if move else -1
         if start >= 0:
             # White space and invisible characters around an answer belong to no word of the context.
             read = [index for index, character in enumerate(text) if not _blank(character)]
