@@ -85,12 +85,12 @@ def digest_tree(path: Path) -> str:
 
 
 def sweep(folder: Path, *, target: str = "*") -> None:
-    """Remove what killed writers have left in `folder`: names that `partial_path` made and no living process holds.
+    """Remove the partial files and folders of killed writers in `folder`: created by `partial_path`, no longer locked.
 
-    On file systems without locks of open files nothing is removed, because a writer could be alive.
+    On file systems without file locks nothing is removed, because the writer could be alive.
 
     Args:
-        target: pattern of the names that were to be written (fnmatch).
+        target: pattern (fnmatch) of the target names.
     """
     try:
         entries = list(folder.iterdir())
@@ -111,11 +111,10 @@ def sweep(folder: Path, *, target: str = "*") -> None:
 
 @contextmanager
 def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """A new file (or folder) next to `path`, to be written and then renamed to `path`. Its name is unique and has the
-    suffix of `path`.
+    """Create a file (or folder) next to `path`, to be written and then renamed to `path`.
 
-    It is locked until the block ends, so that `sweep` can tell it from one whose writer was killed; those of the same
-    target are swept first. What has not been renamed at the end is removed.
+    Its name is unique and has the suffix of `path`. It is locked until the block ends, so that `sweep` distinguishes it
+    from partial files of killed writers, which are removed first. If it is not renamed, it is removed at the end.
 
     Raises:
         OSError: no space, no access, or no such directory.
@@ -141,7 +140,7 @@ def _unique(path: Path) -> Path:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file or folder; None if a sweep has removed it since it was made. The kernel unlocks with the process."""
+    """Lock a file or folder; None if a sweep has removed it already. The kernel releases the lock with the process."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

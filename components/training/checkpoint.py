@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ TENSORS = "state.safetensors"
 NUMBERS = "state.json"
 PREFIX = "step-"
 KEEP = 2
+#: Attempts of a worker to read the checkpoint that rank 0 has selected, and seconds between two of them: on network
+#: file systems a directory entry can be visible on other nodes with a delay of up to a minute.
+READ_ATTEMPTS, READ_SECONDS = 20, 5.0
 
 
 def fingerprint(**parts: Any) -> str:
@@ -161,12 +165,15 @@ class CheckpointStore:
             raise TrainingError(failure)
         if step is None or world.is_main:
             return checkpoint
-        if (checkpoint := self._load(step)) is None:
-            raise TrainingError(
-                f"{self.name}: worker {world.rank} cannot read the checkpoint of step {step} that rank 0 reads; "
-                "cluster.storage must be the same storage on every node"
-            )
-        return checkpoint
+        for attempt in range(READ_ATTEMPTS):
+            if attempt:
+                time.sleep(READ_SECONDS)
+            if (checkpoint := self._load(step)) is not None:
+                return checkpoint
+        raise TrainingError(
+            f"{self.name}: worker {world.rank} cannot read the checkpoint of step {step} that rank 0 reads; "
+            "cluster.storage must be the same storage on every node"
+        )
 
     def clear(self) -> None:
         """Remove all checkpoints of this run, once its output is written."""

@@ -43,9 +43,13 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
 
 def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, object]]) -> None:
     torch.set_num_threads(1)
+    module.READ_SECONDS = 0.01
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found: list[object] = []
-    for case in ("newer", "none", "damaged", "missing"):
+    for case in ("newer", "none", "damaged", "late", "missing"):
+        if (case, rank) == ("late", 1):
+            # Visible to this rank after its first attempt.
+            module.time.sleep = lambda _, late=folder / case / "1": store_with(late, 4)  # type: ignore[assignment]
         try:
             checkpoint = CheckpointStore(str(folder / case / str(rank)), key="run").latest_for_all(World(rank, 2))
             found.append(checkpoint and checkpoint.step)
@@ -63,6 +67,7 @@ def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
     store_with(tmp_path / "damaged" / "1", 1)
     store_with(tmp_path / "damaged" / "0", 1)
     (tmp_path / "damaged" / "0" / "run" / "step-000000001" / module.TENSORS).unlink()
+    store_with(tmp_path / "late" / "0", 4)
     store_with(tmp_path / "missing" / "0", 5)
     forking = multiprocessing.get_context("fork")
     results = forking.Queue()
@@ -74,8 +79,9 @@ def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path: Path) -> None:
         process.join()
     assert found[0][:2] == found[1][:2] == [2, None]
     assert found[0][2] == found[1][2] and "every checkpoint is damaged" in found[0][2]
-    assert found[0][3] == 5
-    assert "worker 1 cannot read the checkpoint of step 5 that rank 0 reads" in found[1][3]
+    assert found[0][3] == found[1][3] == 4
+    assert found[0][4] == 5
+    assert "worker 1 cannot read the checkpoint of step 5 that rank 0 reads" in found[1][4]
 
 
 def test_runs_with_other_keys_are_separate(tmp_path: Path) -> None:
