@@ -84,7 +84,7 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
             aside.replace(path)
     except OSError as error:
         raise ArtifactError(
-            f"{path}: cannot be written ({error.strerror}); free space or choose another place"
+            f"{path}: cannot be written ({error.strerror}); free space or choose another path"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""fastai's weight files: the same hidden states and the same loss, there and back, and what is refused.
+"""Import of fastai's weight files: the same hidden states and loss; errors.
 
 fastai itself is not needed: `FastaiLanguageModel` has its parts under its names (fastai/text/models/awdlstm.py).
 """
@@ -128,14 +128,14 @@ def test_same_states_and_same_loss(theirs: FastaiLanguageModel, state: State) ->
     torch.testing.assert_close(result.loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_pieces_without_a_counterpart_are_never_expected(state: State) -> None:
+def test_pieces_without_a_counterpart_have_no_probability(state: State) -> None:
     found = from_fastai(state, WORDS)
     for row in (START, MASK):
         assert float(found.tensors["bias"][row]) == NEVER
         assert not found.tensors["embedding"][row].any()
 
 
-def test_names_of_the_first_fastai_and_an_encoder_alone(state: State) -> None:
+def test_names_of_fastai_1_and_a_bare_encoder(state: State) -> None:
     expected = from_fastai(state, WORDS).tensors
     first = {
         name.replace("encoder_dp.emb", "encoder_with_dropout.embed").replace(
@@ -245,7 +245,7 @@ def test_damaged_files(files: tuple[Path, Path], name: str, content: bytes | Non
         read_fastai(*files)
 
 
-def test_a_pickle_is_not_run(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_is_not_executed(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Danger()}, files[0])
     with pytest.raises(ArtifactError, match="does not consist of tensors only"):
@@ -256,7 +256,7 @@ def test_a_pickle_is_not_run(files: tuple[Path, Path], tmp_path: Path, monkeypat
     assert not (tmp_path / "must-not-exist").exists()
 
 
-def test_tensors_that_are_no_model(files: tuple[Path, Path]) -> None:
+def test_tensors_of_another_model(files: tuple[Path, Path]) -> None:
     torch.save([torch.zeros(1)], files[0])
     with pytest.raises(ArtifactError, match="model.pth: expected the tensors of a model by name"):
         read_fastai(*files)

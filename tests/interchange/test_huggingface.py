@@ -1,4 +1,4 @@
-"""Weights to Hugging Face's names and back, and the same numbers there (an independent implementation) as here."""
+"""Conversion to and from Hugging Face's format, compared with the independent implementation of transformers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_same_predictions(case: Case) -> None:
     torch.testing.assert_close(model.predict(tokens)[0], expected, atol=1e-4, rtol=1e-4)
 
 
-def test_there_and_back_is_the_same(case: Case) -> None:
+def test_a_round_trip_preserves_all_tensors(case: Case) -> None:
     family, model = case
     config, tensors = CONVERTERS[family].to_huggingface(model)
     assert family_of(config) == family
@@ -158,7 +158,7 @@ def test_a_bare_encoder(name: str) -> None:
         assert torch.equal(fresh, CONVERTERS[family].from_huggingface(config, old)[2]["transform.weight"])
 
 
-def test_a_bias_of_the_logits_comes_back() -> None:
+def test_the_output_bias_round_trips() -> None:
     model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
     config, tensors = CONVERTERS["gpt"].to_huggingface(model)
     settings, _, back = CONVERTERS["gpt"].from_huggingface(config, tensors)
@@ -181,7 +181,7 @@ def test_tensors_that_do_not_fit() -> None:
     )
 
 
-def test_an_output_layer_of_its_own() -> None:
+def test_an_untied_output_layer_is_an_error() -> None:
     config, tensors = CONVERTERS["gpt"].to_huggingface(wild_model("gpt", vocabulary=VOCABULARY, **SMALL))
     tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
     with pytest.raises(

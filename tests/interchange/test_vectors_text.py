@@ -1,4 +1,4 @@
-"""Word vectors as text: the forms that word2vec, GloVe and fastText publish, and files that are none of them."""
+"""Word vectors as text: the formats of word2vec, GloVe and fastText, and invalid files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_with_and_without_header_plain_and_compressed(tmp_path: Path, name: str,
     np.testing.assert_allclose(found.vectors, [[0.5, -0.001], [1, 2], [0.25, 3]])
 
 
-def test_words_that_hold_spaces_or_look_like_numbers(tmp_path: Path) -> None:
+def test_words_with_spaces_and_words_like_numbers(tmp_path: Path) -> None:
     # As in GloVe's 840B; U+0085 ends a line for some, and not here.
     text = "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n2012 1 2 4\nx\u0085y 3 2 1\n"
     assert read_vectors(written(tmp_path / "glove.txt", text)).words == [
@@ -39,7 +39,7 @@ def test_words_that_hold_spaces_or_look_like_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
 @pytest.mark.parametrize("header", [True, False])
-def test_what_is_written_is_read_again_bit_by_bit(tmp_path: Path, name: str, header: bool) -> None:
+def test_written_vectors_are_read_bit_identical(tmp_path: Path, name: str, header: bool) -> None:
     vectors = np.random.default_rng(0).standard_normal((2500, 7)).astype(np.float32)
     vectors[3] = [1e-45, -0.0, 3.4028235e38, 1 / 3, 16777217, 0, -1e-9]
     words = [f"word{number}" for number in range(2500)]
@@ -69,21 +69,21 @@ def test_what_is_written_is_read_again_bit_by_bit(tmp_path: Path, name: str, hea
         (b"3 2\nthe \xff\xfe\x00\x01\n", "line 2: not UTF-8; is it a binary file of vectors?"),
     ],
 )
-def test_bad_files_say_where(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_errors_name_the_line_of_vectors(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = written(tmp_path / "bad.txt", text)
     with pytest.raises(DataError) as caught:
         read_vectors(path)
     assert str(caught.value) in (f"{path}, {message}", f"{path}: {message}")
 
 
-def test_a_bad_line_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_an_invalid_line_is_found_in_every_block(tmp_path: Path) -> None:
     lines = [f"w{number} 1 2" for number in range(3000)]
     lines[2500] = "w2500 1 x"
     with pytest.raises(DataError, match=r"line 2501: 'x' is not a number"):
         read_vectors(written(tmp_path / "long.txt", "\n".join(lines)))
 
 
-def test_files_that_are_missing_or_cut_off(tmp_path: Path) -> None:
+def test_missing_and_truncated_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.txt: does not exist$"):
         read_vectors(tmp_path / "none.txt")
     whole = written(tmp_path / "whole.gz", "the 1 2\n" * 500).read_bytes()
@@ -97,7 +97,7 @@ def test_files_that_are_missing_or_cut_off(tmp_path: Path) -> None:
         read_vectors(tmp_path)
 
 
-def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.zeros((2, 3), np.float32)
     for word in ("", "new york", "a\u00a0b", "line\n"):
         with pytest.raises(DataError, match="words in a file of vectors must not be empty or contain white space"):

@@ -1,4 +1,4 @@
-"""Words and pieces cut the BERT way: exact values in the manner of google-research/bert tokenization_test.py."""
+"""BERT's word splitting and WordPiece: exact values like google-research/bert tokenization_test.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cut(tokenizer: Tokenizer, text: str) -> list[str]:
     return [tokenizer.pieces[id_] for id_ in tokenizer.encode_batch([text])[0]]
 
 
-def test_wordpiece_takes_the_longest_piece_from_left_to_right(make: MakeTokenizer) -> None:
+def test_wordpiece_matches_the_longest_piece_first(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["want", "##want", "##ed", "wa", "un", "runn", "##ing"])
     assert tokenizer.encode_batch(["", "unwanted running", "unwantedX running"])[1].tolist() == [9, 6, 7, 10, 11]
     assert cut(tokenizer, "") == []
@@ -23,7 +23,7 @@ def test_wordpiece_takes_the_longest_piece_from_left_to_right(make: MakeTokenize
     assert cut(tokenizer, "unwantedX running") == ["[UNK]", "runn", "##ing"]
 
 
-def test_lowercase_takes_accents_off(make: MakeTokenizer) -> None:
+def test_lowercase_strips_accents(make: MakeTokenizer) -> None:
     tokenizer = make("word", ["hello", "!", "how", "are", "you", "?", "."])
     assert cut(tokenizer, " \tHeLLo!how  \n Are yoU?  ") == ["hello", "!", "how", "are", "you", "?"]
     assert cut(tokenizer, "H\u00e9llo") == ["hello"]
@@ -40,19 +40,19 @@ def test_chinese_characters_are_words(make: MakeTokenizer) -> None:
     assert cut(tokenizer, "ah\u535a\u63a8zz") == ["ah", "\u535a", "\u63a8", "zz"]
 
 
-def test_controls_vanish_and_every_white_space_separates(make: MakeTokenizer) -> None:
+def test_control_characters_are_removed_and_white_space_separates(make: MakeTokenizer) -> None:
     tokenizer = make("word", ["ab", "a", "b"])
     assert cut(tokenizer, "a\x00b a\x0bb a\ufffdb a\x85b") == ["ab"] * 4
     assert cut(tokenizer, "a\tb a\nb a\u00a0b a\u2003b a\u2028b") == ["a", "b"] * 5
 
 
-def test_every_ascii_mark_is_a_word(make: MakeTokenizer) -> None:
+def test_every_ascii_punctuation_mark_is_a_word(make: MakeTokenizer) -> None:
     marks = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
     tokenizer = make("word", [*marks, "a"])
     assert cut(tokenizer, "a".join(marks)) == [piece for mark in marks for piece in (mark, "a")][:-1]
 
 
-def test_special_pieces_in_text_are_ordinary_characters(make: MakeTokenizer) -> None:
+def test_names_of_special_pieces_in_text_are_ordinary_text(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["[", "]", "mask"])
     assert tokenizer.encode_batch(["[MASK][mask]"])[0].tolist() == [5, 7, 6, 5, 7, 6]
 
@@ -63,7 +63,7 @@ def test_a_word_of_more_than_a_hundred_characters_is_unknown(make: MakeTokenizer
     assert tokenizer.encode_batch(["a" * 101 + " a"])[0].tolist() == [1, 5]
 
 
-def test_offsets_point_into_the_original_text(make: MakeTokenizer) -> None:
+def test_offsets_are_positions_in_the_original_text(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["na", "##ive", "cafe", "!", "x"])
     text = "  Nai\u0308ve \x00caf\u00e9!\tx"
     ids, spans = tokenizer.encode_with_offsets(text)
@@ -80,7 +80,7 @@ def test_offsets_after_inserted_spaces(make: MakeTokenizer) -> None:
     assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist() == [9, 5, 6, 7, 10, 8, 9]
 
 
-def test_lone_surrogates_are_dropped_like_other_bad_characters(make: MakeTokenizer) -> None:
+def test_lone_surrogates_are_removed_like_other_invalid_characters(make: MakeTokenizer) -> None:
     tokenizer = make("word", ["ab", "c"])
     text = "a\ud800b c"
     assert tokenizer.encode_batch(["c", text])[1].tolist() == [5, 6]
@@ -89,7 +89,7 @@ def test_lone_surrogates_are_dropped_like_other_bad_characters(make: MakeTokeniz
     assert spans == [(0, 3), (4, 5)]
 
 
-def test_decode_writes_english(make: MakeTokenizer) -> None:
+def test_decode_uses_english_spacing(make: MakeTokenizer) -> None:
     pieces = ["it", "'", "s", "a", "(", "well", "-", "known", ")", "test", ",", "##ed", ".", "$", "5"]
     tokenizer = make("wordpiece", pieces)
     text = "it's a (well-known) tested, $5."
@@ -102,7 +102,7 @@ def test_decode_writes_english(make: MakeTokenizer) -> None:
 @pytest.mark.parametrize(
     "text", ["Don't stop-me; now! (or: never?)", "x = {'a': [1, 2]}  # 50%", 'he said "no" / _yes_']
 )
-def test_decoded_text_gives_the_same_ids_again(make: MakeTokenizer, text: str) -> None:
+def test_decoded_text_is_encoded_to_the_same_ids(make: MakeTokenizer, text: str) -> None:
     tokenizer = make(
         "wordpiece",
         [
@@ -116,6 +116,6 @@ def test_decoded_text_gives_the_same_ids_again(make: MakeTokenizer, text: str) -
     assert tokenizer.encode_batch([tokenizer.decode(ids)])[0].tolist() == ids.tolist()
 
 
-def test_decode_puts_no_space_between_thai_words(make: MakeTokenizer) -> None:
+def test_decode_inserts_no_space_between_thai_words(make: MakeTokenizer) -> None:
     tokenizer = make("word", ["การ", "ตัด", "คำ", "aws"], segmenter="thai", strip=False)
     assert tokenizer.decode(tokenizer.encode_batch(["การตัดคำ aws"])[0]) == "การตัดคำ aws"

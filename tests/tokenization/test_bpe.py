@@ -1,4 +1,4 @@
-"""Byte-level BPE: exact merges, every text back, ids of the library, spans that tile the text."""
+"""Byte-level BPE: exact merges, round trips, ids of the library, spans that cover the text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_most_frequent_pair_is_merged_first() -> None:
     assert cut(tokenizer, "hugs pug hug") == ["hug", "s", "Ġ", "p", "ug", "Ġhug"]
 
 
-def test_pieces_are_cut_as_gpt2_cuts() -> None:
+def test_text_is_split_like_gpt2s() -> None:
     vocabulary = {piece: index for index, piece in enumerate(PLAIN.pieces)} | {"<|endoftext|>": PLAIN.vocab_size}
     peer = GPT2TokenizerFast(vocab=vocabulary, merges=PLAIN.merges)
     ours = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
@@ -63,7 +63,7 @@ def test_pieces_are_cut_as_gpt2_cuts() -> None:
         assert ours.encode_batch([text])[0].tolist() == peer(text, add_special_tokens=False)["input_ids"]
 
 
-def test_marks_belong_to_words() -> None:
+def test_combining_marks_are_part_of_words() -> None:
     word = "\u0e17\u0e35\u0e48"
     gpt2 = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
     parts = {
@@ -75,7 +75,7 @@ def test_marks_belong_to_words() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(texts, max_size=5))
-def test_ids_equal_the_library_and_texts_come_back(many: list[str]) -> None:
+def test_ids_equal_the_library_and_texts_round_trip(many: list[str]) -> None:
     expected = [encoding.ids for encoding in PLAIN.backend.encode_batch(many, add_special_tokens=False)]
     assert [ids.tolist() for ids in PLAIN.encode_batch(many)] == expected
     assert [PLAIN.decode(ids) for ids in expected] == many
@@ -83,7 +83,7 @@ def test_ids_equal_the_library_and_texts_come_back(many: list[str]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(texts, max_size=5))
-def test_segmented_ids_equal_the_library_and_texts_come_back(many: list[str]) -> None:
+def test_segmented_ids_equal_the_library_and_texts_round_trip(many: list[str]) -> None:
     spaced = [SEGMENTED.segmentation.spaced(text, SEPARATOR) for text in many]
     expected = [encoding.ids for encoding in SEGMENTED.backend.encode_batch(spaced, add_special_tokens=False)]
     assert [ids.tolist() for ids in SEGMENTED.encode_batch(many)] == expected
@@ -117,12 +117,12 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
     assert PLAIN.encode_with_offsets("a\ud800b")[0].tolist() == ids.tolist()
 
 
-def test_bytes_that_are_no_text_decode_as_the_replacement_character() -> None:
+def test_invalid_bytes_decode_as_the_replacement_character() -> None:
     ids = PLAIN.encode_batch(["😀"])[0]
     assert PLAIN.decode(ids[:-1]) == "\ufffd"
 
 
-def test_special_pieces_in_text_are_ordinary_characters() -> None:
+def test_names_of_special_pieces_in_text_are_ordinary_text() -> None:
     ids = PLAIN.encode_batch(["[MASK][PAD] [UNK]"])[0]
     assert ids.min() >= FIRST_ORDINARY
     assert PLAIN.decode([2, *ids, 3, 0]) == "[MASK][PAD] [UNK]"
@@ -137,7 +137,7 @@ def test_surface_and_continuation() -> None:
 
 
 @pytest.mark.parametrize("segmenter", ["none", "thai"])
-def test_sentence_by_sentence_is_the_whole_document(segmenter: str) -> None:
+def test_encoding_by_sentence_equals_encoding_the_document(segmenter: str) -> None:
     tokenizer = {"none": PLAIN, "thai": SEGMENTED}[segmenter]
     documents = ["One. Two!  \n\nThree?\n four ", "ภาษาไทย ก็ได้ ที่นี่", " . a", ""]
     encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
@@ -148,7 +148,7 @@ def test_sentence_by_sentence_is_the_whole_document(segmenter: str) -> None:
     assert encoded.words[1] == (3 if segmenter == "none" else len(SEGMENTED.segmentation.spaced(documents[1]).split()))
 
 
-def test_merges_of_another_vocabulary_are_refused() -> None:
+def test_merges_of_another_vocabulary_are_an_error() -> None:
     with pytest.raises(ValueError, match="merges do not fit the pieces"):
         BytePairTokenizer([*SPECIAL_PIECES, "a"], merges=[("a", "b")], segmentation=Segmentation("none"))
 
@@ -165,7 +165,7 @@ def test_a_vocabulary_smaller_than_the_bytes() -> None:
         learn(vocabulary=200)
 
 
-def test_a_changed_file_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_changed_file_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("tokenizer")
     PLAIN.save(directory)
     content = (directory / "tokenizer.json").read_text()

@@ -16,7 +16,7 @@ MakeTokenizer = Callable[..., Tokenizer]
 NONE = Segmentation("none")
 
 
-def test_most_frequent_first_and_rare_ones_left_out() -> None:
+def test_characters_are_ordered_by_frequency_without_rare_ones() -> None:
     tokenizer = train_char(["bab", "aก\n ", "กxb \n"], settings=CharSettings(min_frequency=2), segmentation=NONE)
     assert tokenizer.pieces[5:] == ["b", "\n", " ", "a", "ก"]
     assert tokenizer.encode_batch(["abx\n"])[0].tolist() == [8, 5, 1, 6]
@@ -28,14 +28,14 @@ def test_max_vocabulary_counts_the_special_pieces() -> None:
 
 
 @pytest.mark.parametrize("text", ["กำลัง ก็ได้", "e\u0301 👩‍👩‍👧 🇹🇭 ❤️", "a\tb\n\n c\u00a0", "中文 العربية"])
-def test_any_text_of_known_characters_survives(text: str) -> None:
+def test_text_of_known_characters_round_trips(text: str) -> None:
     tokenizer = train_char([text], settings=CharSettings(min_frequency=1), segmentation=NONE)
     ids, spans = tokenizer.encode_with_offsets(text)
     assert tokenizer.decode(ids) == text
     assert [text[start:end] for start, end in spans] == list(text)
 
 
-def test_unknown_and_hidden_characters(make: MakeTokenizer) -> None:
+def test_unknown_and_omitted_pieces(make: MakeTokenizer) -> None:
     tokenizer = make("char", ["a"])
     assert tokenizer.encode_batch(["aza\ud800"])[0].tolist() == [5, 1, 5, 1]
     assert tokenizer.decode([2, 5, 1, 5, 3, 0]) == "a\ufffda"

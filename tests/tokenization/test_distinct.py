@@ -1,4 +1,4 @@
-"""Encoding distinct words gives exactly the ids of the library's own `encode_batch`, whatever the text."""
+"""Encoding by distinct words gives exactly the ids of the library's `encode_batch`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer
     assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
 
 
-def test_texts_are_kept_apart_across_chunks_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of some bytes and a memory of some bytes change nothing."""
     monkeypatch.setattr(distinct, "CHUNK_BYTES", 16)
     monkeypatch.setattr(distinct, "MEMORY_BYTES", 24)

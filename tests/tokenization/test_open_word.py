@@ -1,4 +1,4 @@
-"""Words with ids of their own outside the vocabulary: stable, spelt, never stored."""
+"""Ids of unseen words: stable, with spellings, never stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tokenizer(make: MakeTokenizer) -> Tokenizer:
     return make("open_word", KNOWN)
 
 
-def test_unseen_words_get_ids_in_the_order_they_are_met(tokenizer: Tokenizer) -> None:
+def test_unseen_words_get_ids_in_order_of_occurrence(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode_batch(["The bucket, the Role; bucket NAME"])
     assert ids.tolist() == [5, 8, 7, 5, 9, 10, 8, 6]
     assert [tokenizer.spelling(int(id_)) for id_ in ids] == ["the", "bucket", ",", "the", "role", ";", "bucket", "name"]
@@ -34,7 +34,7 @@ def test_unseen_words_get_ids_in_the_order_they_are_met(tokenizer: Tokenizer) ->
     assert tokenizer.vocab_size == 8
 
 
-def test_an_id_once_given_stays(tokenizer: Tokenizer) -> None:
+def test_an_assigned_id_does_not_change(tokenizer: Tokenizer) -> None:
     tokenizer.encode_batch(["bucket"])
     ids, spans = tokenizer.encode_with_offsets("role  Bucket")
     assert (ids.tolist(), spans) == ([9, 8], [(0, 4), (6, 12)])
@@ -46,13 +46,15 @@ def test_decode_spells_unseen_words(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "the bucket, the role."
 
 
-def test_what_is_stored_and_counted_is_closed(tokenizer: Tokenizer) -> None:
+def test_stored_and_counted_ids_are_of_the_closed_vocabulary(tokenizer: Tokenizer) -> None:
     tokenizer.encode_batch(["the bucket"])
     ids, offsets = tokenizer.encode_ragged(["the bucket", "name"])
     assert (ids.tolist(), offsets.tolist()) == ([5, UNK, 6], [0, 2, 3])
 
 
-def test_token_shards_hold_no_open_ids(tokenizer: Tokenizer, write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+def test_token_shards_have_no_ids_of_unseen_words(
+    tokenizer: Tokenizer, write_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
     tokenizer.save(tmp_path / "tokenizer")
     corpus = write_corpus(tmp_path / "corpus", train=[["the bucket, the role", "name of many other words"]])
     tokenize(TokenizeJob(corpus=corpus, tokenizer=tmp_path / "tokenizer", output=tmp_path / "tokens"))
@@ -62,7 +64,7 @@ def test_token_shards_hold_no_open_ids(tokenizer: Tokenizer, write_corpus: Calla
     assert int(store.span(0, store.tokens).max()) < tokenizer.vocab_size
 
 
-def test_the_fingerprint_knows_nothing_of_the_words_that_were_met(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_fingerprint_does_not_depend_on_unseen_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
     fresh = tokenizer.fingerprint()
     tokenizer.save(tmp_path)
     tokenizer.encode_batch(["quick brown words", "that the probes hold too"])
@@ -75,7 +77,7 @@ def test_the_fingerprint_knows_nothing_of_the_words_that_were_met(tokenizer: Tok
     assert load_tokenizer(tmp_path).encode_batch(["other"])[0].tolist() == [8]
 
 
-def test_the_fingerprint_sees_how_unseen_words_are_spelt(make: MakeTokenizer) -> None:
+def test_the_fingerprint_depends_on_the_spelling_of_words(make: MakeTokenizer) -> None:
     # None of the probes' words is in the vocabulary: the ids of a closed tokenizer would all be UNK.
     prints = {
         make("open_word", ["zz"]).fingerprint(),
@@ -94,22 +96,22 @@ def test_words_of_a_language_without_spaces(make: MakeTokenizer) -> None:
     assert tokenizer.encode_batch(["การตัดคำ"])[0].tolist() == ids.tolist()
 
 
-def test_what_is_kept_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_unseen_words_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_word, "MOST_UNSEEN", 2)
     assert tokenizer.encode_batch(["one two three one four two"])[0].tolist() == [8, 9, UNK, 8, UNK, 9]
     assert tokenizer.encode_with_offsets("three two")[0].tolist() == [UNK, 9]
 
 
-def test_a_word_too_long_to_be_one(tokenizer: Tokenizer) -> None:
+def test_a_very_long_word_is_unknown(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_batch(["x" * 256 + " " + "x" * 257])[0].tolist() == [8, UNK]
 
 
-def test_an_id_that_was_never_given(tokenizer: Tokenizer) -> None:
+def test_an_unassigned_id_is_an_error(tokenizer: Tokenizer) -> None:
     with pytest.raises(IndexError):
         tokenizer.spelling(8)
 
 
-def test_the_vocabulary_is_that_of_the_closed_words() -> None:
+def test_the_vocabulary_equals_that_of_the_word_tokenizer() -> None:
     settings, none = WordSettings(vocabulary=8, min_frequency=1), Segmentation("none")
     texts = ["the names of the list", "Café the names"]
     opened, closed = (train(texts, settings=settings, segmentation=none) for train in (train_open_word, train_word))

@@ -58,7 +58,7 @@ def test_report_of_characters(make: MakeTokenizer) -> None:
     assert report["alphabet"] == 3
 
 
-def test_report_of_no_text(make: MakeTokenizer) -> None:
+def test_report_of_an_empty_text(make: MakeTokenizer) -> None:
     report = vocabulary_report(make("word", ["a"]), [])
     assert (report["words"], report["pieces_per_word"], report["scripts"]) == (0, 0.0, {})
 

@@ -1,4 +1,4 @@
-"""Where sentences start."""
+"""Sentence splitting."""
 
 from __future__ import annotations
 

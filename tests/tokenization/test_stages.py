@@ -1,4 +1,4 @@
-"""The stages `tokenizer` and `tokenize` on corpora of some words."""
+"""The stages `tokenizer` and `tokenize` on tiny corpora."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tokens_sentences_words_and_characters(tmp_path: Path, tokenizer: Path, 
     assert metrics["heldout"]["documents"] == 1
 
 
-def test_shards_are_named_after_those_of_the_corpus(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_shards_have_the_names_of_the_corpus_shards(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
     corpus = write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
     store = run(tmp_path, tokenizer)
     assert {path.stem for path in store.directory.glob("*.arrow")} == {path.stem for path in corpus.glob("*.parquet")}
@@ -104,7 +104,7 @@ def test_only_new_shards_are_tokenized(
     assert store.documents == 1
 
 
-def test_another_tokenizer_makes_all_shards_anew(
+def test_another_tokenizer_rewrites_all_shards(
     tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, make: MakeTokenizer
 ) -> None:
     write_corpus(tmp_path / "corpus", train=[FIRST])
@@ -115,7 +115,7 @@ def test_another_tokenizer_makes_all_shards_anew(
     assert store.tokenizer_fingerprint == load_tokenizer(tokenizer).fingerprint()
 
 
-def test_a_damaged_shard_is_made_anew(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_a_damaged_shard_is_rewritten(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", train=[FIRST])
     shard = next(run(tmp_path, tokenizer).directory.glob("*.arrow"))
     good = shard.read_bytes()
@@ -125,7 +125,7 @@ def test_a_damaged_shard_is_made_anew(tmp_path: Path, tokenizer: Path, write_cor
 
 
 @pytest.mark.parametrize("kind", ["word", "wordpiece", "char"])
-def test_sentence_by_sentence_is_the_whole_document(kind: str, make: MakeTokenizer) -> None:
+def test_encoding_by_sentence_equals_encoding_the_document(kind: str, make: MakeTokenizer) -> None:
     tokenizer = make(
         kind, [*"abcT .\n", "##b", "##c", "การ", "ตัด"] if kind != "char" else [*"abcT .\nกัต"], segmenter="auto"
     )
@@ -138,7 +138,7 @@ def test_sentence_by_sentence_is_the_whole_document(kind: str, make: MakeTokeniz
     assert list(encoded.chars) == [len(text) for text in texts]
 
 
-def test_worker_processes_write_the_same(
+def test_worker_processes_write_the_same_shards(
     tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
@@ -149,7 +149,7 @@ def test_worker_processes_write_the_same(
     assert read_manifest(tokenize(job)).digest == alone
 
 
-def test_an_empty_or_foreign_corpus_is_refused(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
+def test_an_empty_or_other_corpus_is_an_error(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus")
     with pytest.raises(DataError, match="corpus: has no documents; add raw text"):
         run(tmp_path, tokenizer)
@@ -193,7 +193,7 @@ def test_thai_corpora_are_segmented(tmp_path: Path, write_corpus: WriteCorpus) -
     assert characters.pieces[5:] == ["ค", "ด", "ต", "\u0e31", "\u0e33", "ก", "ร", "\u0e32"], "no space was in the text"
 
 
-def test_the_sample_is_spread_evenly_and_always_the_same(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     shards = [[f"{shard}{row} " + "x" * 1000 for row in range(10)] for shard in "abc"]
     corpus = write_corpus(tmp_path / "corpus", train=shards, heldout=[["h" * 1000]])
     taken = [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
@@ -202,7 +202,7 @@ def test_the_sample_is_spread_evenly_and_always_the_same(tmp_path: Path, write_c
     assert len(list(sample(corpus, megabytes=64))) == 30
 
 
-def test_a_corpus_of_one_line_says_what_it_can_give(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_the_error_of_a_small_corpus_names_the_possible_size(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", train=[["one line"]])
     with pytest.raises(DataError, match="8000 pieces requested, but the corpus yields"):
         learn(tmp_path, "wordpiece")
@@ -236,7 +236,7 @@ def test_a_huge_line_without_a_break_is_one_unknown_word(make: MakeTokenizer) ->
 PAIRS = [("The bridge. The boat!", "boat bridge"), ("One word", "word"), ("unseen", "unseen boat")]
 
 
-def test_pairs_share_a_vocabulary_that_also_knows_the_corpus(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_pairs_and_corpus_share_a_vocabulary(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     text = write_corpus(tmp_path / "corpus", train=[["a river and a river", "the sea"]])
     pairs = write_corpus(tmp_path / "pairs", train=[PAIRS[:2]], heldout=[PAIRS[2:]])
     settings = TokenizerSettings.model_validate({"word": {"vocabulary": 15, "min_frequency": 1}})
@@ -261,7 +261,7 @@ def test_pairs_share_a_vocabulary_that_also_knows_the_corpus(tmp_path: Path, wri
     assert held["tokens_per_word"] == pytest.approx(3 / 2)
 
 
-def test_a_published_vocabulary_is_taken_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_published_vocabulary_is_imported_and_counted(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     from components.tokenization.published import vocabulary_digest
 
     folder = tmp_path / "published"

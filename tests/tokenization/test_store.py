@@ -1,4 +1,4 @@
-"""Token shards: what is written, and what a memory-mapped store reads."""
+"""Token shards and the memory-mapped store."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_sentences_are_joined_and_end_with_end() -> None:
     assert joined.sentence_offsets.tolist() == [0, 2, 2, 4]
 
 
-def test_documents_in_the_order_of_the_corpus(store: TokenStore) -> None:
+def test_documents_are_in_corpus_order(store: TokenStore) -> None:
     assert [store.document(index).tolist() for index in range(store.documents)] == [
         [10, 11, 12, 3],
         [13, 3],
@@ -93,7 +93,7 @@ def test_documents_in_the_order_of_the_corpus(store: TokenStore) -> None:
     assert TokenStore(store.directory, "heldout").document(0).tolist() == [20, 3]
 
 
-def test_span_crosses_documents_and_shards_and_starts_over(store: TokenStore) -> None:
+def test_a_span_crosses_documents_and_shards_and_wraps_around(store: TokenStore) -> None:
     flat = [10, 11, 12, 3, 13, 3, 14, 15, 16, 3, 17, 18, 3]
     for start in range(2 * len(flat)):
         for length in (0, 1, 5, 13, 30):
@@ -103,7 +103,7 @@ def test_span_crosses_documents_and_shards_and_starts_over(store: TokenStore) ->
             assert span.dtype == np.int64
 
 
-def test_documents_are_views_of_the_map(store: TokenStore) -> None:
+def test_documents_are_views_of_the_memory_map(store: TokenStore) -> None:
     document = store.document(1)
     assert not document.flags.owndata
     assert not document.flags.writeable
@@ -132,7 +132,7 @@ def test_an_empty_split_has_no_span(tmp_path: Path) -> None:
         store.span(0, 1)
 
 
-def test_what_is_no_store_is_refused(store: TokenStore, tmp_path: Path, write_corpus: WriteCorpus) -> None:
+def test_a_directory_of_another_kind_is_an_error(store: TokenStore, tmp_path: Path, write_corpus: WriteCorpus) -> None:
     with pytest.raises(DataError, match="no split 'test'; known: train, heldout"):
         TokenStore(store.directory, "test")
     with pytest.raises(ArtifactError, match="not a complete output"):
@@ -150,7 +150,7 @@ def test_what_is_no_store_is_refused(store: TokenStore, tmp_path: Path, write_co
         TokenStore(store.directory)
 
 
-def test_ids_of_another_width_are_refused(tmp_path: Path) -> None:
+def test_ids_of_another_type_are_an_error(tmp_path: Path) -> None:
     with writing(tmp_path / "tokens", kind=KIND) as draft:
         write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
         shards = {"train": ["train-a.arrow"], "heldout": []}
@@ -159,7 +159,7 @@ def test_ids_of_another_width_are_refused(tmp_path: Path) -> None:
         TokenStore(tmp_path / "tokens")
 
 
-def test_another_layout_is_refused(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_layout_is_an_error(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("components.tokenization.store.LAYOUT", LAYOUT + 1)
     with pytest.raises(ArtifactError, match="token shards of another version; run the tokenize stage again"):
         TokenStore(store.directory)
@@ -172,7 +172,7 @@ def test_reading_copies_nothing(store: TokenStore) -> None:
     assert pa.total_allocated_bytes() == before
 
 
-def test_pairs_are_read_side_by_side(tmp_path: Path) -> None:
+def test_pairs_are_read_together(tmp_path: Path) -> None:
     first = with_targets(documents([[10, 11], [12]], [[13]], words=[2, 1], chars=[9, 4]), [20], [21, 22])
     second = with_targets(documents([[14, 1]]), [])
     with writing(tmp_path / "pairs", kind=KIND) as draft:
@@ -195,7 +195,7 @@ def test_pairs_are_read_side_by_side(tmp_path: Path) -> None:
     assert TokenStore(tmp_path / "pairs", "heldout").pair_lengths().shape == (0, 2)
 
 
-def test_documents_that_stand_alone_have_no_pairs(store: TokenStore) -> None:
+def test_a_corpus_of_documents_has_no_pairs(store: TokenStore) -> None:
     assert store.predicted == store.tokens == 13
     with pytest.raises(DataError, match=r"tokens: has no pairs; a translation family needs data\.parallel"):
         store.pair_lengths()

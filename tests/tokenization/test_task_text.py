@@ -1,4 +1,4 @@
-"""The stage task-tokens: which texts of a task the language model gets to read."""
+"""The stage `task-tokens`: the texts of a task for task-adaptive pretraining."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ids(*words: str) -> list[int]:
     return [*(ID[word] for word in words), END]
 
 
-def test_train_is_read_and_dev_tells_how_well(tmp_path: Path) -> None:
+def test_train_is_for_training_and_dev_for_perplexity(tmp_path: Path) -> None:
     output = task_tokens(
         job(tmp_path, "classification", train=[["red apple"], ["old iron"], ["red apple"]], dev=[["old apple"]],
             test=[["test"]])
@@ -55,7 +55,7 @@ def test_train_is_read_and_dev_tells_how_well(tmp_path: Path) -> None:
     assert read_manifest(output, kind="tokens", verify=True).facts["vocabulary"] == FIRST_ORDINARY + len(WORDS)
 
 
-def test_every_part_is_a_text_once(tmp_path: Path) -> None:
+def test_every_field_is_a_text_and_texts_are_distinct(tmp_path: Path) -> None:
     rows = [["who", "red apple"], ["old", "red apple"], ["who", " "]]
     output = task_tokens(job(tmp_path, "questions", train=rows, dev=rows[:1]))
     assert documents(output, "train") == [ids("who"), ids("red", "apple"), ids("old")]
@@ -66,7 +66,7 @@ def test_the_words_of_a_sentence_are_one_text(tmp_path: Path) -> None:
     assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
 
 
-def test_a_damaged_table_is_named(tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error(tmp_path: Path) -> None:
     broken = job(tmp_path, "classification", train=[["red"]], dev=[["old"]])
     (broken.examples / "train.parquet").write_bytes(b"no table")
     with pytest.raises(ArtifactError, match="train.parquet"):

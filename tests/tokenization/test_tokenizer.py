@@ -1,4 +1,4 @@
-"""What every kind of tokenizer promises: storage, fingerprint, counts; and the overlap of two vocabularies."""
+"""Contract of all tokenizers: storage, fingerprint, frequencies; and the overlap of two vocabularies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_special_ids_are_fixed() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_is_loaded_unchanged(kind: str, tmp_path: Path) -> None:
     tokenizer = fitted(kind)
     tokenizer.save(tmp_path / "tokenizer")
     loaded = load_tokenizer(tmp_path / "tokenizer")
@@ -71,7 +71,7 @@ def test_offsets_and_batches_agree(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_learning_twice_gives_the_same_pieces(kind: str) -> None:
+def test_training_is_deterministic(kind: str) -> None:
     assert fitted(kind).pieces == fitted(kind).pieces
 
 
@@ -124,13 +124,13 @@ def test_learned_pieces_wordpiece() -> None:
         ),
     ],
 )
-def test_more_pieces_than_the_corpus_gives(kind: str, message: str) -> None:
+def test_more_pieces_than_the_corpus_yields(kind: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_the_size_that_the_message_names_works(kind: str) -> None:
+def test_the_size_in_the_message_is_possible(kind: str) -> None:
     def learn(vocabulary: int) -> Tokenizer:
         settings = TokenizerSettings.model_validate({kind: {"vocabulary": vocabulary}})
         return fit(TEXTS, kind=kind, settings=settings, segmentation=Segmentation("none"))
@@ -147,7 +147,7 @@ def test_fewer_pieces_than_the_alphabet() -> None:
         fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
 
 
-def test_marks_that_are_letters_are_kept() -> None:
+def test_combining_marks_that_are_letters_are_kept() -> None:
     """Lower-casing strips accents from Latin text, but not the vowels of Thai."""
     settings = TokenizerSettings.model_validate({"word": {"vocabulary": 7, "min_frequency": 1}})
     latin = fit(["café CAFE\u0301 the"], kind="word", settings=settings, segmentation=Segmentation("none"))
@@ -156,7 +156,7 @@ def test_marks_that_are_letters_are_kept() -> None:
     assert thai.pieces[5:] == ["ดี", "ที่นี่"]
 
 
-def test_fingerprint_sees_pieces_settings_and_segmentation(make: MakeTokenizer) -> None:
+def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make: MakeTokenizer) -> None:
     prints = {
         make("wordpiece", ["a", "b"]).fingerprint(),
         make("wordpiece", ["b", "a"]).fingerprint(),
@@ -169,7 +169,7 @@ def test_fingerprint_sees_pieces_settings_and_segmentation(make: MakeTokenizer) 
     assert len(prints) == 7
 
 
-def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_a_changed_vocabulary_is_an_error(tmp_path: Path) -> None:
     fitted("wordpiece").save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = False
@@ -180,7 +180,7 @@ def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_changed_library_behaviour_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_behaviour_of_the_library_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = fitted("char")
     tokenizer.save(tmp_path)
     monkeypatch.setattr("components.tokenization.base.PROBES", (*PROBES, "the name"))
@@ -214,26 +214,26 @@ def test_damaged_directories(name: str, content: bytes | None, message: str, tmp
         load_tokenizer(tmp_path)
 
 
-def test_counts_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+def test_frequencies_of_another_vocabulary_are_an_error(tmp_path: Path) -> None:
     fitted("char").save(tmp_path)
     np.save(tmp_path / "frequencies.npy", np.zeros(3, dtype=np.int64))
     with pytest.raises(ArtifactError, match=r"frequencies.npy: \(3,\) counts for \d+ pieces"):
         load_tokenizer(tmp_path)
 
 
-def test_no_counts(make: MakeTokenizer) -> None:
+def test_a_tokenizer_without_frequencies(make: MakeTokenizer) -> None:
     with pytest.raises(ArtifactError, match="has no frequencies of its pieces"):
         make("char", ["a"]).log_frequencies()
 
 
-def test_overlap_says_where_each_new_piece_stood() -> None:
+def test_overlap_gives_the_old_id_of_each_new_piece() -> None:
     old, new = [*SPECIAL_PIECES, "a", "b", "##c"], [*SPECIAL_PIECES, "##c", "x", "a"]
     rows = overlap(old, new)
     assert rows.tolist() == [0, 1, 2, 3, 4, 7, -1, 5]
     assert rows.dtype == np.int64
 
 
-def test_pieces_are_those_that_the_library_learns_from_the_texts() -> None:
+def test_pieces_equal_those_of_the_library() -> None:
     """Counting the words first changes nothing, once the characters have their fixed order."""
     words = ["low"] * 700 + ["lower"] * 2 + ["newest!"] * 6 + ["widest"] * 3
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 35, "min_frequency": 2}})
@@ -250,7 +250,7 @@ def test_pieces_are_those_that_the_library_learns_from_the_texts() -> None:
     assert tokenizer.pieces == sorted(learned, key=learned.__getitem__)
 
 
-def test_two_processes_learn_the_same(tmp_path: Path) -> None:
+def test_training_is_deterministic_across_processes(tmp_path: Path) -> None:
     """The library's hash tables begin differently in every process; what is learned must not show it."""
     program = (
         "from tests.tokenization.test_tokenizer import fitted\n"

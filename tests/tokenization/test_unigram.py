@@ -1,4 +1,4 @@
-"""Unigram: expectation maximisation against enumeration, the library's ids, what comes back, Thai."""
+"""Unigram: EM compared with enumeration, the library's ids, round trips, Thai."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def learn(segmenter: str = "none", *, lowercase: bool = True, vocabulary: int = 
 PLAIN, SEGMENTED = learn(), learn("thai")
 
 
-def test_expected_counts_are_those_of_all_segmentations() -> None:
+def test_expected_counts_equal_an_enumeration_of_segmentations() -> None:
     words, times = ["ababa", "ba", "a"], np.array([3.0, 2.0, 1.0])
     expected = dict.fromkeys(PIECES, 0.0)
     for word, count in zip(words, times, strict=True):
@@ -72,7 +72,7 @@ def test_expected_counts_are_those_of_all_segmentations() -> None:
     assert found.tolist() == pytest.approx([expected[piece] for piece in PIECES], rel=1e-12)
 
 
-def test_pieces_that_the_likelihood_misses_least_are_dropped() -> None:
+def test_pieces_with_the_least_loss_of_likelihood_are_removed() -> None:
     counts = np.array([5.0, 5.0, 4.0, 4.0, 1.0])
     loss = {
         piece: count * (score - max(sum(SCORES[PIECES.index(part)] for part in path) for path in others))
@@ -85,7 +85,7 @@ def test_pieces_that_the_likelihood_misses_least_are_dropped() -> None:
     assert scores.tolist() == [SCORES[PIECES.index(piece)] for piece in pieces]
 
 
-def test_frequent_words_become_pieces_and_characters_stay() -> None:
+def test_frequent_words_become_pieces_and_characters_are_kept() -> None:
     learned = dict(learn_unigram({"▁low": 50, "▁lower": 2, "▁new": 30, "▁newer": 20, "▁x": 1}, size=12))
     assert {"▁low", "▁new", *"▁lowernx"} <= learned.keys()
     assert len(learned) == 12
@@ -93,7 +93,7 @@ def test_frequent_words_become_pieces_and_characters_stay() -> None:
     assert learned["▁low"] > learned["x"]
 
 
-def test_a_piece_is_of_one_kind() -> None:
+def test_the_characters_of_a_piece_are_of_one_kind() -> None:
     learned = [piece for piece, _ in learn_unigram({"▁ab1.": 100, "▁1.1": 50}, size=100)]
     assert all(
         len({character.isalnum() + character.isalpha() for character in piece.lstrip("▁")}) <= 1 for piece in learned
@@ -120,14 +120,14 @@ def test_ids_equal_the_library(many: list[str]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(texts)
-def test_text_never_yields_a_special_piece_but_the_unknown_one(text: str) -> None:
+def test_text_is_never_encoded_to_special_pieces_except_unknown(text: str) -> None:
     ids = PLAIN.encode_batch([text])[0].tolist()
     assert all(id_ >= FIRST_ORDINARY or id_ == UNK for id_ in ids)
     if UNK not in ids:
         assert PLAIN.encode_batch([PLAIN.decode(ids)])[0].tolist() == ids
 
 
-def test_what_comes_back() -> None:
+def test_decoded_text_is_normalised() -> None:
     cased = learn(lowercase=False)
     assert PLAIN.decode(PLAIN.encode_batch(["  The  Names,\nthe list "])[0]) == "the names, the list"
     assert cased.decode(cased.encode_batch(["The names"])[0]) == "The names"
@@ -135,7 +135,7 @@ def test_what_comes_back() -> None:
     assert PLAIN.decode(PLAIN.encode_batch(["中 list"])[0]).endswith("\ufffd list")
 
 
-def test_thai_vowels_stay_whole_and_words_come_back_without_spaces() -> None:
+def test_thai_vowels_are_composed_and_words_decoded_without_spaces() -> None:
     text = "การประมวลผลภาษา น้ำ"
     ids = SEGMENTED.encode_batch([text])[0]
     assert UNK not in ids
@@ -143,7 +143,7 @@ def test_thai_vowels_stay_whole_and_words_come_back_without_spaces() -> None:
     assert SEGMENTED.decode(SEGMENTED.encode_batch(["list น้ำ names"])[0]) == "list น้ำ names"
 
 
-def test_offsets_point_into_the_original_text() -> None:
+def test_offsets_are_positions_in_the_original_text() -> None:
     text = "  The\tﬁne list"
     tokenizer = learn(vocabulary=45)
     ids, spans = tokenizer.encode_with_offsets(text)
@@ -160,7 +160,7 @@ def test_offsets_after_inserted_spaces() -> None:
     assert covered == [place for place, character in enumerate(text) if character != " "]
 
 
-def test_sentence_by_sentence_is_the_whole_document() -> None:
+def test_encoding_by_sentence_equals_encoding_the_document() -> None:
     documents = ["The names. The lists!  \n\nnames?\n of ", "การประมวลผลภาษา ที่นี่", " . a", ""]
     for tokenizer in (PLAIN, SEGMENTED):
         encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
@@ -182,7 +182,7 @@ def test_surface_and_continuation() -> None:
     assert 8 not in tokenizer.encode_batch(["<s> the <s>"])[0]
 
 
-def test_scores_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+def test_scores_of_another_vocabulary_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="1 scores for 6 pieces"):
         UnigramTokenizer(
             [*SPECIAL_PIECES, "a"],
@@ -193,7 +193,7 @@ def test_scores_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
         )
 
 
-def test_changed_scores_are_refused(tmp_path: Path) -> None:
+def test_changed_scores_are_an_error(tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text().replace(f"{PLAIN.scores[-1]!r}", "-99.0"))

@@ -1,4 +1,4 @@
-"""Words as they are given, each as its own pieces, for every kind of vocabulary."""
+"""Encoding of pre-split texts for every kind of vocabulary."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def words(tokenizer: Tokenizer, found: WordPieces) -> list[list[str]]:
     return [spelled[first : last + 1] for first, last in found.spans.tolist()]
 
 
-def test_wordpiece_cuts_each_word_by_itself(make: MakeTokenizer) -> None:
+def test_wordpiece_encodes_each_word_separately(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["new", "##er", "york", "-", "."])
     (found,) = encode_words(tokenizer, [["Newer", "New-York", "x", "."]])
     assert words(tokenizer, found) == [["new", "##er"], ["new", "-", "york"], ["[UNK]"], ["."]]
@@ -58,7 +58,7 @@ def test_a_space_between_words_is_a_piece_of_characters(make: MakeTokenizer) -> 
     assert empty.ids.tolist() == [] and empty.spans.shape == (0, 2)
 
 
-def test_byte_pairs_take_the_space_before_each_word() -> None:
+def test_byte_pairs_include_the_leading_space() -> None:
     tokenizer = fitted("bpe")
     (found,) = encode_words(tokenizer, [["the", "name", ",", "the"]])
     assert ["".join(word) for word in words(tokenizer, found)] == ["Ġthe", "Ġname", "Ġ,", "Ġthe"]
@@ -81,7 +81,7 @@ def test_unigram_words_are_marked() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_word_has_pieces_and_none_is_shared(kind: str) -> None:
+def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
     given = ["The", "\x00", "API's", "name", "\u200b", "don't", *THAI, "👩‍👩‍👧", "1 000"]
     (found,) = encode_words(tokenizer, [given])
@@ -101,14 +101,14 @@ def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
     assert found.ids[first : last + 1].tolist() == [UNK]
 
 
-def test_a_byte_level_vocabulary_knows_control_characters() -> None:
+def test_a_byte_level_vocabulary_has_control_characters() -> None:
     tokenizer = fitted("bpe")
     (found,) = encode_words(tokenizer, [["the", "\x00", "name"]])
     assert tokenizer.decode(found.ids.tolist()) == " the \x00 name"
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_thai_words_stand_side_by_side_as_in_running_text(kind: str) -> None:
+def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
     (found,) = encode_words(tokenizer, [THAI])
     lead = " " if kind == "bpe" else ""
@@ -118,7 +118,7 @@ def test_thai_words_stand_side_by_side_as_in_running_text(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "word", "unigram", "open_word"])
-def test_thai_words_are_those_of_segmented_text(kind: str) -> None:
+def test_thai_words_are_encoded_as_in_segmented_text(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
     text = "".join(THAI)
     given = tokenizer.segmentation.spaced(text).split(" ")
@@ -127,7 +127,7 @@ def test_thai_words_are_those_of_segmented_text(kind: str) -> None:
     assert found.ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
 
 
-def test_without_a_segmenter_thai_words_are_words_like_others() -> None:
+def test_without_segmentation_thai_words_are_ordinary_words() -> None:
     tokenizer = fitted("char", "none")
     (found,) = encode_words(tokenizer, [["ผม", "กิน"]])
     assert tokenizer.decode(found.ids.tolist()) == "ผม กิน"

@@ -1,4 +1,4 @@
-"""The tokenizers of the models' tests."""
+"""Fixtures: the tokenizers of the models' tests."""
 
 from tests.models.conftest import tokenizer_directory
 

@@ -1,4 +1,4 @@
-"""Encoders for others: AutoModel and onnxruntime say the same; what has no counterpart is refused."""
+"""Export: AutoModel and onnxruntime give the same output; families without a counterpart are errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TEXTS = ["a b c", "d", "a z b [MASK] c"]
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_transformers_opens_it_with_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_transformers_gives_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder = load_encoder(directory)
@@ -86,7 +86,7 @@ def test_transformers_opens_it_with_the_same_output(family: str, save: SaveEncod
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_their_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_the_exported_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder = load_encoder(directory)
@@ -98,7 +98,7 @@ def test_their_tokenizer_gives_the_same_ids(family: str, save: SaveEncoder, tmp_
     assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
 
 
-def test_one_class_piece_ends_all_texts_of_xlnet(save: SaveEncoder, tmp_path: Path) -> None:
+def test_texts_of_xlnet_end_with_one_class_piece(save: SaveEncoder, tmp_path: Path) -> None:
     export_encoder(save("xlnet"), output=tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a b", "c"))
@@ -110,7 +110,7 @@ def test_one_class_piece_ends_all_texts_of_xlnet(save: SaveEncoder, tmp_path: Pa
 
 
 @pytest.mark.parametrize("family", list(CONVERTERS))
-def test_out_and_in_again_it_is_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_an_exported_model_is_imported_unchanged(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out")
     encoder, back = load_encoder(directory), read_published(tmp_path / "out")
@@ -135,7 +135,7 @@ NO_ONNX = ["elmo", "fasttext", "cove"]
         if family not in NO_ONNX
     ],
 )
-def test_onnxruntime_says_the_same(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_onnxruntime_gives_the_same_output(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     directory = save(family)
     export_encoder(directory, output=tmp_path / "out", form="onnx")
     encoder = load_encoder(directory)
@@ -156,13 +156,13 @@ def test_onnxruntime_says_the_same(family: str, save: SaveEncoder, tmp_path: Pat
 
 
 @pytest.mark.parametrize("family", NO_ONNX)
-def test_families_that_torch_cannot_write_are_refused(family: str, save: SaveEncoder, tmp_path: Path) -> None:
+def test_families_that_torch_cannot_export_are_an_error(family: str, save: SaveEncoder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be exported to ONNX"):
         export_encoder(save(family), output=tmp_path / "out", form="onnx")
     assert not (tmp_path / "out").exists()
 
 
-def test_what_has_no_counterpart(save: SaveEncoder, tmp_path: Path) -> None:
+def test_families_and_kinds_without_a_counterpart(save: SaveEncoder, tmp_path: Path) -> None:
     ulmfit = save("ulmfit")
     with pytest.raises(ConfigError, match="the family 'ulmfit' has no counterpart in transformers; .*--format onnx"):
         export_encoder(ulmfit, output=tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Tiny models as Hugging Face's own classes save them, with tokenizers that cut words of some letters."""
+"""Fixtures: tiny models saved by Hugging Face's classes, with tokenizers of few letters."""
 
 from __future__ import annotations
 

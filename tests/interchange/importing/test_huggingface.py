@@ -1,4 +1,4 @@
-"""Folders of Hugging Face models: same output, same cuts, as one of ours downstream; and what is refused."""
+"""Import of Hugging Face folders: same output, same tokenization, use in later stages; errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def theirs(folder: Path, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
         return list(model(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True).hidden_states)
 
 
-def test_hidden_states_are_those_of_transformers(family: str, save_folder: SaveFolder) -> None:
+def test_hidden_states_equal_those_of_transformers(family: str, save_folder: SaveFolder) -> None:
     folder = save_folder(family)
     encoder = imported(folder)
     rows = torch.tensor(read_vocabulary(folder).rows)
@@ -64,7 +64,7 @@ def test_hidden_states_are_those_of_transformers(family: str, save_folder: SaveF
         torch.testing.assert_close(ours[inside], other[inside], atol=1e-5, rtol=1e-5)
 
 
-def test_text_is_cut_as_there(family: str, save_folder: SaveFolder) -> None:
+def test_text_is_tokenized_like_the_published_tokenizer(family: str, save_folder: SaveFolder) -> None:
     folder = save_folder(family)
     vocabulary = read_vocabulary(folder)
     other = AutoTokenizer.from_pretrained(folder)
@@ -73,7 +73,7 @@ def test_text_is_cut_as_there(family: str, save_folder: SaveFolder) -> None:
         assert [vocabulary.rows[id_] for id_ in ids] == other(text, add_special_tokens=False)["input_ids"]
 
 
-def test_special_pieces_stand_first(family: str, save_folder: SaveFolder) -> None:
+def test_special_pieces_are_first(family: str, save_folder: SaveFolder) -> None:
     folder = save_folder(family)
     encoder = imported(folder)
     vocabulary = read_vocabulary(folder)
@@ -90,7 +90,7 @@ def test_special_pieces_stand_first(family: str, save_folder: SaveFolder) -> Non
         assert "[MASK] (id 4): not in the published vocabulary, initialised with the mean of all rows" in log
 
 
-def test_a_folder_of_the_encoder_alone(save_folder: SaveFolder) -> None:
+def test_a_folder_of_the_bare_encoder(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     log = import_encoder(folder, output=folder.parent / "encoder")
@@ -122,7 +122,7 @@ def test_weights_in_shards(save_folder: SaveFolder) -> None:
         read_published(folder)
 
 
-def test_the_digest_names_what_is_read(save_folder: SaveFolder) -> None:
+def test_the_digest_covers_all_files_that_are_read(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     digest = source_digest(folder)
     (folder / "README.md").write_text("of no weight")
@@ -194,14 +194,14 @@ def test_missing_surplus_and_misshapen_tensors(save_folder: SaveFolder) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_no_folder_of_ours(prepare: object, message: str, save_folder: SaveFolder) -> None:
+def test_folders_that_cannot_be_imported(prepare: object, message: str, save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     prepare(folder)  # type: ignore[operator]
     with pytest.raises(ArtifactError, match=message):
         read_published(folder)
 
 
-def test_another_family_than_the_folder_holds(save_folder: SaveFolder) -> None:
+def test_a_requested_family_that_does_not_match(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     with pytest.raises(ConfigError, match="its model_type 'bert' belongs to the family 'bert', not 'roberta'"):
         read_published(folder, family="roberta")
@@ -209,7 +209,7 @@ def test_another_family_than_the_folder_holds(save_folder: SaveFolder) -> None:
         read_published(folder, family="brt")
 
 
-def test_a_file_that_is_nothing_known(tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_format(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"")
     with pytest.raises(ArtifactError, match="unknown format; give a Hugging Face folder, a fastai file"):
         read_published(tmp_path / "model.bin")

@@ -1,4 +1,4 @@
-"""SentencePiece's model files, against its own library's bytes written by hand."""
+"""SentencePiece model files, built byte by byte like those of its library."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_pieces_scores_and_rules(tmp_path: Path) -> None:
     assert base64.b64decode(read.charsmap) == b"\x01\x02" * 100
 
 
-def test_a_folder_with_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_with_a_sentencepiece_model_only(tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(model())
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     vocabulary = read_vocabulary(tmp_path)

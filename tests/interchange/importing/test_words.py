@@ -1,4 +1,4 @@
-"""fastai's files and word vectors as encoders."""
+"""Import of fastai's files and word vectors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_fastai_file_becomes_an_encoder(fastai_file: Path, tmp_path: Path) -> 
     assert "3 of the first 3 words can occur in tokenized text" in log[-1]
 
 
-def test_a_fastai_file_without_its_words(fastai_file: Path, tmp_path: Path) -> None:
+def test_a_fastai_file_without_its_vocabulary(fastai_file: Path, tmp_path: Path) -> None:
     words = (tmp_path / "itos.json").rename(tmp_path / "words.json")
     with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
         read_published(fastai_file)
@@ -62,7 +62,7 @@ def test_a_fastai_file_without_its_words(fastai_file: Path, tmp_path: Path) -> N
         read_published(fastai_file, vocabulary=words, family="bert")
 
 
-def test_word_vectors_become_an_encoder_and_go_out_again(tmp_path: Path) -> None:
+def test_word_vectors_round_trip_through_an_encoder(tmp_path: Path) -> None:
     vectors = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
     write_vectors(tmp_path / "glove.txt", ["king", "<unk>", "café", "well-known", "</s>"], vectors, header=False)
     log = import_encoder(tmp_path / "glove.txt", output=tmp_path / "encoder")
@@ -83,7 +83,7 @@ def test_word_vectors_become_an_encoder_and_go_out_again(tmp_path: Path) -> None
     np.testing.assert_array_equal(read.vectors, table[5:])
 
 
-def test_without_an_unknown_word_there_is_the_mean(tmp_path: Path) -> None:
+def test_the_unknown_piece_is_the_mean_without_an_unknown_word(tmp_path: Path) -> None:
     write_vectors(tmp_path / "v.vec", ["King", "man"], np.asarray([[1, 2], [3, 4]], dtype=np.float32))
     imported = read_published(tmp_path / "v.vec")
     assert imported.model.state_dict()["input"][1].tolist() == [2, 3]
@@ -92,7 +92,7 @@ def test_without_an_unknown_word_there_is_the_mean(tmp_path: Path) -> None:
         read_published(tmp_path / "v.vec", family="glove")
 
 
-def test_thai_words_are_cut_before_they_are_looked_up(tmp_path: Path) -> None:
+def test_thai_text_is_segmented_before_the_look_up(tmp_path: Path) -> None:
     write_vectors(tmp_path / "thai.vec", ["ภาษา", "ไทย"], np.ones((2, 2), dtype=np.float32))
     tokenizer = read_published(tmp_path / "thai.vec").tokenizer
     assert tokenizer.segmentation.name == "auto"
