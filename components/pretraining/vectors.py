@@ -40,7 +40,8 @@ RIDGE: Final = 10.0
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
     """(V, width) float32 vectors of unit length, centred; deterministic for a text, for any number of threads.
 
-    Pieces that do not occur in the text get the mean vector. Dimensions beyond the vocabulary size are zero.
+    Pieces that do not occur in the text have the zero vector before centring. Dimensions beyond the vocabulary size are
+    zero.
     """
     counts = _counts(store, vocabulary)
     totals = counts.sum(1).to_dense()

@@ -20,7 +20,7 @@ BUCKET = 8 * 2**20
 class World:
     """Rank, number and device of workers. With `size` 1 nothing is exchanged and torch.distributed is not needed.
 
-    Every method must be called by all workers.
+    Methods that exchange values must be called by all workers.
     """
 
     rank: int = 0

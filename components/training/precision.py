@@ -27,7 +27,7 @@ def computing(precision: Precision, device: torch.device) -> AbstractContextMana
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether the device has bfloat16 instructions: a CPU with AMX or AVX512-BF16, a GPU of compute capability 8.0."""
+    """Whether the device has bf16 instructions: a CPU with AMX or AVX512-BF16, a GPU with compute capability >= 8.0."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()

@@ -73,7 +73,7 @@ def test_vectors_are_the_same_with_any_number_of_threads() -> None:
     assert torch.equal(starts[0][1], starts[1][1])
 
 
-def test_absent_pieces_get_the_mean_and_surplus_dimensions_are_zero() -> None:
+def test_absent_pieces_are_alike_and_surplus_dimensions_are_zero() -> None:
     vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=20)
     torch.testing.assert_close(vectors.mean(0), torch.zeros(20), atol=1e-6, rtol=0)
     assert torch.equal(vectors[13], vectors[0])
