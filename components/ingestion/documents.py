@@ -38,7 +38,7 @@ DROPPED_SCHEMA = pa.schema(
 )
 #: The columns of a key shard that identify the kept document of each key.
 ORIGIN_SCHEMA = pa.schema([("id", pa.string()), ("source", pa.string()), ("line", pa.int64()), ("heldout", pa.bool_())])
-_GROUP_ROWS = 65_536
+_GROUP_ROWS = 16_384
 # FILE:LINE, FILE#ROW, and how error messages name a position.
 _POSITION = re.compile(r"(?P<file>.+?)(?:[:#]|, (?:line|row) )(?P<line>\d+)")
 # Formats in which a document may span several lines.

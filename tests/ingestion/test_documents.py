@@ -62,7 +62,7 @@ def test_a_corpus_without_drops_has_an_empty_table(tmp_path: Path) -> None:
     assert pq.read_schema(output / DROPPED).equals(DROPPED_SCHEMA)
 
 
-@pytest.mark.parametrize("group_rows", [65_536, 2])
+@pytest.mark.parametrize("group_rows", [16_384, 2])
 def test_later_runs_append_to_the_table_and_keep_the_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int
 ) -> None:

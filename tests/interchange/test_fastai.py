@@ -105,7 +105,7 @@ def built(found: FastaiModel) -> AWDLSTM:
 
 
 def ours(found: FastaiModel, tokens: Tensor) -> Tensor:
-    """fastai's ids as ours, by the words that they stand for."""
+    """Ids of the imported vocabulary for fastai's ids, by their words."""
     special = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
     place = {word: index for index, word in enumerate(found.pieces)} | special
     return torch.tensor([[place[WORDS[id_]] for id_ in row] for row in tokens.tolist()])

@@ -17,7 +17,7 @@ from tests.models.peers import peer_of, wild_model
 
 VOCABULARY = 40
 SMALL = {"width": 16, "layers": 3, "heads": 4, "positions": 12}
-#: Family and settings beside SMALL, and the class that takes the weights.
+#: Family, settings in addition to SMALL, and the class of the weights.
 CASES: dict[str, tuple[str, dict[str, Any], type]] = {
     "bert": ("bert", {}, transformers.BertForPreTraining),
     "bert by tanh": ("bert", {"activation": "gelu_tanh", "norm_eps": 1e-3}, transformers.BertForPreTraining),

@@ -63,7 +63,7 @@ def test_ids_equal_the_library(variant: BertWordsTokenizer, texts: list[str]) ->
 
 @pytest.mark.parametrize("variant", VARIANTS[:2], ids=names)
 def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer) -> None:
-    """Each code point of the first blocks and every 67th of the rest, beside letters, white space and punctuation."""
+    """Each code point of the first blocks and every 67th of the rest, next to letters, white space and punctuation."""
     points = [*range(0x3100), *range(0x3100, 0x110000, 67)]
     characters = [chr(point) for point in points if not 0xD800 <= point < 0xE000]
     texts = [f"a{character}b {character}. .{character}" for character in characters]

@@ -243,7 +243,7 @@ def test_pairs_and_corpus_share_a_vocabulary(tmp_path: Path, write_corpus: Write
     job = TokenizerJob(corpus=text, pairs=pairs, output=tmp_path / "learned", kind="word", settings=settings)
     tokenizer = load_tokenizer(train_tokenizer(job))
     assert set(tokenizer.pieces[5:]) == {"a", "the", "river", "boat", "bridge", "word", "!", "and", ".", "one"}
-    # What the output layer starts at: how often each word stands in the targets.
+    # The initial output bias: the frequency of each word in the targets.
     assert tokenizer.frequencies is not None
     counted = {piece: int(count) for piece, count in zip(tokenizer.pieces, tokenizer.frequencies, strict=True) if count}
     assert counted == {"[SEP]": 2, "boat": 1, "bridge": 1, "word": 1}

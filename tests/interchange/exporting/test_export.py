@@ -22,7 +22,7 @@ from components.models.encoder import KIND, Encoder, build_model, load_encoder, 
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
 
-#: Kinds of tokenizer that Hugging Face's classes have beside the default one.
+#: Kinds of tokenizers of Hugging Face's classes in addition to the default one.
 KINDS = {"bert": "wordpiece", "albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram"}
 
 

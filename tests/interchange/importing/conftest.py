@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from components.interchange.huggingface import CONVERTERS
 
-#: Texts that the tokenizers cut in more than one way.
+#: Texts that the tokenizers split in different ways.
 TEXTS = ["The lists, unnamed!", "names of the list", "ÉTÉ naïve 42", "it's  (the)\tlist"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 UNIGRAM = ["▁the", "▁", "▁list", "▁name", "un", "ed", *LETTERS, *"0123456789.,!'()", "[unused]"]
@@ -62,7 +62,7 @@ def unigram_json(special: list[str]) -> dict[str, object]:
 def write_tokenizer(family: str, folder: Path) -> int:
     """Write the family's usual files; returns the number of pieces."""
     if family == "bert":
-        # As published: the special pieces stand where they stand.
+        # As published: special pieces at their usual ids.
         words = ["[PAD]", *(f"[unused{index}]" for index in range(3)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDPIECE]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
         (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')

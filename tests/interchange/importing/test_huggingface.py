@@ -51,7 +51,7 @@ def test_hidden_states_equal_those_of_transformers(family: str, save_folder: Sav
     tokens = torch.randint(FIRST_ORDINARY, len(rows), (3, 9))
     lengths = torch.tensor([9, 4, 6])
     if family == "xlnet":
-        # There, padding stands before the text; rows of one length need none.
+        # transformers pads on the left; rows of equal length need no padding.
         lengths = torch.full((3,), 9)
     inside = torch.arange(9) < lengths[:, None]
     pad = max(0, int(rows[0]))
