@@ -30,9 +30,7 @@ FAMILY: Final = "gpt"
 TOPICS: Final = {"trade": ["wool", "salt", "boats"], "nature": ["river", "sea"], "building": ["bridge", "old"]}
 FILLER: Final = ["the", "from", "to", "with", "and", "down", "go", "runs"]
 ROWS: Final = {"train": 8, "dev": 4, "test": 4}
-
-
-#: Runs besides one per kind: name -> (kind, fine-tuning settings).
+#: Runs in addition to one per kind: name -> (kind, fine-tuning settings).
 VARIANTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "task-multilabel-features": ("multilabel", {"method": "features", "head_hidden": 6}),
     "task-tagging-crf": ("tagging", {"tagger": "bilstm_crf", "tagger_hidden": 6}),
@@ -45,7 +43,7 @@ def names() -> list[str]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings with which a run is recorded anew."""
+    """The settings with which a run is recorded."""
     kind, changes = VARIANTS.get(name, (name.removeprefix("task-"), {}))
     # Not Adam, which scales the rounding errors of a gradient that is 0 to the size of a step.
     training = Training(rate=0.1, optimizer="sgd", batch_size=4, precision="float32", schedule="slanted_triangular")

@@ -15,12 +15,12 @@ from components.training.distributed import Worker
 from tests.training.helpers import lm_settings, tokenizer_of
 
 STEPS: Final = 20
-#: Stored values of a step -> column of the training curve, which has one row a step in a run of 20 steps.
+#: Stored values of a step -> column of the training curve, which has one row per step in a run of 20 steps.
 COLUMNS: Final = {"losses": "loss", "gradient_norms": "gradient_norm", "heldout_losses": "heldout"}
 BATCH_SIZE: Final = 16
 #: Every dropout that a family's test sizes leave at its default.
 DROPOUT: Final = 0.1
-#: Runs besides one per family: name -> (family, settings of the model, settings of the training).
+#: Runs in addition to one per family: name -> (family, settings of the model, settings of the training).
 VARIANTS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
     "ulmfit-backward": ("ulmfit", {"direction": "backward"}, {}),
     "ulmfit-asgd": (
@@ -39,7 +39,7 @@ def names() -> list[str]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings with which a run is recorded anew."""
+    """The settings with which a run is recorded."""
     family, model, changes = VARIANTS.get(name, (name, {}, {}))
     tokenizer, sizes = tokenizer_of(family), dict(FAMILIES[family].tiny)
     dropout = {key: DROPOUT for key in FAMILIES[family].config.model_fields if key.startswith("dropout")}

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, last_states
 from components.models.layers.linear import Linear
-from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
 
@@ -27,6 +26,7 @@ class Toy(LanguageModel):
     """Causal language model without a carry; `losses` reads `tokens` and `targets` (B, T)."""
 
     config: ToyConfig
+    piece_parameters = ("embedding", "bias")
 
     def __init__(self, config: ToyConfig) -> None:
         super().__init__()
@@ -47,18 +47,10 @@ class Toy(LanguageModel):
         return self._layers(tokens)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        return last_states(hidden, lengths)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.embedding], list(self.mix.parameters())]
-
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        self.embedding, self.bias = remapped(self.embedding, rows), remapped(self.bias, rows)
-        self.config = self.config.model_copy(update={"vocabulary": len(rows)})
-
-    def set_output_bias(self, log_frequencies: Tensor) -> None:
-        with torch.no_grad():
-            self.bias.copy_(log_frequencies)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         return [END, *pieces]
