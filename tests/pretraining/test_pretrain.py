@@ -231,8 +231,8 @@ def test_an_invalid_model_size(inputs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "gpt"])
 def test_a_window_longer_than_the_positions(inputs: Path, tmp_path: Path, family: str) -> None:
-    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=17))
-    message = r"training.window 17 is longer than the model's 16 positions; lower it, or pretrain a model with more"
+    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=25))
+    message = r"training.window 25 is longer than the model's 24 positions; lower it, or pretrain a model with more"
     with pytest.raises(ConfigError, match=message):
         pretrain(job)
     assert not job.output.exists()
