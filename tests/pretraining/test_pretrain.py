@@ -407,7 +407,7 @@ def test_a_published_model_that_differs_from_its_settings(inputs: Path, tmp_path
     job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
     with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
         pretrain(job)
-    with pytest.raises(ConfigError, match="its model_type 'bert' is of the family 'bert', not 'ulmfit'"):
+    with pytest.raises(ConfigError, match="its model_type 'bert' belongs to the family 'bert', not 'ulmfit'"):
         pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
     other = pretrain_job(inputs, "bert", tmp_path, source=published, tokenizer=inputs / "tokenizer" / "general-char")
     with pytest.raises(ConfigError, match="its tokenizer is of the kind 'wordpiece'; .* instead of 'char'"):
