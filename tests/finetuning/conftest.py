@@ -1,4 +1,4 @@
-"""A task of three classes that a word decides, and tiny encoders of every family to learn it with."""
+"""A task with three classes that are determined by one word, and tiny encoders of every family."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ KIND_OF = {word: label for label, words in WORDS.items() for word in words}
 
 
 def thing(text: str) -> str:
-    """The word of a text that says what it is about."""
+    """The word that determines the class of a text."""
     return next(word for word in text.split() if word in KIND_OF)
 
 
@@ -135,7 +135,7 @@ def tagged(row: dict[str, str]) -> dict[str, Any]:
     return {"words": words, "tags": [f"B-{KIND_OF[word]}" if word in KIND_OF else "O" for word in words]}
 
 
-def asked(row: dict[str, str]) -> dict[str, Any]:
+def question_row(row: dict[str, str]) -> dict[str, Any]:
     word = thing(row["text"])
     known = row["label"] != "animal"
     answers = {"text": [word], "answer_start": [row["text"].index(word)]} if known else {"text": [], "answer_start": []}
@@ -156,7 +156,7 @@ ROWS: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = {
         "score": len(row["label"]) + len(row["part"]) / 2,
     },
     "tagging": tagged,
-    "questions": asked,
+    "questions": question_row,
     "choice": lambda row: {"text": row["text"], "choices": ["apple", "iron", thing(row["text"])], "label": "2"},
 }
 

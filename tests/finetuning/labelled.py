@@ -1,4 +1,4 @@
-"""Small labelled files, and how they are read."""
+"""Writing and reading of small labelled files."""
 
 from __future__ import annotations
 

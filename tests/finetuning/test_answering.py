@@ -1,4 +1,4 @@
-"""Spans by their scores: the best one against all written out, windows, no answer, the threshold of dev."""
+"""The head of question answering: best spans compared with enumeration, windows, no answer, the threshold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def head_of(longest: int = 160) -> Answering:
 
 
 def batch_of(offsets: list[list[tuple[int, int]]], rows: list[int], targets: list[list[float]] | None = None) -> Batch:
-    """Sequences whose first unit stands for the whole."""
+    """Sequences whose first unit represents the whole sequence."""
     told = [torch.tensor([(0, 0), *units]) for units in offsets]
     batch = {
         "offsets": nn.utils.rnn.pad_sequence(told, batch_first=True, padding_value=-1),
@@ -47,7 +47,7 @@ WORDS = [(0, 3), (4, 6), (7, 12), (12, 13)]
 
 
 @pytest.mark.parametrize("longest", [1, 5, 8, 160])
-def test_the_best_span_of_all_written_out(longest: int) -> None:
+def test_best_spans_equals_enumeration(longest: int) -> None:
     torch.manual_seed(longest)
     offsets = [WORDS, WORDS[:2], [(2, 9)]]
     batch = batch_of(offsets, [0, 1, 2])
@@ -90,7 +90,7 @@ def test_the_windows_of_a_row_become_one_answer() -> None:
     assert second.tolist() == [0, 0, 3.0, 4.0]
 
 
-def test_what_is_taught_to_a_window() -> None:
+def test_targets_of_a_window() -> None:
     # "one two three!" as WORDS; the answer is "two three", characters 4 to 12: units 2 and 3.
     offsets = [WORDS, WORDS[:2], WORDS[2:], WORDS, []]
     batch = batch_of(offsets, [0, 0, 0, 1, 2], targets=[[4, 12, 0, 3], [], [4, 12]])
@@ -113,7 +113,7 @@ def test_an_answer_within_a_unit_is_that_unit() -> None:
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_only_questions_without_answers() -> None:
+def test_a_batch_of_unanswerable_questions() -> None:
     batch = batch_of([WORDS], [0], targets=[[]])
     outputs = torch.zeros(1, 5, 2)
     assert head_of().loss(outputs, batch).item() == pytest.approx(math.log(5), abs=1e-6)
@@ -127,7 +127,7 @@ def test_forward_scores_units_and_leaves_padding_alone() -> None:
     assert outputs[1, 1:].abs().sum() == 0
 
 
-def test_the_threshold_of_the_highest_sum() -> None:
+def test_the_threshold_maximises_the_sum() -> None:
     margin = np.asarray([3.0, -1.0, 2.0, 0.5])
     given, refused = np.asarray([1.0, 0.0, 0.0, 1.0]), np.asarray([0.0, 1.0, 1.0, 0.0])
     # In the order of margins -1, 0.5, 2, 3 it is best to refuse the first only: 3 rows right.
@@ -137,14 +137,14 @@ def test_the_threshold_of_the_highest_sum() -> None:
         assert total <= 3
 
 
-def test_thresholds_at_the_ends() -> None:
+def test_thresholds_for_answering_always_and_never() -> None:
     margin = np.asarray([0.0, 1.0])
     ones, zeros = np.ones(2), np.zeros(2)
     assert best_threshold(margin, ones, zeros) == NEVER
     assert best_threshold(margin, zeros, ones) == 2.0
     # Nothing is gained by refusing: it is not done.
     assert best_threshold(margin, zeros, zeros) == NEVER
-    # Two rows of one margin cannot be told apart.
+    # No threshold separates two rows with the same margin.
     assert best_threshold(np.asarray([1.0, 1.0]), np.asarray([1.0, 0.0]), np.asarray([0.0, 0.6])) == NEVER
 
 

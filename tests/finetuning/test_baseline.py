@@ -13,7 +13,7 @@ from components.settings.tasks import TaskSource
 from components.tasks.examples import ExamplesJob, examples
 
 
-def test_baselines_write_what_finetuning_writes(task: Path, tmp_path: Path) -> None:
+def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())
     systems = ["tfidf-words", "tfidf-words-pairs", "most-frequent"]
@@ -27,7 +27,7 @@ def test_baselines_write_what_finetuning_writes(task: Path, tmp_path: Path) -> N
     np.testing.assert_allclose([row["answer"] for row in frequent], np.full((len(frequent), 3), 1 / 3), rtol=1e-6)
 
 
-def test_words_decide_a_task_of_words_and_pairs_add_features(task: Path, tmp_path: Path) -> None:
+def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_path: Path) -> None:
     output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
     words, pairs = records["tfidf-words", 4, 0], records["tfidf-words-pairs", 4, 0]
@@ -37,10 +37,10 @@ def test_words_decide_a_task_of_words_and_pairs_add_features(task: Path, tmp_pat
     assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))
 
 
-def test_texts_without_a_word_are_told_apart_by_their_characters(tmp_path: Path) -> None:
+def test_texts_without_words_are_classified_by_characters(tmp_path: Path) -> None:
     """One character a document, none of them in a word."""
     for split, texts in (("train", ":;:;"), ("dev", ":;"), ("test", ";:")):
-        rows = [{"text": text * (2 + place), "label": text} for place, text in enumerate(texts)]
+        rows = [{"text": text * (2 + index), "label": text} for index, text in enumerate(texts)]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = TaskSource(path=str(tmp_path), budgets=["all"], seeds=[0], overlap="report")
     found = examples(ExamplesJob(task="marks", source=source, output=tmp_path / "examples"))

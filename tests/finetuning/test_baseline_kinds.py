@@ -42,37 +42,42 @@ def sentences(number: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("system", ["tfidf-cosine", "tfidf-both"])
-def test_pairs_are_told_apart_by_what_they_share(system: str) -> None:
+def test_pairs_are_classified_by_shared_words(system: str) -> None:
     rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
-    said = systems_of("pair")[system](data("pair", rows, ["no", "yes"]))
-    found = np.stack(said.answers["test"])
+    predictions = systems_of("pair")[system](data("pair", rows, ["no", "yes"]))
+    found = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 0, 1, 1] * 5
-    assert said.details["c"] in (1.0, 10.0, 100.0, 1000.0)
+    assert predictions.details["c"] in (1.0, 10.0, 100.0, 1000.0)
 
 
-def test_similarity_is_a_line_on_the_cosine() -> None:
+def test_similarity_is_a_linear_regression_on_the_cosine() -> None:
     rows = [(sentences(number), [1.0 + number]) for number in range(5)]
     given = data("similarity", rows)
-    said = systems_of("similarity")["tfidf-cosine"](given)
+    predictions = systems_of("similarity")["tfidf-cosine"](given)
     weights = TfidfVectorizer(sublinear_tf=True).fit([text for fields, _ in rows for text in fields])
     cosines = [
         (weights.transform([first]) @ weights.transform([second]).T).toarray()[0, 0] for (first, second), _ in rows
     ]
     slope, offset = np.polyfit(cosines, [1.0, 2, 3, 4, 5], 1)
-    assert (said.details["slope"], said.details["offset"]) == (pytest.approx(slope), pytest.approx(offset))
-    np.testing.assert_allclose(np.concatenate(said.answers["dev"]), offset + slope * np.asarray(cosines), rtol=1e-5)
-    assert given.dev_scores(said.answers["dev"])["spearman"] == pytest.approx(1.0)
+    assert (predictions.details["slope"], predictions.details["offset"]) == (
+        pytest.approx(slope),
+        pytest.approx(offset),
+    )
+    np.testing.assert_allclose(
+        np.concatenate(predictions.answers["dev"]), offset + slope * np.asarray(cosines), rtol=1e-5
+    )
+    assert given.dev_scores(predictions.answers["dev"])["spearman"] == pytest.approx(1.0)
 
 
-def test_pairs_that_share_nothing_have_no_slope() -> None:
-    said = systems_of("similarity")["tfidf-cosine"](
+def test_equal_cosines_give_slope_zero() -> None:
+    predictions = systems_of("similarity")["tfidf-cosine"](
         data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])])
     )
-    assert said.details == {"slope": 0.0, "offset": 3.0}
+    assert predictions.details == {"slope": 0.0, "offset": 3.0}
 
 
-def test_multilabel_gives_every_label_a_probability_of_its_own() -> None:
+def test_multilabel_probabilities_are_independent() -> None:
     rows: list[tuple[Fields, list[float]]] = [
         (("apple here",), [0]),
         (("iron here",), [1]),
@@ -80,27 +85,27 @@ def test_multilabel_gives_every_label_a_probability_of_its_own() -> None:
         (("here there",), []),
     ]
     labels = ["fruit", "metal", "never"]
-    said = systems_of("multilabel")["tfidf-words"](data("multilabel", [*rows * 4], labels))
-    found = np.stack(said.answers["dev"])
+    predictions = systems_of("multilabel")["tfidf-words"](data("multilabel", [*rows * 4], labels))
+    found = np.stack(predictions.answers["dev"])
     assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
-    assert not found[:, 2].any(), "a label that the draw does not hold is never given"
+    assert not found[:, 2].any(), "a label without training rows is never predicted"
 
 
-def test_the_choice_that_shares_most_wins() -> None:
+def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
     rows: list[tuple[Fields, list[float]]] = [
         (("the old apple", "iron zinc", "an old apple"), [1]),
         (("goat and horse", "a horse", "gold", "plum"), [0]),
     ]
     given = data("choice", rows)
-    said = systems_of("choice")["tfidf-overlap"](given)
-    assert [answer.argmax() for answer in said.answers["test"]] == [1, 0]
-    assert [len(answer) for answer in said.answers["test"]] == [2, 3]
+    predictions = systems_of("choice")["tfidf-overlap"](given)
+    assert [answer.argmax() for answer in predictions.answers["test"]] == [1, 0]
+    assert [len(answer) for answer in predictions.answers["test"]] == [2, 3]
     usual = systems_of("choice")["most-frequent"](given)
-    # Both places were right once; the first row has no third choice.
+    # Both positions were correct once; the first row has no third choice.
     np.testing.assert_allclose(np.concatenate(usual.answers["test"]), [0.5, 0.5, 0.5, 0.5, 0.0])
 
 
-def test_a_row_with_fewer_choices_than_any_right_place() -> None:
+def test_a_row_with_fewer_choices_than_the_training_rows() -> None:
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
     short = Data(given.train, split([("x", "a", "b")], [[0.0]]), given.test, given.inputs, [], given.scoring)
@@ -108,27 +113,27 @@ def test_a_row_with_fewer_choices_than_any_right_place() -> None:
 
 
 @pytest.mark.parametrize("system", ["tfidf-words-characters", "svm-words-characters"])
-def test_characters_decide_where_words_are_never_seen_twice(system: str) -> None:
+def test_character_features_classify_unseen_words(system: str) -> None:
     rows: list[tuple[Fields, list[float]]] = [
         ((f"{'กข' * 3 if number % 2 else 'มน' * 3}{'abcdefghij'[number]}",), [float(number % 2)])
         for number in range(10)
     ]
     systems = baselines_of("classification", language="th", which="auto")
-    said = systems[system](data("classification", rows, ["even", "odd"]))
-    found = np.stack(said.answers["test"])
+    predictions = systems[system](data("classification", rows, ["even", "odd"]))
+    found = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 1] * 5
 
 
-def test_a_machine_of_many_classes_gives_probabilities_too() -> None:
-    rows: list[tuple[Fields, list[float]]] = [((word,), [float(place // 3)]) for place, word in enumerate(WORDS)]
+def test_a_multiclass_svm_gives_probabilities() -> None:
+    rows: list[tuple[Fields, list[float]]] = [((word,), [float(index // 3)]) for index, word in enumerate(WORDS)]
     systems = baselines_of("classification", language="en", which="all")
     found = np.stack(systems["svm-words-characters"](data("classification", rows, ["f", "m", "a"])).answers["dev"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_what_is_trained_where() -> None:
+def test_baselines_by_language_and_setting() -> None:
     plain = ["tfidf-words", "tfidf-words-pairs", "most-frequent"]
     assert list(baselines_of("classification", language="en", which="auto")) == plain
     more = ["tfidf-words-characters", "svm-words-characters", *plain]
@@ -155,6 +160,6 @@ def test_words_of_a_language_without_spaces() -> None:
         ("multilabel", ["a", "b"], [[0], [0, 1], []], [2 / 3, 1 / 3]),
     ],
 )
-def test_what_one_says_without_looking(kind: str, labels: list[str], targets: list[list[float]], expected) -> None:
-    said = most_frequent(data(kind, [(("x", "y"), target) for target in targets], labels))
-    np.testing.assert_allclose(said.answers["test"], [expected] * 3, rtol=1e-6)
+def test_constant_predictions(kind: str, labels: list[str], targets: list[list[float]], expected) -> None:
+    predictions = most_frequent(data(kind, [(("x", "y"), target) for target in targets], labels))
+    np.testing.assert_allclose(predictions.answers["test"], [expected] * 3, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Matrices cast beforehand: the same answers, all other weights shared, the model itself as it was."""
+"""Inference with cast weights: the same answers, all other weights shared, the original model unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def classifier(make_encoder, settings: FinetuneSettings, request: pytest.Fixture
 
 
 @pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)
-def test_a_cast_model_answers_what_the_model_answers_in_bfloat16(classifier: TextClassifier) -> None:
+def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) -> None:
     model = classifier.model
     before = copy.deepcopy(model.state_dict())
     encoded = classifier.task.encode(ROWS, classifier.tokenizer, model.encoder, classifier.settings)
@@ -46,7 +46,7 @@ def test_a_cast_model_answers_what_the_model_answers_in_bfloat16(classifier: Tex
         assert value.dtype == before[name].dtype and torch.equal(value, before[name])
 
 
-def test_what_is_not_cast_is_shared(classifier: TextClassifier) -> None:
+def test_other_weights_are_shared(classifier: TextClassifier) -> None:
     ready = cast(classifier.model)
     assert ready.encoder.piece_embedding() is classifier.model.encoder.piece_embedding()
     assert ready.head.output.weight is classifier.model.head.output.weight
@@ -57,7 +57,7 @@ def test_what_is_not_cast_is_shared(classifier: TextClassifier) -> None:
 @pytest.mark.parametrize(
     ("known", "precision", "cast_once"), [(True, "bf16", 1), (False, "bf16", 0), (True, "float32", 0)]
 )
-def test_a_classifier_is_cast_once_where_the_processor_knows_bfloat16(
+def test_a_classifier_is_cast_once_if_the_processor_supports_bfloat16(
     classifier: TextClassifier, known: bool, precision: str, cast_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[TaskModel] = []

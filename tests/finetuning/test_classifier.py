@@ -1,4 +1,4 @@
-"""Classifier directories: the same answers after loading, and no trust in altered files."""
+"""Classifier directories: the same answers after loading; altered files are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
     assert classifier.predict([]).shape == (0, 2)
 
 
-def test_texts_are_cut_to_what_the_encoder_takes(saved) -> None:
+def test_texts_are_truncated_to_the_limit_of_the_encoder(saved) -> None:
     classifier = load_classifier(saved[0])
     assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
     encoded = classifier.task.encode(
@@ -85,7 +85,7 @@ def test_a_missing_manifest_is_refused(saved) -> None:
         load_classifier(saved[0])
 
 
-def test_a_changed_tokenizer_is_refused_even_where_digests_agree(saved) -> None:
+def test_a_changed_tokenizer_is_refused_even_if_digests_agree(saved) -> None:
     directory = saved[0]
     path = directory / "encoder" / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))

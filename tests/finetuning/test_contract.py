@@ -1,4 +1,4 @@
-"""Every family feeds every task: it learns, is stored, read back, says the same; broken off, it ends in the same bits.
+"""Contract of every family with every kind: it trains, is stored and loaded, and resumes bit-identical.
 
 Both tables are picked up as they are; a new task brings the rows that it is tried with (`ROWS`).
 """
@@ -31,13 +31,13 @@ def answers_of(output: Path, split: str) -> list[list[float]]:
     return table.column("answer").to_pylist()
 
 
-def test_there_are_rows_for_every_task() -> None:
+def test_there_are_rows_for_every_kind() -> None:
     assert ROWS.keys() == TASKS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_feeds_every_task(family: str, kind: str, make_job, in_process) -> None:
+def test_every_family_learns_every_kind(family: str, kind: str, make_job, in_process) -> None:
     job = make_job(family, kind)
     output = finetune(job)
     facts, test = read_facts(job.examples), read_split(job.examples, "test")
@@ -48,8 +48,8 @@ def test_every_family_feeds_every_task(family: str, kind: str, make_job, in_proc
     assert record["score"] == scoring.main and [point["step"] for point in record["curve"]] == [0, 3]
     dev = read_split(job.examples, "dev")
     best = max(point[scoring.main] for point in record["curve"])
-    told = [np.asarray(answer, dtype=np.float32) for answer in answers_of(output, "dev")]
-    assert scoring.score(dev.fields, dev.targets, told)[scoring.main] == pytest.approx(best, abs=1e-5)
+    on_dev = [np.asarray(answer, dtype=np.float32) for answer in answers_of(output, "dev")]
+    assert scoring.score(dev.fields, dev.targets, on_dev)[scoring.main] == pytest.approx(best, abs=1e-5)
     served = load_classifier(output / "classifier").answer(test.fields)
     for answer, expected in zip(served, found, strict=True):
         np.testing.assert_allclose(answer, expected, atol=1e-4)
@@ -62,7 +62,7 @@ def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
 
 @pytest.mark.parametrize("method", ["finetune", "features"])
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_a_run_broken_off_ends_in_the_same_bits(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
+def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
         made = make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True)
         training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
@@ -88,7 +88,7 @@ def test_a_run_broken_off_ends_in_the_same_bits(kind: str, method: str, make_job
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_on_a_frozen_encoder_a_linear_head_of_texts_is_solved_for_and_any_other_learns(
+def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_others_trained(
     kind: str, make_job, in_process
 ) -> None:
     output = finetune(make_job("ulmfit", kind, method="features", epochs=4, head_rate=0.05, tagger="bilstm_crf"))
@@ -102,7 +102,7 @@ def test_on_a_frozen_encoder_a_linear_head_of_texts_is_solved_for_and_any_other_
         assert first["train_loss"] is None
 
 
-def test_on_a_frozen_encoder_a_head_that_is_not_solved_for_learns_by_steps(make_job, in_process) -> None:
+def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process) -> None:
     changes = {"method": "features", "head_steps": 0, "epochs": 20, "head_rate": 0.05, "head_dropout": 0.0}
     (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 60
@@ -110,7 +110,7 @@ def test_on_a_frozen_encoder_a_head_that_is_not_solved_for_learns_by_steps(make_
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
-def test_every_task_has_systems_without_a_language_model(kind: str, make_task, tmp_path: Path) -> None:
+def test_every_kind_has_baselines(kind: str, make_task, tmp_path: Path) -> None:
     examples = make_task(kind)
     output = baseline(BaselineJob(examples=examples, output=tmp_path / "baselines"))
     records = json.loads((output / "runs.json").read_text())

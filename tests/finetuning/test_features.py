@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: the right vectors of the right rows, computed once, found again by their content."""
+"""Features of a frozen encoder: vectors of the right rows, computed once, cached by content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLE = FeatureTable(
 )
 
 
-def test_a_batch_holds_the_vectors_of_its_rows_in_their_order() -> None:
+def test_a_batch_contains_the_vectors_of_its_rows_in_order() -> None:
     batch = TABLE.batch(np.asarray([1, 0]), [np.asarray([7.0]), np.asarray([8.0])])
     assert batch["rows"].tolist() == [0, 1, 1]
     assert batch["unit_lengths"].tolist() == [3, 2, 1]
@@ -50,12 +50,12 @@ def test_a_batch_holds_the_vectors_of_its_rows_in_their_order() -> None:
     assert batch["targets"].tolist() == [[7], [8]]
 
 
-def test_some_rows_are_a_table_too() -> None:
+def test_a_selection_of_rows_is_a_table() -> None:
     part = TABLE.take(np.asarray([2, 1]))
     assert len(part) == 2 and part.matrix().tolist() == [[6, 7], [8, 9], [10, 11]]
     assert part.batch(np.asarray([1]))["features"].tolist() == [[[6, 7], [8, 9], [10, 11]]]
     assert part.batch(np.asarray([0]))["unit_lengths"].tolist() == [0]
-    assert TABLE.matrix() is TABLE.vectors, "nothing is copied where all rows are asked for"
+    assert TABLE.matrix() is TABLE.vectors, "no copy if all rows are selected"
     texts = FeatureTable.of_texts(torch.arange(6.0)[:, None], np.asarray([2, 1, 3]))
     assert texts.take(np.asarray([2, 0])).matrix().flatten().tolist() == [3, 4, 5, 0, 1]
     assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
@@ -76,7 +76,7 @@ def test_batches_for_prediction_hold_every_row_once(monkeypatch) -> None:
         ("tagging", "bert", [("the", "apple", "1234"), ("iron",), ("red", "goat")]),
     ],
 )
-def test_features_are_what_the_head_would_read(
+def test_features_equal_the_inputs_of_the_head(
     kind: str, family: str, rows: list[tuple[str, ...]], make_encoder, settings: FinetuneSettings, tmp_path: Path
 ) -> None:
     encoder = load_encoder(make_encoder(family))
@@ -85,8 +85,8 @@ def test_features_are_what_the_head_would_read(
     in_memory = extract(model, encoded)
     on_disk = cached(tmp_path, "key", lambda file: extract(model, encoded, file=file))
     assert torch.equal(in_memory.vectors, on_disk.vectors)
-    for place, row in enumerate(encoded):
-        batch = on_disk.batch(np.asarray([place]))
+    for index, row in enumerate(encoded):
+        batch = on_disk.batch(np.asarray([index]))
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
         for found, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
@@ -123,7 +123,7 @@ def test_a_damaged_table_is_computed_again(file: str, tmp_path: Path) -> None:
     assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
 
 
-def test_a_table_that_somebody_else_has_just_finished_stays(tmp_path: Path) -> None:
+def test_a_table_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
     def overtaken(file: Path) -> FeatureTable:
         cached(tmp_path / "elsewhere", "a", table(1.0))
         (tmp_path / "elsewhere" / "a").rename(tmp_path / "a")
@@ -133,19 +133,19 @@ def test_a_table_that_somebody_else_has_just_finished_stays(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere"], "nothing else is left behind"
 
 
-def test_what_breaks_while_computing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_computation_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         cached(tmp_path, "a", refuse)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match=r"file.*cannot be written"):
         cached(tmp_path / "file", "a", table(1.0))
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_table_is_removed_first(tmp_path: Path) -> None:
     for age, key in enumerate(["new", "old", "used"]):
         cached(tmp_path, key, table(1.0, size=1000))
         os.utime(tmp_path / key / MANIFEST, (1000 - age, 1000 - age))
@@ -183,7 +183,7 @@ def nothing_learned(settings: FinetuneSettings) -> Training:
     return settings.training.model_copy(update={"rate": 1e-12})
 
 
-def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(
+def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(
     job, nothing_learned, in_process, monkeypatch
 ) -> None:
     read: list[int] = []
@@ -192,7 +192,7 @@ def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(
         frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
     )
     finetune(job("first", training=nothing_learned))
-    # Budgets 2 and 4 with seeds 0 and 1 are drawn from 12 rows a class: the union, not all 36.
+    # The union of the samples of budgets 2 and 4 with seeds 0 and 1, not all 36 rows.
     assert read[0] == 18 and 12 <= read[1] < 24, "dev, and the rows that are learned from"
     assert read[2:] == [24], "test, once for all runs that end as they began"
     finetune(job("second", epochs=1, head_penalties=[3.0], head_dropout=0.5))
@@ -202,7 +202,7 @@ def test_all_budgets_seeds_and_heads_share_one_pass_over_the_texts(
     assert len(read) == 6, "another pooling is another table"
 
 
-def test_random_encoders_share_nothing_between_seeds(job, nothing_learned, in_process, monkeypatch) -> None:
+def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch) -> None:
     read: list[int] = []
     real = frozen.extract
     monkeypatch.setattr(
@@ -214,7 +214,7 @@ def test_random_encoders_share_nothing_between_seeds(job, nothing_learned, in_pr
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "tagging"])
-def test_a_mix_of_layers_learns_on_features_that_stay(
+def test_a_mix_of_layers_is_trained_on_fixed_features(
     kind: str, make_encoder, settings: FinetuneSettings, tmp_path: Path
 ) -> None:
     rows = {
@@ -227,21 +227,21 @@ def test_a_mix_of_layers_learns_on_features_that_stay(
     model = TaskModel(encoder.model, task=TASKS[kind], settings=mixing, labels=["O", "B-x"]).eval()
     encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, mixing)
     table = extract(model, encoded)
-    assert table.vectors.shape[1] == 3 * 16, "embedding and two layers, side by side"
+    assert table.vectors.shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
     assert model.features.mix is not None
     with torch.no_grad():
         model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
         model.features.mix.gamma.fill_(1.7)
     read = read_by_head(model, table)
     assert len(read) == len(rows)
-    for place, row in enumerate(encoded):
+    for index, row in enumerate(encoded):
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
-        found = read.batch(np.asarray([place]))["features"]
+        found = read.batch(np.asarray([index]))["features"]
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_mix_is_learned_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch) -> None:
+def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch) -> None:
     made = job("mixed", method="features", layers="mix", pooling="mean", head_rate=0.1, epochs=6)
     made = made.model_copy(update={"family": "bert", "encoder": make_encoder("bert")})
     served = load_classifier(finetune(made) / "classifier")
@@ -253,11 +253,11 @@ def test_the_mix_is_learned_on_a_frozen_encoder(job, make_encoder, in_process, m
     assert mix.scores.any().item() == (chosen["best_step"] > 0), "the best weights, those of the start among them"
     test = read_split(made.examples, "test")
     rows = pq.read_table(made.output / "runs.parquet", filters=[("split", "=", "test"), ("budget", "=", 4)])
-    said = [row["answer"] for row in rows.to_pylist() if row["seed"] == chosen["seed"]]
-    np.testing.assert_allclose(served.answer(test.fields), said, atol=1e-5)
+    predicted = [row["answer"] for row in rows.to_pylist() if row["seed"] == chosen["seed"]]
+    np.testing.assert_allclose(served.answer(test.fields), predicted, atol=1e-5)
 
 
-def test_every_setting_that_is_not_about_learning_names_the_features() -> None:
+def test_every_setting_except_those_of_training_is_in_the_key_of_the_features() -> None:
     fields = set(FinetuneSettings.model_fields)
     assert fields >= frozen.LEARNING
     assert fields - frozen.LEARNING == {

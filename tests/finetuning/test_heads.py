@@ -18,7 +18,7 @@ from components.task_models.heads import (
     masked_mean,
 )
 
-# Two texts, two pieces long and one; what stands at the padding must never matter.
+# Two texts of two pieces and one; the values at padding must have no influence.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])
 LENGTHS = torch.tensor([2, 1])
 
@@ -27,12 +27,12 @@ def last(hidden: Tensor, lengths: Tensor) -> Tensor:
     return hidden[torch.arange(len(hidden)), lengths - 1]
 
 
-def places(hidden: Tensor, units: Tensor) -> Tensor:
+def at_units(hidden: Tensor, units: Tensor) -> Tensor:
     return at_columns(hidden, units[..., 0])
 
 
 def features(layers: str, pooling: str = "mean", widths: tuple[int, ...] = (2, 2, 2)) -> Features:
-    return Features(layers=layers, pooling=pooling, widths=widths, summary=last, unit_states=places)  # type: ignore[arg-type]
+    return Features(layers=layers, pooling=pooling, widths=widths, summary=last, unit_states=at_units)  # type: ignore[arg-type]
 
 
 def test_masked_pooling_leaves_padding_out() -> None:
@@ -40,7 +40,7 @@ def test_masked_pooling_leaves_padding_out() -> None:
     assert masked_max(HIDDEN, LENGTHS).tolist() == [[3.0, -2.0], [-5.0, 6.0]]
 
 
-def test_lead_pooling_counts_the_beginning_more() -> None:
+def test_lead_pooling_weights_the_beginning_more() -> None:
     hidden = torch.tensor([[[12.0], [24.0], [100.0]], [[5.0], [7.0], [9.0]]])
     # Weights 1/3 and 1/4 for two real pieces, 1/3 for one.
     expected = (12 / 3 + 24 / 4) / (1 / 3 + 1 / 4)
@@ -73,7 +73,7 @@ def test_layer_choices(layers: str, expected: list[float]) -> None:
     assert pooled[0].tolist() == pytest.approx(expected)
 
 
-def test_a_unit_is_the_chosen_layers_at_its_place() -> None:
+def test_a_unit_vector_concatenates_the_chosen_layers() -> None:
     hidden = [HIDDEN, 10 * HIDDEN, 100 * HIDDEN]
     units = torch.tensor([[[1, 1], [0, 0]], [[0, 0], [-1, -1]]])
     found = features("all").of_units(hidden, units)
@@ -83,7 +83,7 @@ def test_a_unit_is_the_chosen_layers_at_its_place() -> None:
     assert features("last").of_units(hidden, units)[0, 0].tolist() == [300, -400]
 
 
-def test_a_model_of_two_layers_gives_what_it_has() -> None:
+def test_the_last_four_layers_of_a_model_with_two() -> None:
     hidden = [torch.full((1, 1, 1), value) for value in (1.0, 2.0, 4.0)]
     assert features("concat_last_four", widths=(1, 1, 1))(hidden, torch.tensor([1]))[0].tolist() == [2.0, 4.0]
 
@@ -121,7 +121,7 @@ def test_fixed_norm_standardises_and_leaves_constants_finite() -> None:
     assert norm(torch.tensor([[3.0, 7.0], [5.0, 8.0]])).tolist() == [[1.0, 0.0], [3.0, 1.0]]
 
 
-def test_batch_norm_takes_a_batch_of_one() -> None:
+def test_batch_norm_accepts_a_batch_of_one() -> None:
     norm = BatchNorm(2).train()
     torch.testing.assert_close(norm(torch.tensor([[2.0, 4.0]])), torch.tensor([[2.0, 4.0]]), atol=1e-4, rtol=0)
     two = norm(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

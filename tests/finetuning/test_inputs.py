@@ -1,4 +1,4 @@
-"""Two texts as an encoder reads them: cut fairly, joined or apart, in the orders that the task asks for."""
+"""Encoding of two texts: truncation, one or two sequences, both orders."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_segments_reach_the_encoder(load, settings: FinetuneSettings) -> None:
     encoder = load("bert")
     batch = collate(encoded("pair", encoder, settings))
     with torch.inference_mode():
-        told = encoder.model.hidden_states(batch["tokens"], batch["lengths"], batch["segments"])[-1]
-        untold = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
+        with_segments = encoder.model.hidden_states(batch["tokens"], batch["lengths"], batch["segments"])[-1]
+        without_segments = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
         zeros = encoder.model.hidden_states(batch["tokens"], batch["lengths"], torch.zeros_like(batch["segments"]))[-1]
-    assert not torch.allclose(told, untold, atol=1e-3)
-    torch.testing.assert_close(untold, zeros)
+    assert not torch.allclose(with_segments, without_segments, atol=1e-3)
+    torch.testing.assert_close(without_segments, zeros)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_special_pieces_of_a_pair(
     assert [part.tolist() for part in row.pieces] == [[*before, *first, *between, *second, *after]]
 
 
-def test_a_causal_transformer_reads_both_orders_where_order_must_not_matter(load, settings: FinetuneSettings) -> None:
+def test_a_causal_transformer_reads_both_orders_for_symmetric_tasks(load, settings: FinetuneSettings) -> None:
     encoder = load("gpt")
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("similarity", encoder, settings)[0]
@@ -101,7 +101,7 @@ def test_a_causal_transformer_reads_both_orders_where_order_must_not_matter(load
 
 
 @pytest.mark.parametrize("family", ["gpt", "word2vec", "ulmfit", "flair"])
-def test_similarity_is_the_same_whichever_text_is_first(family: str, load, settings: FinetuneSettings) -> None:
+def test_similarity_is_symmetric(family: str, load, settings: FinetuneSettings) -> None:
     encoder = load(family)
     model = TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[]).eval()
     turned = [(second, first) for first, second in ROWS]
@@ -114,7 +114,7 @@ def test_similarity_is_the_same_whichever_text_is_first(family: str, load, setti
     assert one.shape == (2, 1) and not torch.allclose(one[0], one[1])
 
 
-def test_encoders_without_attention_read_texts_apart(load, settings: FinetuneSettings) -> None:
+def test_encoders_without_attention_read_two_sequences(load, settings: FinetuneSettings) -> None:
     encoder = load("ulmfit")
     first, second = pieces_of(encoder, *ROWS[0])
     row = encoded("pair", encoder, settings)[0]
@@ -125,7 +125,7 @@ def test_encoders_without_attention_read_texts_apart(load, settings: FinetuneSet
     assert len(apart.pieces) == 2
 
 
-def test_what_the_head_reads_of_two_texts_apart() -> None:
+def test_inputs_of_the_head_for_two_sequences() -> None:
     vectors, rows = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.0, 1.0], [2.0, 2.0]]), torch.tensor([0, 0, 1, 1])
     assert inputs.compared(vectors, rows).tolist() == [
         [1, 2, 3, -1, 2, 3, 3, -2],

@@ -1,4 +1,4 @@
-"""What may follow what, in each scheme."""
+"""Legal transitions of each tagging scheme."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BIO = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 IOBES = ["B-X", "E-X", "I-X", "O", "S-X"]
 
 
-def test_legal_steps_of_bio() -> None:
+def test_legal_transitions_of_bio() -> None:
     legal = legal_transitions(BIO)
     assert [BIO[tag] for tag in range(5) if legal.start[tag]] == ["B-LOC", "B-PER", "O"]
     assert legal.end.all()
@@ -25,7 +25,7 @@ def test_legal_steps_of_bio() -> None:
     }
 
 
-def test_legal_steps_of_iobes() -> None:
+def test_legal_transitions_of_iobes() -> None:
     legal = legal_transitions(IOBES)
     after = {before: {IOBES[tag] for tag in range(5) if legal.step[row, tag]} for row, before in enumerate(IOBES)}
     opens = {"O", "B-X", "S-X"}
@@ -35,16 +35,16 @@ def test_legal_steps_of_iobes() -> None:
 
 
 @pytest.mark.parametrize("tags", [["NOUN", "VERB", "X"], ["B", "I", "O"], ["O"], ["B-", "O"], ["Q-LOC", "O"]])
-def test_tags_without_a_scheme_may_follow_each_other(tags: list[str]) -> None:
+def test_without_a_scheme_all_transitions_are_legal(tags: list[str]) -> None:
     legal = legal_transitions(tags)
     assert legal.start.all() and legal.step.all() and legal.end.all()
 
 
-def test_legal_steps_of_iob1() -> None:
+def test_legal_transitions_of_iob1() -> None:
     tags = ["B-X", "I-X", "I-Y", "O"]
     legal = legal_transitions([*tags, "B-Y"])
     after = {before: {tags[tag] for tag in range(4) if legal.step[row, tag]} for row, before in enumerate(tags)}
-    # B and I of both types are BIO as far as names say; without any B they are IOB1, where everything may stand.
+    # B and I of both types are BIO; without B the scheme is IOB1, in which all transitions are legal.
     assert after["O"] == {"B-X", "O"}
     free = legal_transitions(["I-X", "I-Y", "O"])
     assert free.start.all() and free.step.all() and free.end.all()

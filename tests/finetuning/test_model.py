@@ -1,4 +1,4 @@
-"""Prediction in batches, and the head alone."""
+"""Prediction in batches, and training of the head on features."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def text(*pieces: int) -> Encoded:
     return Encoded.of_texts([pieces])
 
 
-def test_batches_hold_every_row_once_and_no_more_places_than_allowed() -> None:
+def test_batches_contain_every_row_once_within_the_budget() -> None:
     lengths = np.asarray([5, 5, 9, 5, 30, 5])
     batches = [rows.tolist() for rows in batches_by_length(lengths, np.ones(6, dtype=np.int64), 15)]
     assert batches == [[0, 1, 3], [5], [2], [4]]
-    # Rows of several sequences take as many places: 2 x 3, then 1 x 5 and 1 x 5, then what is too long by itself.
+    # Padded sizes: 2 x 3, then 1 x 5 and 1 x 5, then a row that exceeds the budget.
     batches = [rows.tolist() for rows in batches_by_length(np.asarray([5, 3, 5, 9]), np.asarray([1, 2, 1, 2]), 10)]
     assert batches == [[1], [0, 2], [3]]
 
 
-def test_a_batch_ends_where_padding_begins_once_it_is_a_quarter_full() -> None:
+def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
     def batches(lengths: list[int], budget: int) -> list[list[int]]:
         ones = np.ones(len(lengths), dtype=np.int64)
         return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
 
-    # With the row of 11, 3 of 44 places would be empty: too many, once 3 x 11 are more than a quarter of the budget.
+    # With the row of 11, 3 of 44 pieces would be padding: too many, once 3 x 11 exceed a quarter of the budget.
     assert batches([10, 10, 10, 11], 132) == [[0, 1, 2, 3]]
     assert batches([10, 10, 10, 11], 131) == [[0, 1, 2], [3]]
-    # 6 of 182 places are few, 12 of 189 are too many.
+    # 6 of 182 padded pieces are allowed, 12 of 189 are not.
     assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
     assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
-def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, monkeypatch) -> None:
+def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_encoder, monkeypatch) -> None:
     monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 32)
     encoder = load_encoder(make_encoder(family)).model.eval()
     batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
@@ -65,7 +65,7 @@ def test_sequences_are_read_in_groups_of_like_length(family: str, make_encoder, 
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
 
 
-def test_batches_of_prediction_are_groups_already(make_encoder, monkeypatch) -> None:
+def test_prediction_batches_are_not_split_into_groups(make_encoder, monkeypatch) -> None:
     monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 4)
     encoder = load_encoder(make_encoder("bert")).model.eval()
     read: list[int] = []
@@ -78,7 +78,7 @@ def test_batches_of_prediction_are_groups_already(make_encoder, monkeypatch) -> 
     assert read == [1, 1, 2]
 
 
-def test_results_come_in_the_order_of_the_rows() -> None:
+def test_results_are_in_the_order_of_the_rows() -> None:
     model = nn.Linear(1, 1)
     found = run_over(
         lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
@@ -96,7 +96,7 @@ def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarra
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_linear_head_is_the_logistic_regression_that_dev_likes_best(classes: int) -> None:
+def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(classes: int) -> None:
     x, labels = two_blobs(classes)
     head = ClassificationHead(4, classes)
     probe = fit_head(
@@ -115,7 +115,7 @@ def test_the_linear_head_is_the_logistic_regression_that_dev_likes_best(classes:
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_a_draw_of_one_class_says_that_class() -> None:
+def test_a_sample_of_one_class_predicts_that_class() -> None:
     x, _ = two_blobs(2)
     head = ClassificationHead(4, 3)
     labels = np.ones(len(x), dtype=np.int64)
@@ -123,7 +123,7 @@ def test_a_draw_of_one_class_says_that_class() -> None:
     assert head.eval()(x).argmax(1).tolist() == [1] * len(x)
 
 
-def test_of_equal_scores_the_stronger_penalty_wins() -> None:
+def test_at_a_tie_the_stronger_penalty_is_selected() -> None:
     x, labels = two_blobs()
     probe = fit_head(
         ClassificationHead(4, 3),

@@ -1,4 +1,4 @@
-"""The sliding window: words with their places, candidates, the score by hand."""
+"""The sliding window: words with their offsets, candidates, hand-computed scores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONTEXT = "The river Rhine flows to Rotterdam. In 1932 a bridge was built by Ann
 COMMON = frozenset(["the", "to", "in", "a", "was", "by", "at"])
 
 
-def test_words_sentences_and_their_places() -> None:
+def test_words_sentences_and_their_offsets() -> None:
     found = words_of("It costs 3.5 (US) dollars. Yes!", NONE)
     assert found.words == ["it", "costs", "3", ".", "5", "(", "us", ")", "dollars", ".", "yes", "!"]
     assert found.sentences == [0] * 10 + [1] * 2
     assert found.spans[8] == (18, 25)
 
 
-def test_thai_is_segmented_and_keeps_its_places() -> None:
+def test_thai_is_segmented_and_keeps_its_offsets() -> None:
     text = "ผมกินข้าวที่บ้าน 3 ครั้ง"
     found = words_of(text, Segmentation("auto"))
     assert len(found.words) > 4
@@ -50,12 +50,12 @@ def test_the_best_candidate_by_hand() -> None:
     # Its sentence without it shares in, 1932, a, bridge, built (5 words) and "in 1932", "a bridge" (2 pairs).
     # Question words: who built a bridge in 1932, the candidate's: anna berg; so windows have 8 words. The best one is
     # "in 1932 a bridge was built by anna": six of S, each once in the context; or one place on, with berg for in.
-    # The nearest question word, built, is 2 places away; the context has 19 words and marks.
+    # The nearest question word, built, is 2 words away; the context has 19 words and marks.
     assert len(context.words) == 19
     assert score == pytest.approx(7 + 6 * math.log(2) - 2 / 19)
 
 
-def test_what_the_question_says_itself_is_no_answer() -> None:
+def test_words_of_the_question_are_no_candidate() -> None:
     context = words_of("Anna Berg sings.", NONE)
     assert best_candidate(["anna", "berg", "sings"], context, frozenset()) == (0, 0, 0.0)
     assert best_candidate(["who"], words_of("", NONE), frozenset()) == (0, 0, 0.0)
@@ -68,7 +68,7 @@ def test_common_words_come_from_the_contexts_too() -> None:
     assert "der" not in few.common and "the" in few.common
 
 
-def test_the_threshold_is_chosen_on_dev() -> None:
+def test_the_threshold_is_selected_on_dev() -> None:
     baseline = SlidingWindow([])
     fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
 
@@ -86,24 +86,24 @@ def test_the_threshold_is_chosen_on_dev() -> None:
 def by_definition(question: list[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
     """`best_candidate` as its module's text has it, one candidate after the other; the first of equals."""
     words, sentences = context.words, context.sentences
-    asked = {word for word in question if word not in ".,"}
+    query = {word for word in question if word not in ".,"}
     pairs = set(pairwise(question))
     scored = []
     for a, b in candidates_of(context, common):
         own = words[a:b]
-        if asked.issuperset(own):
+        if query.issuperset(own):
             continue
-        inside = [place for place in range(len(words)) if sentences[place] == sentences[a]]
-        parts = [[words[place] for place in inside if place < a], [words[place] for place in inside if place >= b]]
-        shared = len(asked & {word for part in parts for word in part})
+        inside = [index for index in range(len(words)) if sentences[index] == sentences[a]]
+        parts = [[words[index] for index in inside if index < a], [words[index] for index in inside if index >= b]]
+        shared = len(query & {word for part in parts for word in part})
         shared += len(pairs & {pair for part in parts for pair in pairwise(part)})
-        known = asked | set(own)
+        known = query | set(own)
         size = min(len(known), len(words))
         weights = [np.log1p(1 / words.count(word)) if word in known else 0.0 for word in words]
         window = max(sum(weights[start : start + size]) for start in range(len(words) - size + 1))
-        away = [a - place if place < a else place - b + 1 for place in range(len(words)) if not a <= place < b]
-        places = [place for place in range(len(words)) if not a <= place < b]
-        near = [gap for gap, place in zip(away, places, strict=True) if words[place] in asked]
+        away = [a - index if index < a else index - b + 1 for index in range(len(words)) if not a <= index < b]
+        outside = [index for index in range(len(words)) if not a <= index < b]
+        near = [gap for gap, index in zip(away, outside, strict=True) if words[index] in query]
         distance = min(near) / len(words) if near else 1.0
         span = context.spans[a][0], context.spans[b - 1][1]
         scored.append((shared, round(window - distance, 9), span))
@@ -116,13 +116,13 @@ def by_definition(question: list[str], context: Words, common: frozenset[str]) -
 def test_the_best_candidate_by_definition() -> None:
     rng = np.random.default_rng(0)
     vocabulary = np.asarray(["anna", "berg", "sings", "the", "of", "a", "song", "old", ",", ".", "hall"])
-    # Many words of few contexts are equals; of many words some stand once, others often.
+    # Few contexts with many ties; words with low and high counts.
     many = np.asarray([*vocabulary, *(f"w{number}" for number in range(60))])
     for number in range(400):
         words, most = (vocabulary, 25) if number % 2 else (many, 150)
         shares = 1 / np.arange(1, len(words) + 1)
-        drawn = rng.choice(words, rng.integers(1, most), p=shares / shares.sum())
-        context = words_of(" ".join(drawn), NONE)
+        sampled = rng.choice(words, rng.integers(1, most), p=shares / shares.sum())
+        context = words_of(" ".join(sampled), NONE)
         question = [str(word) for word in rng.choice(words, rng.integers(1, 6))]
         start, end, score = best_candidate(question, context, COMMON)
         expected = by_definition(question, context, COMMON)

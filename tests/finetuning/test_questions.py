@@ -1,4 +1,4 @@
-"""Questions and contexts as every family reads them: windows, and offsets that give the context's own characters."""
+"""Encoding of questions and contexts by every family: windows, and offsets in the context."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def texts_of(encoder: Encoder, context: str, settings: FinetuneSettings, questio
 @pytest.mark.parametrize("family", FAMILIES)
 def test_units_are_the_contexts_characters(family: str, make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder(family))
-    asked = settings.model_copy(update={"max_length": 20 if encoder.tokenizer.kind != "char" else 60})
-    windows = texts_of(encoder, CONTEXT, asked)
+    changed = settings.model_copy(update={"max_length": 20 if encoder.tokenizer.kind != "char" else 60})
+    windows = texts_of(encoder, CONTEXT, changed)
     assert len(windows) > 1
     for texts in windows:
         assert texts and all(text and text == text.strip() for text in texts)
     # Put together, the windows read all of the context but white space and what has no width.
     (first, *_), (last, *_) = windows[0], windows[-1][::-1]
     assert CONTEXT.strip().startswith(first) and CONTEXT.strip().endswith(last)
-    (found,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, asked)
+    (found,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, changed)
     read = {at for offsets in found.offsets for start, end in offsets.tolist() for at in range(start, end)}
     assert {at for at, character in enumerate(CONTEXT) if not character.isspace() and character != "\u200b"} <= read
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_units_stand_where_their_pieces_do(family: str, make_encoder, settings: FinetuneSettings) -> None:
+def test_units_are_at_the_columns_of_their_pieces(family: str, make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder(family))
     (found,) = questions.encode([(QUESTION, "old apple")], encoder.tokenizer, encoder.model, settings)
     pieces, units = found.pieces[0], found.units[0]
@@ -54,9 +54,9 @@ def test_units_stand_where_their_pieces_do(family: str, make_encoder, settings: 
     else:
         assert pieces[units[1:, 0]].tolist() == expected
     assert (units[1:, 0] == units[1:, 1]).all()
-    asked = encoder.tokenizer.encode_batch([QUESTION])[0].tolist()
+    changed = encoder.tokenizer.encode_batch([QUESTION])[0].tolist()
     text = pieces.tolist()
-    assert any(text[at : at + len(asked)] == asked for at in range(len(text)))
+    assert any(text[at : at + len(changed)] == changed for at in range(len(text)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -72,12 +72,12 @@ def test_an_empty_context_is_one_sequence_without_units(
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt", "flair"])
-def test_a_question_leaves_room_for_the_context(family: str, make_encoder, settings: FinetuneSettings) -> None:
+def test_a_long_question_is_truncated(family: str, make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder(family))
-    asked = settings.model_copy(update={"max_length": 16})
+    changed = settings.model_copy(update={"max_length": 16})
     context = "the old apple is here and the goat is there"
     rows = [("goat " * 50, context), ("", context)]
-    long, short = questions.encode(rows, encoder.tokenizer, encoder.model, asked)
+    long, short = questions.encode(rows, encoder.tokenizer, encoder.model, changed)
     around, _ = encoder.model.pair_tokens([], [-1])
     for found in (long, short):
         assert all(len(pieces) <= 16 for pieces in found.pieces)
@@ -88,11 +88,11 @@ def test_a_question_leaves_room_for_the_context(family: str, make_encoder, setti
     assert len(long.pieces) > len(short.pieces)
 
 
-def test_windows_begin_a_stride_apart(make_encoder, settings: FinetuneSettings) -> None:
+def test_windows_start_one_stride_apart(make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder("bert"))
-    asked = settings.model_copy(update={"max_length": 12, "stride": 3})
+    changed = settings.model_copy(update={"max_length": 12, "stride": 3})
     context = " ".join(["goat"] * 12)
-    (found,) = questions.encode([("is it", context)], encoder.tokenizer, encoder.model, asked)
+    (found,) = questions.encode([("is it", context)], encoder.tokenizer, encoder.model, changed)
     starts = [offsets[1, 0] // 5 for offsets in found.offsets]
     # [CLS] is [UNK] [SEP] ... [SEP]: room for 7 pieces.
     assert starts == [0, 3, 6]
@@ -100,22 +100,22 @@ def test_windows_begin_a_stride_apart(make_encoder, settings: FinetuneSettings) 
     assert np.diff([offsets[-1, 1] for offsets in found.offsets]).min() > 0
 
 
-def test_segments_tell_question_and_context_apart(make_encoder, settings: FinetuneSettings) -> None:
+def test_segments_distinguish_question_and_context(make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder("bert"))
     (found,) = questions.encode([("is it", "old apple")], encoder.tokenizer, encoder.model, settings)
     assert found.segments[0].tolist() == [0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("family", ["bert", "flair"])
-def test_a_context_of_many_windows_is_read_a_few_at_a_time(
+def test_a_context_of_many_windows_is_encoded_in_parts(
     family: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = load_encoder(make_encoder(family))
-    asked = settings.model_copy(update={"max_length": 24})
+    changed = settings.model_copy(update={"max_length": 24})
     rows = [("is it old ?", "the old apple is very small " * 40), ("is it ?", "a goat")]
-    encoded = questions.encode(rows, encoder.tokenizer, encoder.model, asked)
+    encoded = questions.encode(rows, encoder.tokenizer, encoder.model, changed)
     assert len(encoded[0].pieces) > 20
-    model = models.TaskModel(encoder.model, task=questions.TASK, settings=asked, labels=[]).eval()
+    model = models.TaskModel(encoder.model, task=questions.TASK, settings=changed, labels=[]).eval()
     whole, sizes = models.answers(model, encoded), []
     real = encoder.model.hidden_states
 

@@ -57,7 +57,7 @@ def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
     assert digest(found.train, found.labels)
 
 
-def test_members_of_one_json_document_several_of_them_one_after_the_other(tmp_path: Path) -> None:
+def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -> None:
     document = {
         "train": [["book a table", "eat"], ["book a flight", "travel"]],
         "oos_train": [["sing", "oos"]],
@@ -85,7 +85,7 @@ def test_members_of_one_json_document_several_of_them_one_after_the_other(tmp_pa
     )
 
 
-def test_what_belongs_to_no_class_is_for_test_alone(tmp_path: Path) -> None:
+def test_rows_of_no_class_are_kept_in_test_only(tmp_path: Path) -> None:
     def rows(split: str) -> list[dict[str, str]]:
         return [{"text": f"{label} {split}", "label": label, "part": "p"} for label in ("a", "b", "none")]
 
@@ -127,7 +127,7 @@ def test_rows_without_text_or_label(tmp_path: Path, row: dict[str, Any], message
         read("classification", tmp_path)
 
 
-def test_ids_that_stand_twice_in_a_split(tmp_path: Path) -> None:
+def test_duplicate_ids_in_a_file(tmp_path: Path) -> None:
     rows = [{"id": number % 3, "text": f"text {number}", "label": number % 2} for number in range(5)]
     three(tmp_path, *rows)
     with pytest.raises(DataError) as caught:
@@ -138,7 +138,7 @@ def test_ids_that_stand_twice_in_a_split(tmp_path: Path) -> None:
     )
 
 
-def test_an_id_that_stands_in_two_files_of_a_split(tmp_path: Path) -> None:
+def test_duplicate_ids_in_two_files_of_a_split(tmp_path: Path) -> None:
     for number, name in enumerate(("first", "second")):
         jsonl(tmp_path / f"{name}.jsonl", {"id": "a", "text": f"text {number}", "label": number})
     with pytest.raises(DataError, match=rf"second\.jsonl, line 1: id 'a' is also on {tmp_path}/first\.jsonl, line 1"):
@@ -155,7 +155,7 @@ def test_documents_of_one_character_and_of_a_megabyte(tmp_path: Path) -> None:
     assert len(read("classification", tmp_path, test="test.csv").test.fields[0][0]) == 1_200_000
 
 
-def test_splits_that_hold_nothing(tmp_path: Path) -> None:
+def test_empty_splits(tmp_path: Path) -> None:
     three(tmp_path, {"text": "x", "label": "a"}, {"text": "y", "label": "b"})
     (tmp_path / "none.csv").write_text("text,label\n")
     with pytest.raises(DataError, match=r"none\.csv: holds no rows"):
@@ -200,7 +200,7 @@ def test_a_column_for_each_label(tmp_path: Path) -> None:
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 
 
-def test_pairs_with_a_byte_order_mark_and_quotes_that_mean_nothing(tmp_path: Path) -> None:
+def test_pairs_with_a_byte_order_mark_and_literal_quotes(tmp_path: Path) -> None:
     for number, split in enumerate(("train", "val", "test")):
         rows = f'1\t1\t2\tHe said "yes {number}.\t"Yes," he said.\r\n0\t3\t4\tA {number}\tB\r\n'
         (tmp_path / f"{split}.tsv").write_text(MRPC + rows, newline="")
@@ -217,7 +217,7 @@ def test_pairs_with_a_byte_order_mark_and_quotes_that_mean_nothing(tmp_path: Pat
         read("pair", tmp_path, **names, **{**columns, "first": "#1 Strin"})
 
 
-def test_a_pair_is_the_same_only_if_both_sides_are(tmp_path: Path) -> None:
+def test_duplicate_pairs_agree_in_both_texts(tmp_path: Path) -> None:
     jsonl(
         tmp_path / "train.jsonl",
         {"first": "a", "second": "b", "label": 1},
@@ -282,7 +282,7 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
         ("one, two", "line 1: 'choices' holds no list of choices; name a column for each of them"),
     ],
 )
-def test_choices_that_are_none(tmp_path: Path, choices: Any, message: str) -> None:
+def test_invalid_choices(tmp_path: Path, choices: Any, message: str) -> None:
     three(tmp_path, {"text": "x", "choices": choices, "label": 0})
     with pytest.raises(DataError, match=rf"train\.jsonl, {message}"):
         read("choice", tmp_path)

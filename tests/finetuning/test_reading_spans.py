@@ -22,7 +22,7 @@ def conll(folder: Path, train: str, dev: str = "x O\n", test: str = "y O\n") -> 
     return {split: f"{split}.conll" for split in ("train", "dev", "test")}
 
 
-def test_spans_of_one_scheme_learned_in_another(tmp_path: Path) -> None:
+def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path: Path) -> None:
     names = conll(tmp_path, "New I-LOC\nYork I-LOC\nBonn B-LOC\nsleeps O\n\nAda I-PER\n")
     found = read("tagging", tmp_path, scheme="iob1", **names)
     assert found.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
@@ -38,7 +38,7 @@ def test_spans_of_one_scheme_learned_in_another(tmp_path: Path) -> None:
     )
 
 
-def test_an_inner_tag_that_train_lacks_is_learned_with_its_type(tmp_path: Path) -> None:
+def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path: Path) -> None:
     names = conll(tmp_path, "Bonn B-LOC\n", test="New B-LOC\nYork I-LOC\n")
     assert targets(read("tagging", tmp_path, **names).test) == [[0, 1]]
     names = conll(tmp_path, "Bonn B-LOC\n", test="a O\n\nAda B-PER\n")
@@ -59,11 +59,11 @@ def test_a_word_without_a_tag(tmp_path: Path) -> None:
 
 
 def conllu(number: int, *words: tuple[str, str]) -> str:
-    lines = [f"{place}\t{word}\t_\t{tag}\t_\t_\t0\t_\t_\t_\n" for place, (word, tag) in enumerate(words, 1)]
+    lines = [f"{index}\t{word}\t_\t{tag}\t_\t_\t0\t_\t_\t_\n" for index, (word, tag) in enumerate(words, 1)]
     return f"# sent_id = s{number}\n# genre = mail\n" + "".join(lines) + "\n"
 
 
-def test_a_file_without_empty_lines_is_no_sentence(tmp_path: Path) -> None:
+def test_a_file_without_empty_lines_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("word\tO\n" * 10_001)
     with pytest.raises(
         DataError, match=r"a\.conll, line 1: a sentence of 10001 words, the maximum is 10000; separate the sentences"
@@ -83,7 +83,7 @@ def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path: P
         read("tagging", tmp_path, scheme="none", overlap="report", **names)
 
 
-def test_words_and_tags_side_by_side_and_in_lists(tmp_path: Path) -> None:
+def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "seq.in").write_text("play  some jazz \nstop\n")
@@ -109,7 +109,7 @@ def test_words_and_tags_side_by_side_and_in_lists(tmp_path: Path) -> None:
 CONTEXT = "Iron is a metal. Gold is a metal too."
 
 
-def squad(path: Path, *asked: tuple[str, str, list[tuple[str, int]]], context: str = CONTEXT) -> None:
+def squad(path: Path, *questions: tuple[str, str, list[tuple[str, int]]], context: str = CONTEXT) -> None:
     qas = [
         {
             "id": number,
@@ -117,7 +117,7 @@ def squad(path: Path, *asked: tuple[str, str, list[tuple[str, int]]], context: s
             "is_impossible": not answers,
             "answers": [{"text": text, "answer_start": start} for text, start in answers],
         }
-        for number, question, answers in asked
+        for number, question, answers in questions
     ]
     path.write_text(json.dumps({"data": [{"title": "T", "paragraphs": [{"context": context, "qas": qas}]}]}))
 
@@ -125,7 +125,7 @@ def squad(path: Path, *asked: tuple[str, str, list[tuple[str, int]]], context: s
 SQUAD = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
 
 
-def test_answers_are_offsets_and_none_is_none(tmp_path: Path) -> None:
+def test_answers_are_offsets_and_empty_without_an_answer(tmp_path: Path) -> None:
     squad(tmp_path / "train.json", ("a", "What?", [("metal", 10), ("a metal", 8)]), ("b", "Who?", []))
     squad(tmp_path / "dev.json", ("c", "Which?", [("Gold", 17)]))
     squad(tmp_path / "test.json", ("d", "Where?", []))
@@ -164,7 +164,7 @@ def test_answers_that_do_not_match_their_context(tmp_path: Path) -> None:
     assert dropped.train.ids == ["a"]
 
 
-def test_white_space_around_an_answer_is_none_of_it(tmp_path: Path) -> None:
+def test_white_space_around_an_answer_is_removed(tmp_path: Path) -> None:
     context = " Iron is a metal. "
     squad(tmp_path / "a.json", ("a", "What?", [(" Iron ", 0), ("metal. ", 11)]), context=context)
     found = read("questions", tmp_path, train="a.json", dev="a.json", test="a.json", overlap="report")
@@ -172,7 +172,7 @@ def test_white_space_around_an_answer_is_none_of_it(tmp_path: Path) -> None:
     assert [context[start:end] for start, end in ((1, 5), (11, 17))] == ["Iron", "metal."]
 
 
-def test_what_has_no_width_around_an_answer_is_none_of_it_either(tmp_path: Path) -> None:
+def test_invisible_characters_around_an_answer_are_removed(tmp_path: Path) -> None:
     context = "\u200bIron\u200b is a me\u200btal\x00\u200d."
     squad(
         tmp_path / "a.json", ("a", "What?", [("\u200bIron\u200b ", 0), ("me\u200btal\x00\u200d", 12)]), context=context

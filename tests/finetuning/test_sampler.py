@@ -1,4 +1,4 @@
-"""Batches of labelled rows: complete, repeatable, shared out, little padding."""
+"""Batches of labelled rows: complete, reproducible, split over ranks, with little padding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_padding_is_zero_at_the_end() -> None:
     assert tokens.tolist() == [[7, 0], [8, 9]] and lengths.tolist() == [1, 2]
 
 
-def test_a_batch_of_rows_with_several_sequences_says_which_is_whose() -> None:
+def test_a_batch_maps_sequences_to_rows() -> None:
     none = np.zeros((0, 2), dtype=np.int64)
     two = Encoded(
         [np.asarray([2, 7, 3]), np.asarray([2, 3])],
@@ -50,11 +50,11 @@ def test_a_batch_of_rows_with_several_sequences_says_which_is_whose() -> None:
     np.testing.assert_array_equal(batch["targets"], [[1, 2], [np.nan, np.nan]])
 
 
-def test_what_nobody_reads_is_left_out_of_a_batch() -> None:
+def test_empty_parts_are_left_out_of_a_batch() -> None:
     assert set(collate(ENCODED[:2])) == {"tokens", "lengths", "rows", "units", "unit_lengths"}
 
 
-def test_every_row_comes_once_an_epoch_in_another_order_each_time() -> None:
+def test_every_row_once_per_epoch_in_a_new_order() -> None:
     subject = sampler()
     assert subject.epoch_steps == 12
     epochs = [np.concatenate([subject.rows(step) for step in range(start, start + 12)]) for start in (0, 12)]
@@ -86,20 +86,20 @@ def test_workers_share_the_global_batch(world: int) -> None:
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
 
 
-def test_texts_of_like_length_are_together() -> None:
+def test_texts_of_similar_length_are_batched_together() -> None:
     padded = sum(sampler().batch(step)["tokens"].numel() for step in range(12))
     assert padded < 1.2 * sum(len(text) for text in PIECES)
 
 
-def test_little_is_padding_where_a_stretch_holds_a_thousand_rows() -> None:
+def test_little_padding_in_a_bucket_of_a_thousand_rows() -> None:
     lengths = np.random.default_rng(0).integers(20, 200, 1000)
     encoded = [Encoded.of_texts([np.ones(length, dtype=np.int64)]) for length in lengths]
     subject = ExampleSampler(encoded, [np.zeros(1)] * 1000, batch_size=16, seed=0)
-    places = sum(int(lengths[subject.rows(step)].max()) * len(subject.rows(step)) for step in range(63))
-    assert lengths.sum() > 0.95 * places
+    padded_size = sum(int(lengths[subject.rows(step)].max()) * len(subject.rows(step)) for step in range(63))
+    assert lengths.sum() > 0.95 * padded_size
 
 
-def test_rows_meet_others_in_every_epoch_and_batches_differ_by_one_row_at_most() -> None:
+def test_batches_change_between_epochs_and_sizes_differ_by_at_most_one() -> None:
     lengths = 50 + np.arange(90)
     encoded = [Encoded.of_texts([np.ones(length, dtype=np.int64)]) for length in lengths]
     subject = ExampleSampler(encoded, [np.zeros(1)] * 90, batch_size=8, seed=0)
@@ -109,7 +109,7 @@ def test_rows_meet_others_in_every_epoch_and_batches_differ_by_one_row_at_most()
     assert len({tuple(map(tuple, sorted(epoch))) for epoch in epochs}) == 8
 
 
-def test_what_is_not_padded_is_not_sorted() -> None:
+def test_without_padding_rows_are_not_sorted() -> None:
     table = FeatureTable.of_texts(torch.zeros(10, 1))
     subject = FeatureSampler(table, [np.zeros(1)] * 10, batch_size=4, seed=3)
     for epoch in range(2):
@@ -118,7 +118,7 @@ def test_what_is_not_padded_is_not_sorted() -> None:
     assert [subject.tokens_before(step) for step in range(5)] == [0, 4, 8, 10, 14]
 
 
-def test_tokens_before_counts_what_was_read() -> None:
+def test_tokens_before_counts_tokens_without_padding() -> None:
     subject = sampler()
     read = 0
     for step in range(26):
@@ -137,7 +137,7 @@ def long_context(windows: int) -> Encoded:
     )
 
 
-def test_of_many_windows_the_one_with_the_answer_is_learned_from_and_others_as_drawn() -> None:
+def test_sampled_windows_include_one_with_the_answer() -> None:
     row, target = long_context(40), np.asarray([302.0, 318.0])
     seen: set[int] = set()
     for seed in range(30):
@@ -154,7 +154,7 @@ def test_of_many_windows_the_one_with_the_answer_is_learned_from_and_others_as_d
         assert len(some_windows(row, other, most=3, rng=np.random.default_rng(0)).pieces) == 3
 
 
-def test_a_batch_holds_a_bounded_part_of_a_long_context() -> None:
+def test_a_batch_contains_a_bounded_number_of_windows() -> None:
     rows = [long_context(40), long_context(2)]
     targets = [np.asarray([302.0, 318.0]), np.asarray([3.0, 5.0])]
     limited = ExampleSampler(rows, targets, batch_size=2, seed=0, windows=4)

@@ -1,4 +1,4 @@
-"""The stage as a whole: every family, what it writes, what a broken-off run goes on from."""
+"""The stage: every family, its output, and resuming of interrupted runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("method", ["finetune", "features"])
-def test_every_family_learns_a_task_and_writes_all_of_it(family: str, method: str, make_job, in_process) -> None:
+def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: str, make_job, in_process) -> None:
     job = make_job(family, method=method)
     output = finetune(job)
     table = pq.read_table(output / "runs.parquet")
@@ -101,7 +101,7 @@ def test_every_family_learns_a_task_and_writes_all_of_it(family: str, method: st
     np.testing.assert_allclose(served, np.asarray(chosen), atol=1e-4)
 
 
-def test_a_backward_model_under_a_name_of_its_own(make_job, make_encoder, in_process, monkeypatch) -> None:
+def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_process, monkeypatch) -> None:
     monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "direction", "backward")
     encoder = make_encoder("ulmfit")
     job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
@@ -125,13 +125,13 @@ def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_p
     for record in records:
         curve = [point["macro_f1"] for point in record["curve"]]
         assert max(curve) >= curve[0], "epoch 0 counts, so dev never ends below the head alone"
-        place = curve.index(max(curve))
-        assert record["best_step"] == record["curve"][place]["step"]
+        best_index = curve.index(max(curve))
+        assert record["best_step"] == record["curve"][best_index]["step"]
     assert max(point["macro_f1"] for record in records for point in record["curve"]) > 0.8
     assert any(record["best_step"] > 0 for record in records)
 
 
-def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(make_job, in_process) -> None:
+def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process) -> None:
     frozen = ScratchSettings(method="features")
     output = finetune(make_job(trained=False, head_steps=0, scratch=frozen))
     rows = pq.read_table(output / "runs.parquet").to_pylist()
@@ -146,7 +146,7 @@ def test_scratch_draws_other_weights_for_every_seed_and_has_its_own_settings(mak
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 0.5)])
-def test_the_head_has_a_rate_of_its_own(make_job, in_process, monkeypatch, trained: bool, expected: float) -> None:
+def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, trained: bool, expected: float) -> None:
     scales = []
     real = runs.train
 
@@ -160,7 +160,7 @@ def test_the_head_has_a_rate_of_its_own(make_job, in_process, monkeypatch, train
     assert set(scales) == {expected}
 
 
-def test_finetuning_goes_on_with_the_penalty_of_the_head_alone(make_job, in_process, monkeypatch) -> None:
+def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, monkeypatch) -> None:
     losses = []
     real = runs.train
 
@@ -198,7 +198,7 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
     sizes = {}
 
     def precision(name: str, *, trained: bool = True) -> str:
-        # From scratch other settings take the place of the family's.
+        # Settings of scratch take precedence.
         job = make_job(name=name, trained=trained, scratch=ScratchSettings(head_scale=0.5))
         sizes[name] = product_size(architecture_of(job.encoder))
         training = job.settings.training.model_copy(update={"precision": "auto"})
@@ -215,7 +215,7 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
 
 
 @pytest.mark.parametrize(("average", "hidden"), [("none", 6), ("ema", 0)])
-def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
+def test_a_run_interrupted_between_checkpoints_ends_bit_identical(
     average: str, hidden: int, make_job, in_process, monkeypatch
 ) -> None:
     def changed(name: str, storage: str) -> FinetuneJob:
@@ -251,14 +251,14 @@ def test_a_run_broken_off_between_checkpoints_ends_in_the_same_bits(
     assert contents(broken.output) == contents(unbroken)
 
 
-def test_many_features_are_computed_by_processes_of_their_own(make_job, in_process, monkeypatch) -> None:
+def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatch) -> None:
     few = make_job(name="few")
     finetune(few)
-    asked = []
+    computed = []
 
     def one_by_one(function, items, *, settings):
         for index, item in enumerate(items):
-            asked.append(item[1])
+            computed.append(item[1])
             yield index, function(item)
 
     monkeypatch.setattr(frozen, "map_parallel", one_by_one)
@@ -267,7 +267,7 @@ def test_many_features_are_computed_by_processes_of_their_own(make_job, in_proce
     elsewhere = {"storage": f"{many.cluster.storage}-many", "features": f"{many.cluster.features}-many"}
     many = many.model_copy(update={"cluster": many.cluster.model_copy(update=elsewhere)})
     finetune(many)
-    assert asked == ["dev", "train"]
+    assert computed == ["dev", "train"]
     assert contents(many.output) == contents(few.output)
 
 
@@ -287,15 +287,15 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
     assert sorted(answered) == [18] * job.settings.evaluations * len(records) + [24] * learned
 
 
-def test_a_model_that_fine_tuning_did_not_improve_answers_as_it_is_served(make_job, settings, in_process) -> None:
+def test_a_model_without_improvement_gives_the_served_answers(make_job, settings, in_process) -> None:
     job = make_job("bert", training=settings.training.model_copy(update={"rate": 1e-12}))
     served = load_classifier(finetune(job) / "classifier")
     records = json.loads((job.output / "runs.json").read_text())
     assert not any(record["best_step"] for record in records)
     expected = np.stack(served.answer(read_split(job.examples, "test").fields))
     rows = pq.read_table(job.output / "runs.parquet", filters=[("split", "=", "test")]).to_pylist()
-    said = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape)
-    assert any(np.allclose(one, expected, atol=1e-5) for one in said)
+    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape)
+    assert any(np.allclose(one, expected, atol=1e-5) for one in predicted)
 
 
 def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:
@@ -318,7 +318,7 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
 
 
 @pytest.mark.slow
-def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process, tmp_path: Path) -> None:
+def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path: Path) -> None:
     unbroken = finetune(make_job(name="unbroken"))
     job = make_job(name="killed")
     storage = tmp_path / "killed-store"
@@ -368,7 +368,7 @@ def test_a_stage_killed_at_any_moment_ends_in_the_same_bits(make_job, in_process
     assert contents(job.output) == contents(unbroken)
 
 
-def test_another_tokenizer_under_an_encoder_is_refused(make_job, in_process) -> None:
+def test_an_encoder_with_another_tokenizer_is_refused(make_job, in_process) -> None:
     job = make_job()
     path = job.encoder / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))
@@ -380,7 +380,7 @@ def test_another_tokenizer_under_an_encoder_is_refused(make_job, in_process) -> 
     assert not job.output.exists()
 
 
-def test_the_frozen_encoder_is_scored_beside_the_tuned_one(make_job, in_process) -> None:
+def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process) -> None:
     both = pq.read_table(finetune(make_job(name="both", frozen=True)) / "runs.parquet").to_pylist()
     alone = pq.read_table(finetune(make_job(name="alone", method="features")) / "runs.parquet").to_pylist()
     tuned = pq.read_table(finetune(make_job(name="tuned")) / "runs.parquet").to_pylist()

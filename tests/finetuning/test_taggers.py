@@ -1,4 +1,4 @@
-"""What makes tags of unit vectors: the three heads, on rows of one window and of more."""
+"""The three heads of tagging, on rows of one and of several windows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def random_rows(*lengths: int) -> tuple[list[Tensor], list[list[int]]]:
     return [torch.randn(length, 4) for length in lengths], [[2] * length for length in lengths]
 
 
-def test_the_linear_head_is_a_softmax_a_word() -> None:
+def test_the_linear_head_is_a_softmax_per_word() -> None:
     head = made("linear")
     vectors, _ = random_rows(3, 1)
     tags = [[0, 1, 2], [2]]
@@ -78,7 +78,7 @@ def test_windows_of_a_row_are_one_sequence(kind: str) -> None:
     assert [len(answer) for answer in answers[0]] == [5, 2]
 
 
-def test_the_crf_learns_the_likelihood_of_whole_rows() -> None:
+def test_the_crf_loss_is_the_likelihood_of_whole_rows() -> None:
     head = made("crf")
     vectors, _ = random_rows(2, 1)
     tags = [[0, 1], [2]]
@@ -90,7 +90,7 @@ def test_the_crf_learns_the_likelihood_of_whole_rows() -> None:
         scores = {}
         for path in itertools.product(range(3), repeat=len(row)):
             score = head.crf.start[path[0]] + head.crf.end[path[-1]]
-            score = score + sum(emissions[place, tag] for place, tag in enumerate(path))
+            score = score + sum(emissions[index, tag] for index, tag in enumerate(path))
             scores[path] = score + sum(head.crf.transition[a, b] for a, b in itertools.pairwise(path))
         total += (torch.stack(list(scores.values())).logsumexp(0) - scores[tuple(given)]).item()
     loss = head.loss(head(features, batch["unit_lengths"]), batch)
@@ -98,7 +98,7 @@ def test_the_crf_learns_the_likelihood_of_whole_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_legal_whatever_the_scores(kind: str) -> None:
+def test_answers_are_legal_for_any_scores(kind: str) -> None:
     head = made(kind, seed=3)
     with torch.no_grad():
         # Begs for an I-X first.
@@ -113,7 +113,7 @@ def test_answers_are_legal_whatever_the_scores(kind: str) -> None:
             before = tag
 
 
-def test_the_lstm_equals_torchs_own_on_each_row_alone() -> None:
+def test_the_lstm_equals_torch_on_single_rows() -> None:
     torch.manual_seed(0)
     ours = BiLSTM(4, 3)
     theirs = nn.LSTM(4, 3, bidirectional=True)
@@ -132,10 +132,10 @@ def test_the_lstm_equals_torchs_own_on_each_row_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns(kind: str) -> None:
+def test_training_reduces_the_loss(kind: str) -> None:
     head = made(kind)
     head.train()
-    # What decides is the word before: a unit of one kind opens a span that the next one goes on with.
+    # The tag depends on the previous word: a unit of one kind begins a span that the next one continues.
     torch.manual_seed(1)
     kinds = [torch.randint(2, (length,)) for length in (6, 4, 5, 7)]
     vectors = [F.one_hot(kind, 4).float() + 0.1 * torch.randn(len(kind), 4) for kind in kinds]
@@ -167,6 +167,6 @@ def test_the_normalisation_sees_words_not_padding(norm: str) -> None:
         assert torch.equal(mode(features, batch["unit_lengths"]), mode(far, batch["unit_lengths"]))
 
 
-def test_what_follows_from_the_labels_is_not_stored() -> None:
+def test_derived_buffers_are_not_stored() -> None:
     stored = made("crf").state_dict()
     assert not {name for name in stored if "legal" in name or name.startswith(("_start", "_step", "_end"))}

@@ -1,4 +1,4 @@
-"""Sentences as every family reads them: each word once, its own pieces, in windows where they are long."""
+"""Encoding of sentences by every family: each word once, with its pieces, long sentences in windows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def test_every_word_is_one_unit_of_its_own_pieces(family: str, make_encoder, set
     encoder = load_encoder(make_encoder(family))
     tokenizer = encoder.tokenizer
     short = settings.model_copy(update={"max_length": 10 if tokenizer.kind != "char" else 24})
-    for asked, several in ((settings, False), (short, True)):
-        (found,) = tagging.encode([SENTENCE], tokenizer, encoder.model, asked)
-        limit = encoder.model.max_tokens or asked.max_length
-        assert all(len(pieces) <= min(asked.max_length, limit) for pieces in found.pieces)
+    for changed, several in ((settings, False), (short, True)):
+        (found,) = tagging.encode([SENTENCE], tokenizer, encoder.model, changed)
+        limit = encoder.model.max_tokens or changed.max_length
+        assert all(len(pieces) <= min(changed.max_length, limit) for pieces in found.pieces)
         assert (len(found.pieces) > 1) == several or tokenizer.kind == "char"
         spelled = []
         for pieces, units in zip(found.pieces, found.units, strict=True):
@@ -35,9 +35,7 @@ def test_every_word_is_one_unit_of_its_own_pieces(family: str, make_encoder, set
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_its_vectors_do_not_depend_on_the_words_beside_it_in_a_batch(
-    family: str, make_encoder, settings: FinetuneSettings
-) -> None:
+def test_unit_vectors_do_not_depend_on_the_batch(family: str, make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder(family))
     rows = [SENTENCE[:4], SENTENCE[3:5], ("goat",)]
     encoded = tagging.encode(rows, encoder.tokenizer, encoder.model, settings)
@@ -45,14 +43,14 @@ def test_its_vectors_do_not_depend_on_the_words_beside_it_in_a_batch(
         batch = collate(encoded)
         hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
         together = encoder.model.unit_states(hidden, batch["units"])
-        for place, row in enumerate(encoded):
+        for index, row in enumerate(encoded):
             one = collate([row])
             hidden = encoder.model.hidden_states(one["tokens"], one["lengths"])[-1]
             alone = encoder.model.unit_states(hidden, one["units"])[0]
-            torch.testing.assert_close(together[place, : len(alone)], alone, rtol=0, atol=1e-5)
+            torch.testing.assert_close(together[index, : len(alone)], alone, rtol=0, atol=1e-5)
 
 
-def test_flair_joins_the_state_behind_a_word_to_the_one_before_it(make_encoder, settings: FinetuneSettings) -> None:
+def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder("flair"))
     model = encoder.model
     (found,) = tagging.encode([("the", "old", "cat")], encoder.tokenizer, model, settings)
@@ -73,8 +71,8 @@ def test_a_stride_of_the_settings_is_kept(make_encoder, settings: FinetuneSettin
     rows = [("goat",) * 20]
     sizes = {}
     for stride in (2, 6, None):
-        asked = settings.model_copy(update={"max_length": 10, "stride": stride})
-        (found,) = tagging.encode(rows, encoder.tokenizer, encoder.model, asked)
+        changed = settings.model_copy(update={"max_length": 10, "stride": stride})
+        (found,) = tagging.encode(rows, encoder.tokenizer, encoder.model, changed)
         sizes[stride] = len(found.pieces)
         assert sum(map(len, found.units)) == 20
     # Room for 8 words: windows begin 2, 6 or 4 apart.

@@ -105,7 +105,7 @@ def test_it_learns_and_stays_legal() -> None:
             before = tag
 
 
-def test_the_stronger_of_two_equal_penalties_stays() -> None:
+def test_at_a_tie_the_stronger_penalty_is_kept() -> None:
     tagger = FeatureTagger(LABELS)
     tagger.fit(TRAIN, score=lambda current: 0.5, penalties=(10.0, 0.1))
     largest = np.abs(tagger.weights).max()

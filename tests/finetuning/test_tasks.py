@@ -1,4 +1,4 @@
-"""Reading and checking labelled data: every wrong input has its message; budgets are nested."""
+"""Reading and validation of labelled data: messages of invalid input, nested budgets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_missing_file_is_refused(source: TaskSource) -> None:
 
 
 def overlapping(source: TaskSource, rule: str) -> TaskSource:
-    """Two test texts (one in other letters) and one dev text stand in train as well, one test text in dev."""
+    """Two test texts (one in another case) and one dev text are also in train, one test text is also in dev."""
     test, dev = rows(8, offset=200), rows(6, offset=100)
     twins = [test[0], {**test[1], "text": test[1]["text"].upper() + "!"}, dev[0]]
     write_jsonl(Path(source.path) / "train.jsonl", rows(12) + twins)
@@ -100,14 +100,14 @@ def test_copies_of_one_file_as_every_split_are_refused(source: TaskSource) -> No
         read(source)
 
 
-def test_a_class_that_overlap_takes_away_is_named(source: TaskSource) -> None:
+def test_a_class_lost_to_overlap_is_named(source: TaskSource) -> None:
     fruit = [row for row in rows(8, offset=200) if row["label"] == "fruit"]
     write_jsonl(Path(source.path) / "train.jsonl", [row for row in rows(12) if row["label"] != "fruit"] + fruit)
     with pytest.raises(DataError, match=r"no example of 'fruit' is left .* set data\.tasks\.things\.overlap to report"):
         read(source)
 
 
-def test_a_class_that_the_share_for_dev_takes_away_is_named(source: TaskSource) -> None:
+def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
     path = Path(source.path) / "train.jsonl"
     # Of this class there is one row, and its hash takes it to dev.
     shares = {text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") for text in "abcdefghij"}
@@ -121,7 +121,7 @@ def test_a_class_that_the_share_for_dev_takes_away_is_named(source: TaskSource) 
     )
 
 
-def test_without_a_dev_file_a_share_of_train_is_set_apart_by_text(source: TaskSource) -> None:
+def test_without_a_dev_file_dev_is_a_share_of_train_by_text(source: TaskSource) -> None:
     apart = source.model_copy(update={"dev": None, "dev_share": 0.3})
     found = read(apart)
     assert len(found.train) + len(found.dev) == 36 and 4 <= len(found.dev) <= 18
@@ -135,18 +135,18 @@ def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
         read(source.model_copy(update={"dev": None, "dev_share": 0.0}))
 
 
-def test_dev_is_cut_down_to_dev_rows(source: TaskSource) -> None:
+def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:
     found = read(source.model_copy(update={"dev_rows": 5}))
     assert len(found.dev) == 5 and found.counts["dev_rows_unused"] == 13
 
 
-def test_test_is_cut_down_to_test_rows_the_same_ones_in_their_order(source: TaskSource) -> None:
+def test_test_is_limited_to_test_rows_in_order(source: TaskSource) -> None:
     whole, found = read(source).test, read(source.model_copy(update={"test_rows": 7})).test
-    places = [whole.fields.index(fields) for fields in found.fields]
-    assert len(found) == 7 and places == sorted(places) and places != list(range(7))
+    indices = [whole.fields.index(fields) for fields in found.fields]
+    assert len(found) == 7 and indices == sorted(indices) and indices != list(range(7))
 
 
-def test_budgets_are_nested_balanced_and_drawn_by_the_seed_alone() -> None:
+def test_budgets_are_nested_balanced_and_a_function_of_the_seed() -> None:
     labels = np.asarray([0, 1, 2] * 30)
     small, short = sample_rows(labels, 5, seed=3)
     large, _ = sample_rows(labels, 20, seed=3)
@@ -158,7 +158,7 @@ def test_budgets_are_nested_balanced_and_drawn_by_the_seed_alone() -> None:
     assert sample_rows(labels, ALL, seed=3)[0].tolist() == list(range(90))
 
 
-def test_a_class_with_fewer_rows_than_the_budget_gives_what_it_has() -> None:
+def test_a_class_with_fewer_rows_than_the_budget_gives_all() -> None:
     found, short = sample_rows(np.asarray([0] * 3 + [1] * 8), 5, seed=0)
     assert short == {0: 3} and len(found) == 8
 
@@ -167,7 +167,7 @@ def test_budgets_are_ordered_with_all_last() -> None:
     assert numbered([20, "all", 5, 20]) == [5, 20, ALL]
 
 
-def test_the_stage_says_which_class_falls_short(source: TaskSource, tmp_path: Path, capsys) -> None:
+def test_the_stage_reports_classes_with_too_few_rows(source: TaskSource, tmp_path: Path, capsys) -> None:
     job = ExamplesJob(task="things", source=source.model_copy(update={"budgets": [50]}), output=tmp_path / "out")
     examples(job)
     assert (

@@ -1,4 +1,4 @@
-"""Heads of the tasks that read one vector a sequence: losses and answers by hand, optima by independent code."""
+"""Heads with one vector per sequence: hand-computed losses and answers, optima of independent implementations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_regression_works_on_the_range_of_the_training_targets() -> None:
     assert {"low", "range"} <= head.state_dict().keys(), "the scale is stored with the weights"
 
 
-def test_choices_are_weighed_within_their_row() -> None:
+def test_choices_are_normalised_within_their_row() -> None:
     head = ChoiceHead(2, 1, norm="none")
     outputs = torch.tensor([[1.0], [2.0], [500.0], [501.0], [499.0]])
     batch = {"rows": torch.tensor([0, 0, 1, 1, 1])} | target_batch(targets([1], [0]))
@@ -134,7 +134,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     def objective(weight: np.ndarray) -> float:
         scores = x @ weight
         rows = [scores[a:b] for a, b in zip(starts, starts[1:], strict=False)]
-        return sum(np.logaddexp.reduce(row) - row[place] for row, place in zip(rows, right, strict=True)) + (
+        return sum(np.logaddexp.reduce(row) - row[index] for row, index in zip(rows, right, strict=True)) + (
             weight @ weight
         )
 
@@ -142,7 +142,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
     np.testing.assert_allclose(head.output.weight[0].detach().numpy(), expected, atol=1e-3)
 
 
-def test_dev_chooses_the_penalty_and_ties_go_to_the_stronger() -> None:
+def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie() -> None:
     x, y = random_features(), np.arange(40.0)[:, None]
     head = RegressionHead(5, 1)
     head.prepare(targets(*y.tolist()))

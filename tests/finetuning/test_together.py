@@ -1,4 +1,4 @@
-"""Several tasks around one encoder: which task a step is of, what is written, that a killed run ends the same."""
+"""Multi-task training: the task of a step, the output, and bit-identical resuming."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sampler_of(count: int, seed: int) -> ExampleSampler:
     return ExampleSampler(encoded, [np.asarray([float(n % 2)]) for n in range(count)], batch_size=4, seed=seed)
 
 
-def test_tasks_are_drawn_by_size_or_more_evenly() -> None:
+def test_tasks_are_sampled_by_size_and_temperature() -> None:
     assert shares([100, 400], 1).tolist() == pytest.approx([0.2, 0.8])
     assert shares([100, 400], 2).tolist() == pytest.approx([1 / 3, 2 / 3])
     assert shares([100, 400, 900], 1e9).tolist() == pytest.approx([1 / 3] * 3)
@@ -63,14 +63,14 @@ def test_a_step_is_the_next_batch_of_its_task() -> None:
             assert int(own["task"]) == task
             assert torch.equal(own["targets"], expected["targets"][rank::2])
         seen[task] += 1
-    # Any position at once, and whatever the number of steps.
+    # Random access, independent of the number of steps.
     longer = TaskMixture(single, np.asarray([0.25, 0.75]), steps=1000, seed=5)
     assert torch.equal(longer.batch(39)["tokens"], batch["tokens"])
     other = TaskMixture(single, np.asarray([0.25, 0.75]), steps=400, seed=6)
     assert not np.array_equal(other.tasks, mixture.tasks)
 
 
-def test_a_batch_teaches_its_own_head_and_the_encoder(make_encoder: Make, settings: FinetuneSettings) -> None:
+def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder: Make, settings: FinetuneSettings) -> None:
     encoder = load_encoder(make_encoder("ulmfit"))
     models = [
         TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=labels)
@@ -129,7 +129,7 @@ def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("family", ["ulmfit", "bert"])
-def test_every_task_gets_what_finetuning_writes(  # type: ignore[no-untyped-def]
+def test_every_task_gets_the_output_of_finetuning(  # type: ignore[no-untyped-def]
     family: str, make_job, tasks: dict[str, Path], tmp_path: Path
 ) -> None:
     job = make_job(family)
@@ -170,7 +170,7 @@ def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path: Path) ->
     assert [path.name for path in empty.iterdir()] == ["manifest.json"]
 
 
-def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     def job(name: str) -> TogetherJob:
         made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)
         training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
@@ -201,7 +201,7 @@ def test_a_run_broken_off_ends_in_the_same_bits(make_job, monkeypatch, tmp_path:
         assert contents(broken.output / task) == contents(unbroken / task)
 
 
-def test_random_encoders_learn_together_too(make_job) -> None:  # type: ignore[no-untyped-def]
+def test_random_encoders_are_trained_jointly(make_job) -> None:  # type: ignore[no-untyped-def]
     output = together(make_job(trained=False))
     table = pq.read_table(output / "things" / "runs.parquet")
     assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-with-both"}
@@ -219,6 +219,6 @@ def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source: TaskSourc
             together(job.model_copy(update={"examples": job.examples | {"things": third}}))
 
 
-def test_frozen_encoders_share_nothing(make_job) -> None:  # type: ignore[no-untyped-def]
+def test_a_frozen_encoder_is_refused(make_job) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError, match="finetune.ulmfit.method: multi-task learning trains the encoder"):
         together(make_job(method="features"))

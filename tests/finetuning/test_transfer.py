@@ -1,4 +1,4 @@
-"""The ways to transfer, as settings of the stage: what each of them changes, and that a killed run ends the same."""
+"""Settings of transfer: the effect of each, and bit-identical resuming."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def test_masks_come_from_counters(family: str, make_encoder: Make, settings: Fin
 
 
 @pytest.mark.parametrize("family", ["word2vec", "cove"])
-def test_no_objective_no_auxiliary_loss(family: str, make_job, in_process) -> None:  # type: ignore[no-untyped-def]
+def test_families_without_objective_have_no_auxiliary_loss(family: str, make_job, in_process) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError, match="set lm_weight to 0"):
         finetune(make_job(family, lm_weight=0.5))
 
 
-def test_a_part_of_a_short_epoch_is_one_step() -> None:
+def test_a_fraction_of_a_short_epoch_is_one_step() -> None:
     found = [runs.steps_between(epochs, epoch=epoch) for epochs, epoch in ((0.0, 3), (0.1, 3), (1.0, 3), (0.4, 10))]
     assert found == [0, 1, 3, 4]
 
@@ -149,7 +149,7 @@ def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch) 
     ],
     ids=["chain-thaw", "recurrent", "masked", "permuted"],
 )
-def test_a_run_broken_off_ends_in_the_same_bits(  # type: ignore[no-untyped-def]
+def test_an_interrupted_run_ends_bit_identical(  # type: ignore[no-untyped-def]
     family: str, changes: dict[str, object], make_job, in_process, monkeypatch
 ) -> None:
     def job(name: str) -> FinetuneJob:
@@ -197,9 +197,9 @@ def test_static_vectors_random_frozen_and_fine_tuned(family: str, make_job, make
     tuned = vectors(load_classifier(finetune(job) / "classifier").model.encoder)
     untrained = make_encoder(family, trained=False)
     random = job.model_copy(update={"encoder": untrained, "start": "scratch", "output": job.output.parent / "random"})
-    drawn = vectors(load_classifier(finetune(random) / "classifier").model.encoder)
-    # What stands in no text tells where the others began; what does has moved.
+    random_vectors = vectors(load_classifier(finetune(random) / "classifier").model.encoder)
+    # Pieces that occur in no text keep their initial vectors, the others change.
     torch.testing.assert_close(tuned[MASK], pretrained[MASK], rtol=0.1, atol=1e-3)
-    assert (drawn[MASK] - pretrained[MASK]).abs().max() > 0.02
+    assert (random_vectors[MASK] - pretrained[MASK]).abs().max() > 0.02
     seen = load_encoder(job.encoder).tokenizer.pieces.index("apple")
     assert (tuned[seen] - pretrained[seen]).abs().max() > 0.05

@@ -1,4 +1,4 @@
-"""Tagging and questions through the whole stage: every family learns from units, what is written answers alike."""
+"""Tagging and question answering in the stage: every family, and equal answers of the stored model."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
                 made = [question(number) for number in numbers]
             write_jsonl(folder / f"{split}.jsonl", made)
             first += count
-        told = {"id": "id"} if kind == "questions" else {}
-        source = TaskSource(path=str(folder), kind=kind, budgets=budgets or [6], seeds=[0], overlap="report", **told)
+        columns = {"id": "id"} if kind == "questions" else {}
+        source = TaskSource(path=str(folder), kind=kind, budgets=budgets or [6], seeds=[0], overlap="report", **columns)
         return FinetuneJob(
             task="units",
             family=family,
@@ -109,7 +109,7 @@ def test_every_family_learns_from_units(
 
 
 @pytest.mark.parametrize("tagger", ["linear", "crf", "bilstm_crf"])
-def test_a_tagger_learns_what_is_easy(tagger: str, make_job: MakeJob, in_process) -> None:
+def test_a_tagger_learns_an_easy_task(tagger: str, make_job: MakeJob, in_process) -> None:
     job = make_job(
         "tagging", "bert", budgets=["all"], tagger=tagger, tagger_hidden=16, epochs=40, evaluations=4, dropout=0.0,
         head_dropout=0.0, discriminative=1.0, unfreeze_epochs=0,

@@ -1,4 +1,4 @@
-"""Long texts in windows: every unit is read, and answered for once, with as much around it as there is."""
+"""Windows over units: every unit is covered, and predicted once, with maximum context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_units_of_one_piece() -> None:
     assert [window.pieces for window in found] == [(0, 4), (2, 6), (4, 8), (6, 10)]
 
 
-def test_a_unit_longer_than_the_room_is_cut() -> None:
+def test_a_unit_longer_than_a_window_is_truncated() -> None:
     spans = spans_of(1, 9, 1, 1)
     found = cut(spans, room=4, stride=2)
     assert [(window.start, window.end) for window in found] == [(0, 1), (1, 2), (2, 4)]
@@ -37,13 +37,13 @@ def test_a_unit_longer_than_the_room_is_cut() -> None:
     assert columns(spans, found[2], units=(2, 4)).tolist() == [[0, 0], [1, 1]]
 
 
-def test_a_stride_wider_than_the_room_skips_nothing() -> None:
+def test_a_stride_wider_than_a_window_skips_no_unit() -> None:
     found = cut(spans_of(*[1] * 7), room=3, stride=100)
     assert [(window.start, window.end) for window in found] == [(0, 3), (3, 6), (6, 7)]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_unit_once_whatever_the_sizes(seed: int) -> None:
+def test_every_unit_is_predicted_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     spans = spans_of(*rng.integers(1, 7, size=rng.integers(1, 60)), gap=int(rng.integers(0, 2)))
     room, stride = int(rng.integers(1, 20)), int(rng.integers(1, 20))
@@ -53,8 +53,8 @@ def test_every_unit_once_whatever_the_sizes(seed: int) -> None:
     for window in found:
         assert window.start <= window.first < window.last <= window.end
         assert window.pieces[1] - window.pieces[0] <= room
-        places = columns(spans, window, units=(window.first, window.last))
-        assert (places >= 0).all() and (places[:, 0] <= places[:, 1]).all()
-        assert places.max() < window.pieces[1] - window.pieces[0]
+        indices = columns(spans, window, units=(window.first, window.last))
+        assert (indices >= 0).all() and (indices[:, 0] <= indices[:, 1]).all()
+        assert indices.max() < window.pieces[1] - window.pieces[0]
     for before, after in itertools.pairwise(found):
         assert before.start < after.start <= before.end < after.end

@@ -1,4 +1,4 @@
-"""Long texts in windows: how they are cut, pooled, and which of them a gradient goes through."""
+"""Windows of long texts: splitting, pooling, and gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.tokenization.special import END, START
 
 LONG = "the apple is red here and there a pear a plum very old iron zinc gold"
 TEXTS = [(LONG,), ("red apple",), (f"{LONG} {LONG}",)]
-#: Families of each kind, and what stands around a text.
+#: Families of each kind, and their special pieces.
 FRAMES = {"bert": 2, "gpt": 1, "xlnet": 2}
 
 Make = Callable[..., Path]
@@ -35,7 +35,7 @@ def model_of(encoder: Encoder, settings: FinetuneSettings) -> TaskModel:
     return TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
 
 
-def test_a_text_is_cut_into_windows_with_a_frame_each(make_encoder: Make) -> None:
+def test_a_text_is_split_into_windows_with_special_pieces(make_encoder: Make) -> None:
     model = load_encoder(make_encoder("bert")).model
     found = windows([7, 8, 9, 10, 11, 12, 13], size=5, encoder=model)
     assert [window.tolist() for window in found] == [
@@ -93,7 +93,7 @@ def test_one_chunk_that_holds_the_text_is_the_whole_computation(
         torch.testing.assert_close(value, found[1][name], msg=name)
 
 
-def test_windows_are_pooled_by_what_they_were_pooled_by(settings: FinetuneSettings) -> None:
+def test_windows_are_pooled_like_their_pieces(settings: FinetuneSettings) -> None:
     # Two layers of width 1: [summary, max, mean] each; windows of rows 0, 0, 1.
     features = torch.tensor([[1.0, 2, 3, 4, 5, 6], [3.0, 0, 5, 8, -5, 0], [7.0, 7, 7, 7, 7, 7]])
     rows = torch.tensor([0, 0, 1])
@@ -120,15 +120,15 @@ def test_gradients_go_through_the_last_windows_of_each_row(encoder: Encoder, set
     rows = batch["rows"].tolist()
     assert len(rows) > 8
     model = encoder.model
-    learns = [place for place in range(len(rows)) if rows[place + 1 : place + 3] != [rows[place]] * 2]
+    learns = [index for index in range(len(rows)) if rows[index + 1 : index + 3] != [rows[index]] * 2]
     plain = model.hidden_states(batch["tokens"], batch["lengths"])
-    # What stands at padding is anything.
+    # Values at padding are arbitrary.
     inside = torch.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
     weights = [torch.randn_like(layer) * inside.unsqueeze(-1) for layer in plain]
 
-    def gradient(states: list[torch.Tensor], places: list[int]) -> list[torch.Tensor | None]:
+    def gradient(states: list[torch.Tensor], indices: list[int]) -> list[torch.Tensor | None]:
         model.zero_grad()
-        sum((layer * weight)[places].sum() for layer, weight in zip(states, weights, strict=True)).backward()  # type: ignore[union-attr]
+        sum((layer * weight)[indices].sum() for layer, weight in zip(states, weights, strict=True)).backward()  # type: ignore[union-attr]
         return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
 
     expected = gradient(plain, learns)

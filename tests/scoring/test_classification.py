@@ -1,4 +1,4 @@
-"""One label a row: scores from sums over rows, against hand-computed values and against scikit-learn."""
+"""Metrics of one label per row, compared with hand-computed values and scikit-learn."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def test_scores_agree_with_scikit_learn() -> None:
         np.testing.assert_allclose([entry[name] for entry in scoring.classes(sums).values()], values)
 
 
-def test_one_guess_for_all_has_no_correlation() -> None:
+def test_a_constant_prediction_has_correlation_zero() -> None:
     always = np.tile(np.asarray([[0.2, 0.8, 0.0]], dtype=np.float32), (5, 1))
     assert SCORING.score(FIELDS, LABELS, always)["mcc"] == 0.0
 
 
-def test_the_stand_in_is_the_most_frequent_class() -> None:
+def test_the_constant_is_the_most_frequent_class() -> None:
     answers = SCORING.constant(LABELS)
     np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
     assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
 
 
-def test_draws_are_paired_and_have_the_right_spread() -> None:
+def test_resamples_are_paired_and_have_the_expected_std() -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 2, 500)
     right = rng.random(500) < 0.8
@@ -91,24 +91,24 @@ def test_draws_are_paired_and_have_the_right_spread() -> None:
     rows = scoring.statistics([("",)] * 500, labels[:, None], probabilities)
     one, other = resampled([rows, rows], resamples=2000)
     assert one.shape == (2000, scoring.width) and np.array_equal(one, other)
-    drawn = scoring.scores(one)
-    assert tuple(drawn) == scoring.names
+    sampled = scoring.scores(one)
+    assert tuple(sampled) == scoring.names
     share = right.mean()
-    assert drawn["accuracy"].std() == pytest.approx(np.sqrt(share * (1 - share) / 500), rel=0.1)
-    assert drawn["accuracy"].mean() == pytest.approx(share, abs=0.002)
-    assert np.array_equal(resampled([rows], resamples=2000)[0], one), "the same seed draws the same rows"
+    assert sampled["accuracy"].std() == pytest.approx(np.sqrt(share * (1 - share) / 500), rel=0.1)
+    assert sampled["accuracy"].mean() == pytest.approx(share, abs=0.002)
+    assert np.array_equal(resampled([rows], resamples=2000)[0], one), "the same seed gives the same resamples"
 
 
-def test_draws_in_chunks_are_as_many_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resamples_in_chunks_have_the_requested_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("components.scoring.base.CHUNK", 12)
-    (drawn,) = resampled([SCORING.statistics(FIELDS, LABELS, PROBABILITIES)], resamples=7)
-    assert drawn.shape[0] == 7
-    assert SCORING.parts(drawn)[2].sum(-1).tolist() == [5.0] * 7, "every draw has as many rows as the test set"
+    (sampled,) = resampled([SCORING.statistics(FIELDS, LABELS, PROBABILITIES)], resamples=7)
+    assert sampled.shape[0] == 7
+    assert SCORING.parts(sampled)[2].sum(-1).tolist() == [5.0] * 7, "every resample has as many rows as the test set"
 
 
-def test_choices_differ_from_row_to_row() -> None:
+def test_rows_may_differ_in_their_number_of_choices() -> None:
     scoring = Choice(bins=4)
-    targets = [np.asarray([place]) for place in (2, 0, 1)]
+    targets = [np.asarray([index]) for index in (2, 0, 1)]
     answers = [np.asarray(row, dtype=np.float32) for row in ([0.1, 0.2, 0.7], [0.4, 0.6], [0.1, 0.8, 0.05, 0.05])]
     sums = scoring.total([("why", "a", "b", "c"), ("why", "a", "b"), ("why", *"abcd")], targets, answers)
     # Right, wrong, right; in bins (0.5, 0.75]: 0.7 and 0.6, one right; (0.75, 1]: 0.8, right.
@@ -119,13 +119,13 @@ def test_choices_differ_from_row_to_row() -> None:
     assert scoring.classes(sums) == {} and scoring.confusion(targets, answers) is None
 
 
-def test_the_stand_in_for_choices_is_a_place() -> None:
+def test_the_constant_for_choices_is_a_position() -> None:
     scoring = Choice()
-    targets = [np.asarray([place]) for place in (1, 1, 0)]
+    targets = [np.asarray([index]) for index in (1, 1, 0)]
     assert [int(answer.argmax()) for answer in scoring.constant(targets)] == [1, 1, 1]
 
 
-def test_rows_of_no_class_count_by_their_confidence_alone() -> None:
+def test_rows_of_no_class_only_affect_the_outside_auroc() -> None:
     draw = np.random.default_rng(3)
     targets = [np.asarray([float(number)]) for number in draw.integers(-1, 3, 400)]
     inside = np.asarray([target[0] >= 0 for target in targets])
@@ -145,7 +145,7 @@ def test_rows_of_no_class_count_by_their_confidence_alone() -> None:
     assert scoring.constant(targets)[0] == pytest.approx(np.bincount([int(t[0]) for t in kept[0]]) / inside.sum())
 
 
-def test_confidences_next_to_one_are_told_apart() -> None:
+def test_confidences_close_to_one_have_different_levels() -> None:
     """A model that is sure of everything, of what it knows a little more."""
     targets = [np.asarray([0.0]), np.asarray([-1.0])]
     answers = [np.asarray([1 - share, share], dtype=np.float32) for share in (1e-6, 1e-5)]

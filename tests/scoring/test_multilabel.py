@@ -1,4 +1,4 @@
-"""Any number of labels a row, by hand and against scikit-learn."""
+"""Metrics of any number of labels per row, compared with hand-computed values and scikit-learn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_scores_agree_with_scikit_learn() -> None:
     assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))
 
 
-def test_the_stand_in_gives_the_most_frequent_labels() -> None:
+def test_the_constant_predicts_the_most_frequent_labels() -> None:
     (first, *_) = SCORING.constant(vectors([0, 1], [0], [1], [0, 2]))
     assert first.tolist() == [0.75, 0.5, 0.25]
     (rare, *_) = SCORING.constant(vectors([0], [0], [1], [], []))

@@ -1,4 +1,4 @@
-"""SQuAD's rules, by hand and against the official script's own arithmetic written out."""
+"""Metrics of SQuAD, compared with hand-computed values and the arithmetic of the official script."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_f1_is_that_of_the_official_script() -> None:
 CONTEXT = "Marie Curie was born in Warsaw in 1867."
 FIELDS = [("who", CONTEXT), ("where", CONTEXT), ("why", CONTEXT), ("how", CONTEXT)]
 # Two references; one; none; none.
-TARGETS = [np.asarray(places, dtype=float) for places in ([0, 11, 6, 11], [24, 30], [], [])]
+TARGETS = [np.asarray(offsets, dtype=float) for offsets in ([0, 11, 6, 11], [24, 30], [], [])]
 
 
 def answer(start: int, end: int) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_offsets_and_parts() -> None:
     assert (parts["unanswerable"]["f1"], parts["unanswerable"]["rows"]) == (0.5, 2)
 
 
-def test_the_stand_in_never_answers() -> None:
+def test_the_constant_is_no_answer() -> None:
     found = SCORING.score(FIELDS, TARGETS, SCORING.constant(TARGETS))
     assert found["f1"] == found["exact_match"] == 0.5
     assert "unanswerable" not in SCORING.classes(SCORING.total(FIELDS[:2], TARGETS[:2], SCORING.constant(TARGETS[:2])))

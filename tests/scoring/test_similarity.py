@@ -1,4 +1,4 @@
-"""Correlations from sums, by hand and against scipy."""
+"""Correlations from sums, compared with hand-computed values and scipy."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def test_scores_agree_with_scipy_where_values_are_equal() -> None:
     assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic)
 
 
-def test_an_answer_that_never_varies_correlates_with_nothing() -> None:
+def test_a_constant_answer_has_correlation_zero() -> None:
     targets = column([1.0, 2.0, 4.0])
     answers = SCORING.constant(targets)
     assert answers[0].tolist() == pytest.approx([7 / 3])
     assert SCORING.score([("", "")] * 3, targets, answers) == {"spearman": 0.0, "pearson": 0.0}
 
 
-def test_draws_keep_the_ranks_of_all_rows() -> None:
+def test_resamples_keep_the_ranks_of_all_rows() -> None:
     x, y = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0]), np.asarray([2.0, 1.0, 4.0, 3.0, 9.0])
     matrix = SCORING.statistics([("", "")] * 5, column(x), column(y))
-    (drawn,) = resampled([matrix], resamples=50)
+    (sampled,) = resampled([matrix], resamples=50)
     rng = np.random.default_rng(0)
     weights = rng.multinomial(5, np.full(5, 0.2), size=50)
-    for sums, weight in zip(drawn, weights, strict=True):
+    for sums, weight in zip(sampled, weights, strict=True):
         chosen = np.repeat(np.arange(5), weight)
         found = SCORING.scores(sums)
         for name, values in (("pearson", (x, y)), ("spearman", (stats.rankdata(x), stats.rankdata(y)))):

@@ -1,4 +1,4 @@
-"""What holds for every kind of task."""
+"""Properties of the metrics of every kind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_right_is_scored_best(kind: str) -> None:
+def test_correct_answers_have_the_maximum_score(kind: str) -> None:
     scoring = scoring_for(kind, LABELS)
     fields, targets, _ = rows(kind, np.random.default_rng(1))
     if kind in ("classification", "pair", "choice"):

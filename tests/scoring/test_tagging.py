@@ -1,4 +1,4 @@
-"""Spans by the strict definition, against values by hand and against regular expressions over every short sequence."""
+"""Spans by the strict definition, compared with hand-computed values and regular expressions on short sequences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_expression(pattern: str) -> Callable[[tuple[str, ...]], Found]:
 
 
 def iob1(row: tuple[str, ...]) -> Found:
-    """I+ where nothing of the type stands before; B where it does. A B that separates nothing begins no span."""
+    """I+, or B after a span of the same type. A B elsewhere begins no span."""
     found = set()
     start = None
     for place, tag in enumerate((*row, OUTSIDE)):
@@ -73,7 +73,7 @@ def test_every_short_sequence(labels: list[str], scheme: str, expected: Callable
         assert found == expected(row), row
 
 
-def test_bilou_is_iobes_by_other_letters() -> None:
+def test_bilou_equals_iobes() -> None:
     labels = ["O", "B-X", "I-X", "L-X", "U-X"]
     assert spans(labels, ["B-X", "I-X", "L-X", "U-X", "B-X", "O"]) == [{(0, 3, "X"), (3, 4, "X")}]
 
@@ -99,7 +99,7 @@ def test_a_span_does_not_go_over_the_end_of_a_row() -> None:
         (["B-LOC", "NOUN"], "none"),
     ],
 )
-def test_the_scheme_is_read_off_the_names(labels: list[str], scheme: str) -> None:
+def test_the_scheme_is_inferred_from_the_names(labels: list[str], scheme: str) -> None:
     assert read_tags(labels).scheme == scheme
 
 
@@ -131,14 +131,14 @@ def test_scores_by_hand() -> None:
     }
 
 
-def test_an_end_that_is_wrong_is_a_span_that_is_wrong() -> None:
+def test_a_span_with_a_wrong_end_is_wrong() -> None:
     scoring = Tagging(BIO)
     found = scoring.score([()], tagged(BIO, "B-X I-X O"), tagged(BIO, "B-X I-X I-X"))
     assert (found["span_f1"], found["accuracy"]) == (0.0, pytest.approx(2 / 3))
     assert scoring.score([()], tagged(BIO, "O O"), tagged(BIO, "O O"))["span_f1"] == 0.0, "there is nothing to find"
 
 
-def test_parts_of_speech_count_tag_by_tag() -> None:
+def test_parts_of_speech_are_scored_per_tag() -> None:
     labels = ["ADJ", "NOUN", "VERB"]
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 3, 90)
@@ -151,11 +151,11 @@ def test_parts_of_speech_count_tag_by_tag() -> None:
     assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
 
 
-def test_the_stand_in_is_the_most_frequent_tag() -> None:
+def test_the_constant_is_the_most_frequent_tag() -> None:
     targets = tagged(BIO, "O O B-X", "O")
     assert [answer.tolist() for answer in Tagging(BIO).constant(targets)] == [[0, 0, 0], [0]]
 
 
-def test_an_answer_of_another_length_is_a_defect() -> None:
+def test_an_answer_of_another_length_is_an_error() -> None:
     with pytest.raises(ValueError, match="row 1: 1 tags for 2 units"):
         Tagging(BIO).score([()] * 2, tagged(BIO, "O", "O O"), tagged(BIO, "O", "O"))

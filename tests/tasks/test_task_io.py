@@ -1,4 +1,4 @@
-"""The forms of all kinds of task: what may be registered can be asked and answers."""
+"""Inputs and outputs of all kinds: examples are parsed, answers fill all columns and the signature."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
-    form = find_kind(kind).io
-    for example in form.examples:
-        assert example.keys() == form.inputs.keys()
-        fields = form.parse(example)
+    task_io = find_kind(kind).io
+    for example in task_io.examples:
+        assert example.keys() == task_io.inputs.keys()
+        fields = task_io.parse(example)
         assert fields is not None
         answer = [2.0] * len(fields) if kind == "tagging" else ANSWERS.get(kind, [0.25, 0.5, 0.25])
-        told = form.format(fields, np.asarray(answer, dtype=np.float32), LABELS)
-        assert form.columns.keys() | form.outputs.keys() <= told.keys()
-        json.dumps(told, allow_nan=False)
-    empty = form.parse(dict.fromkeys(form.inputs))
+        formatted = task_io.format(fields, np.asarray(answer, dtype=np.float32), LABELS)
+        assert task_io.columns.keys() | task_io.outputs.keys() <= formatted.keys()
+        json.dumps(formatted, allow_nan=False)
+    empty = task_io.parse(dict.fromkeys(task_io.inputs))
     assert empty is None
 
 
@@ -38,9 +38,9 @@ def test_examples_can_be_read_and_answers_fill_every_column(kind: str) -> None:
 def test_the_signature_takes_the_examples(kind: str) -> None:
     from mlflow.models.utils import _enforce_schema
 
-    form = find_kind(kind).io
-    signature = _signature(form)
-    assert signature.inputs.input_names() == list(form.inputs)
-    assert signature.outputs.input_names() == list(form.outputs)
-    rows = _enforce_schema(pandas.DataFrame(list(form.examples)), signature.inputs)
-    assert [form.parse(row) for row in rows.to_dict("records")] == [form.parse(row) for row in form.examples]
+    task_io = find_kind(kind).io
+    signature = _signature(task_io)
+    assert signature.inputs.input_names() == list(task_io.inputs)
+    assert signature.outputs.input_names() == list(task_io.outputs)
+    rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), signature.inputs)
+    assert [task_io.parse(row) for row in rows.to_dict("records")] == [task_io.parse(row) for row in task_io.examples]
