@@ -171,7 +171,9 @@ class TokenStore:
                 # Zero-copy views; valid because batches are not slices.
                 begins, values = _views(batch.column("tokens"))
                 if values.dtype != self.dtype:
-                    raise ArtifactError(f"{path}: holds {values.dtype} ids, its manifest says {self.dtype}")
+                    raise ArtifactError(
+                        f"{path}: has {values.dtype} ids, expected {self.dtype} according to its manifest"
+                    )
                 self._tokens.append(values)
                 self._sentences.append(_views(batch.column("sentences")))
                 if "targets" in batch.schema.names:

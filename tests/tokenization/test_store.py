@@ -155,7 +155,7 @@ def test_ids_of_another_type_are_an_error(tmp_path: Path) -> None:
         write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
         shards = {"train": ["train-a.arrow"], "heldout": []}
         draft.facts |= {"layout": LAYOUT, "tokenizer": "f", "vocabulary": 70000, "shards": shards}
-    with pytest.raises(ArtifactError, match="train-a.arrow: holds uint16 ids, its manifest says uint32"):
+    with pytest.raises(ArtifactError, match="train-a.arrow: has uint16 ids, expected uint32 according to its manifest"):
         TokenStore(tmp_path / "tokens")
 
 
