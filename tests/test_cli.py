@@ -77,4 +77,4 @@ def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
     done = run.invoke(cli.app, ["export", encoder, "--output", str(tmp_path / "out"), "--format", "vectors"])
     assert done.output == "vectors.txt: 4 vectors\n"
     done = run.invoke(cli.app, ["try", encoder, "king", "--top-p", "2"])
-    assert str(done.exception) == "sampling: top-p: above 0, at most 1"
+    assert str(done.exception) == "sampling: top-p must be above 0 and at most 1"
