@@ -248,11 +248,13 @@ def test_the_stages_that_run_every_time_load_little() -> None:
     assert not loaded & {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"}
 
 
-def test_no_stage_loads_the_compiler_by_its_imports() -> None:
+def test_no_stage_and_no_family_imports_the_compiler() -> None:
     """Importing torch._dynamo takes a second, and most stages do not train."""
     script = (
         "import sys; from importlib import import_module; from components.pipeline.stages import STAGES\n"
+        "from components.models import FAMILIES\n"
         "for stage in STAGES.values(): import_module(stage.module)\n"
+        "families = list(FAMILIES.values())\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
