@@ -253,6 +253,17 @@ def spec_of(
     *,
     trained: bool,
 ) -> RunSpec:
+    """The inputs of one task in a run.
+
+    Args:
+        job: of the task.
+        settings: of the run (`for_start`).
+        inputs: `inputs_of` these settings.
+        budget: rows per stratum; -1 for all.
+        seed: of the run.
+        precision: of the run.
+        trained: whether the encoder's weights are trained, not random.
+    """
     shared = {**inputs, "precision": precision}
     # Random encoders differ from seed to seed, and so do their features.
     features = fingerprint(

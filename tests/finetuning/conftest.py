@@ -49,7 +49,7 @@ def write_jsonl(path: Path, found: list[dict[str, str]]) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> TaskSource:
-    """A complete task on disk: 12 rows a class to learn from, 6 for dev, 8 for test."""
+    """A complete task on disk: 12 rows per class in train, 6 in dev, 8 in test."""
     folder = tmp_path / "task"
     write_jsonl(folder / "train.jsonl", rows(12))
     write_jsonl(folder / "dev.jsonl", rows(6, offset=100))
@@ -59,7 +59,7 @@ def source(tmp_path: Path) -> TaskSource:
 
 @pytest.fixture
 def task(source: TaskSource, tmp_path: Path) -> Path:
-    """The same, read and checked: an output directory of the stage `examples`."""
+    """The output directory of the stage `examples` for this task."""
     return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
 
 
@@ -78,7 +78,7 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
                 [*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none
             )
         elif kind in ("word", "open_word"):
-            # No digits: the numbers at the end of the texts are words that it has not seen.
+            # No digits: the numbers at the end of the texts are unknown words.
             cls = WordTokenizer if kind == "word" else OpenWordTokenizer
             tokenizer = cls([*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True)
         else:
@@ -100,7 +100,7 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def settings() -> FinetuneSettings:
-    """Few steps; dropout on, so that its randomness takes part."""
+    """Few steps, with dropout, so that its random numbers are covered."""
     training = Training(rate=0.01, batch_size=4, precision="float32", schedule="slanted_triangular")
     return FinetuneSettings(epochs=2, evaluations=2, head_steps=20, head_penalties=[1.0, 100.0], training=training)
 
@@ -112,7 +112,7 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs one after the other in this process, in one thread as in a pool: the same function, without its start."""
+    """Runs are executed sequentially in this process with one thread, instead of in a pool."""
 
     def one_by_one(function, items, *, settings):
         for index, item in enumerate(items):
@@ -179,7 +179,7 @@ def make_task(tmp_path: Path) -> Callable[[str], Path]:
 def make_job(
     make_task: Callable[[str], Path], make_encoder: Callable[..., Path], settings: FinetuneSettings, tmp_path: Path
 ) -> Callable[..., FinetuneJob]:
-    """make_job(family, kind, name="out", **settings) -> a job with a store of its own."""
+    """make_job(family, kind, name="out", **settings) -> a job with its own storage."""
 
     def make(family: str, kind: str, *, name: str = "out", **changes: object) -> FinetuneJob:
         small = {"epochs": 1, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 24}

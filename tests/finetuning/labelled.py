@@ -20,7 +20,7 @@ def jsonl(path: Path, *rows: dict[str, Any]) -> None:
 
 
 def three(folder: Path, *rows: dict[str, Any]) -> None:
-    """The same rows as train, dev and test, so that only what a test is about is wrong."""
+    """The same rows as train, dev and test, so that the data contain only the error of the test."""
     for split in ("train", "dev", "test"):
         jsonl(folder / f"{split}.jsonl", *rows)
 

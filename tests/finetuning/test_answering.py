@@ -58,7 +58,7 @@ def test_best_spans_equals_enumeration(longest: int) -> None:
             (units[i][0], units[j][1]): float(outputs[row, i + 1, 0] + outputs[row, j + 1, 1])
             for i in range(len(units))
             for j in range(i, len(units))
-            # One unit may be longer than an answer: there would be nothing else to say.
+            # One unit may be longer than an answer: otherwise there would be no span.
             if i == j or units[j][1] - units[i][0] <= longest
         }
         best = max(every, key=lambda span: every[span])

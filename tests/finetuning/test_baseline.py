@@ -1,4 +1,4 @@
-"""The systems without a language model."""
+"""Baselines for classification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems without a language model for pairs, similarity, several labels, choices, and languages without spaces."""
+"""Baselines for pairs, similarity, several labels, choices, and languages without spaces."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_other_weights_are_shared(classifier: TextClassifier) -> None:
     ready = cast(classifier.model)
     assert ready.encoder.piece_embedding() is classifier.model.encoder.piece_embedding()
     assert ready.head.output.weight is classifier.model.head.output.weight
-    # What the pooling asks of the encoder it asks of the copy.
+    # The pooling calls methods of the copied encoder.
     assert ready.features._summary.__self__ is ready.encoder
 
 

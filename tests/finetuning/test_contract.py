@@ -1,6 +1,6 @@
 """Contract of every family with every kind: it trains, is stored and loaded, and resumes bit-identical.
 
-Both tables are picked up as they are; a new task brings the rows that it is tried with (`ROWS`).
+All entries of both tables are tested; a new kind needs rows in `ROWS`.
 """
 
 from __future__ import annotations

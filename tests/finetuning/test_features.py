@@ -92,7 +92,7 @@ def test_features_equal_the_inputs_of_the_head(
         for found, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
             real = len(units) if kind == "tagging" else None
             torch.testing.assert_close(found[:real], wanted[:real], atol=1e-5, rtol=1e-5)
-    # They may be learned from.
+    # They can be inputs of training.
     (torch.nn.Linear(on_disk.vectors.shape[1], 1)(on_disk.matrix()).sum()).backward()
 
 
@@ -179,7 +179,7 @@ def job(task: Path, make_encoder, settings: FinetuneSettings, cluster, tmp_path:
 
 @pytest.fixture
 def nothing_learned(settings: FinetuneSettings) -> Training:
-    """With it every run ends with the weights that it began with."""
+    """With it no run improves on its initial weights."""
     return settings.training.model_copy(update={"rate": 1e-12})
 
 

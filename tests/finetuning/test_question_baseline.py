@@ -84,7 +84,7 @@ def test_the_threshold_is_selected_on_dev() -> None:
 
 
 def by_definition(question: list[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
-    """`best_candidate` as its module's text has it, one candidate after the other; the first of equals."""
+    """`best_candidate` by the definition in its module, candidate by candidate; the first at a tie."""
     words, sentences = context.words, context.sentences
     query = {word for word in question if word not in ".,"}
     pairs = set(pairwise(question))

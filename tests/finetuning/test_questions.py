@@ -34,7 +34,7 @@ def test_units_are_the_contexts_characters(family: str, make_encoder, settings: 
     assert len(windows) > 1
     for texts in windows:
         assert texts and all(text and text == text.strip() for text in texts)
-    # Put together, the windows read all of the context but white space and what has no width.
+    # Together the windows cover the context except white space and invisible characters.
     (first, *_), (last, *_) = windows[0], windows[-1][::-1]
     assert CONTEXT.strip().startswith(first) and CONTEXT.strip().endswith(last)
     (found,) = questions.encode([(QUESTION, CONTEXT)], encoder.tokenizer, encoder.model, changed)
@@ -49,7 +49,7 @@ def test_units_are_at_the_columns_of_their_pieces(family: str, make_encoder, set
     pieces, units = found.pieces[0], found.units[0]
     expected = encoder.tokenizer.encode_batch(["old apple"])[0].tolist()
     if encoder.tokenizer.kind == "char":
-        # The space is read, but no answer begins or ends there.
+        # The space is encoded, but no answer starts or ends there.
         assert units[1:, 0].tolist() == [at for at in range(units[1, 0], units[-1, 0] + 1) if at != units[1, 0] + 3]
     else:
         assert pieces[units[1:, 0]].tolist() == expected

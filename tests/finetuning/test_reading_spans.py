@@ -1,4 +1,4 @@
-"""Labelled words and answers in every format: exact rows of small files, and each wrong input with its message."""
+"""Labelled words and answers in every format: exact rows of small files, and messages of invalid input."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_tokens_before_counts_tokens_without_padding() -> None:
 
 
 def long_context(windows: int) -> Encoded:
-    """Windows of three pieces that begin two apart: unit 0 is the whole, the others are ten characters each."""
+    """Windows of three pieces with a stride of two: unit 0 is the whole, the others are ten characters each."""
     starts = [20 * window for window in range(windows)]
     return Encoded(
         [np.arange(3) + start for start in starts],

@@ -54,7 +54,7 @@ def make_job(
 
 
 def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """What a job wrote, apart from how long it took: predictions, and the digests of the classifier's files."""
+    """The output of a job without durations: predictions, and the digests of the classifier's files."""
     rows = pq.read_table(output / "runs.parquet").to_pylist()
     return rows, {name: entry["sha256"] for name, entry in read_manifest(output / "classifier").files.items()}
 
@@ -172,7 +172,7 @@ def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, m
             yield report
 
     monkeypatch.setattr(runs, "train", first_losses)
-    # Dropout and rate next to nothing, one batch an epoch: the first loss is the mean over all rows.
+    # Without dropout, with a rate of almost 0 and one batch per epoch: the first loss is the mean over all rows.
     job = make_job(dropout=0.0, head_dropout=0.0, head_penalties=[30.0])
     training = job.settings.training.model_copy(update={"rate": 1e-12, "batch_size": 100})
     job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
@@ -185,7 +185,7 @@ def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, m
 
 
 def test_patience_ends_a_run(make_job, in_process) -> None:
-    # A rate of next to nothing changes no prediction: no evaluation is better than the head alone.
+    # With a rate of almost 0 no prediction changes, and no evaluation improves on the fitted head.
     job = make_job(epochs=4, evaluations=4, patience=1)
     training = job.settings.training.model_copy(update={"rate": 1e-12})
     job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
@@ -283,7 +283,7 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
     records = json.loads((finetune(job) / "runs.json").read_text())
     learned = sum(record["best_step"] > 0 for record in records)
     assert 0 < learned < len(records)
-    # Dev by the best weights is known; what the weights of the start say comes from features, of test as well.
+    # Dev by the best weights is known; predictions of the initial weights are computed from features, also on test.
     assert sorted(answered) == [18] * job.settings.evaluations * len(records) + [24] * learned
 
 
@@ -322,7 +322,7 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
     unbroken = finetune(make_job(name="unbroken"))
     job = make_job(name="killed")
     storage = tmp_path / "killed-store"
-    # A checkpoint after every step: what is killed is in the midst of its runs.
+    # A checkpoint after every step, so that the stage is killed in the middle of its runs.
     training = job.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
     job = job.model_copy(
         update={
@@ -354,12 +354,12 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
         )
 
     def farthest() -> int:
-        """The last step of any checkpoint that is whole."""
+        """The last step of all complete checkpoints."""
         return max((int(path.parent.name[5:]) for path in storage.glob("finetune-*/step-*/state.json")), default=0)
 
     for step in (1, 5):
         stage = start()
-        # Killed with all of its processes, as soon as a run has come so far.
+        # Kill the stage and all of its processes once a run has reached a step.
         while stage.poll() is None and farthest() < step:
             time.sleep(0.002)
         os.killpg(stage.pid, signal.SIGKILL)

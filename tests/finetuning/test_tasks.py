@@ -109,7 +109,7 @@ def test_a_class_lost_to_overlap_is_named(source: TaskSource) -> None:
 
 def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
     path = Path(source.path) / "train.jsonl"
-    # Of this class there is one row, and its hash takes it to dev.
+    # The only row of this class is assigned to dev by its hash.
     shares = {text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") for text in "abcdefghij"}
     only = next(text for text, share in shares.items() if share < 0.3 * 2**64)
     write_jsonl(path, [*rows(12), {"text": only, "label": "tree", "part": "x"}])

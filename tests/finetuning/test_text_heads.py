@@ -53,7 +53,7 @@ def test_regression_works_on_the_range_of_the_training_targets() -> None:
     head.prepare(targets([1], [5], [2]))
     outputs = torch.tensor([[0.0], [0.5], [1.5]])
     assert [row.tolist() for row in head.answers(outputs, {})] == [[1.0], [3.0], [7.0]]
-    # Wanted on the scale from 0 to 1: 0.25, 0.5, 1.
+    # Targets on the scale from 0 to 1: 0.25, 0.5, 1.
     loss = head.loss(outputs, target_batch(targets([2], [3], [5]))).item()
     assert loss == pytest.approx((0.25**2 + 0 + 0.5**2) / 3)
     head.prepare(targets([4], [4]))

@@ -89,7 +89,7 @@ def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder: Make, 
 
 @pytest.fixture
 def tasks(task: Path, source: TaskSource, tmp_path: Path) -> dict[str, Path]:
-    """The task of three things, and on other texts whether their number is even."""
+    """The task with three classes, and another task: whether the number in a text is even."""
     folder = tmp_path / "parity"
     for name, count, offset in (("train", 10, 300), ("dev", 5, 400), ("test", 6, 500)):
         write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
@@ -143,13 +143,13 @@ def test_every_task_gets_the_output_of_finetuning(  # type: ignore[no-untyped-de
         )
         assert manifest.facts["examples"] == read_manifest(tasks[task]).facts["digests"]
         table = pq.read_table(shared / "runs.parquet").to_pylist()
-        # 2 of a class go with 4 of one, 4 with 8.
+        # Budgets 2 and 4 of one task are paired with 4 and 8 of the other.
         few, many = (2, 4) if task == "things" else (4, 8)
         assert {(row["budget"], row["seed"]) for row in table} == {(few, 0), (few, 1), (many, 0), (many, 1)}
         assert len(table) == 4 * (dev + test)
         records = json.loads((shared / "runs.json").read_text())
         assert [(record["budget"], record["seed"]) for record in records] == [(few, 0), (few, 1), (many, 0), (many, 1)]
-        # 12 rows of three classes and 16 of two: three and four steps an epoch, two epochs.
+        # 12 rows of three classes and 16 of two: three and four steps per epoch, two epochs.
         assert [point["step"] for point in records[-1]["curve"]] == [0, 7, 14]
         assert [record["rows"] for record in records[1:3]] == ([6, 12] if task == "things" else [8, 16])
         classifier = load_classifier(shared / "classifier")

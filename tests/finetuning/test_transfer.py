@@ -71,7 +71,7 @@ def test_the_loss_is_that_of_the_task_and_the_weighted_mean_of_the_pieces(
     expected = plain.losses(batch).loss + 0.25 * total / count
     torch.testing.assert_close(found.loss, expected)
     assert set(found.sums) == {"rows", "tokens"} and set(plain.losses(batch).sums) == {"rows"}
-    # Everything learns then, what predicts the pieces included.
+    # Then all parameters are trained, including the language model's output layer.
     learning = {id(parameter) for parameter in model.own_parameters()}
     learning |= {id(parameter) for group in model.encoder.layer_groups() for parameter in group}
     assert all(id(parameter) in learning for parameter in model.parameters())
@@ -93,7 +93,7 @@ def test_masks_come_from_counters(family: str, make_encoder: Make, settings: Fin
         for row in range(len(half["lengths"])):
             length = int(half["lengths"][row])
             assert torch.equal(half["masked_tokens"][row, :length], whole["masked_tokens"][2 * row + rank, :length])
-    # Another epoch masks the same row anew.
+    # The masks of a row differ between epochs.
     rows = {int(row): place for place, row in enumerate(sampler.rows(4))}
     later = {int(row): place for place, row in enumerate(sampler.rows(7))}
     shared = sorted(rows.keys() & later.keys())
@@ -129,7 +129,7 @@ def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch) 
             yield report
 
     monkeypatch.setattr(runs, "train", watched)
-    # 12 rows in batches of 4: three steps an epoch; head, embedding and two LSTMs, then everything.
+    # 12 rows in batches of 4: three steps per epoch; head, embedding and two LSTMs, then everything.
     finetune(make_job(unfreezing="chain_thaw", unfreeze_epochs=1, epochs=6))
     longest = learned[:18]
     assert [step for step, _ in longest] == list(range(18))

@@ -28,7 +28,7 @@ COUNTS = {"train": 12, "dev": 8, "test": 8}
 
 
 def sentence(number: int) -> tuple[list[str], list[str]]:
-    """Every kind of thing is a span; two of a kind side by side are one."""
+    """Every kind of thing is a span; two adjacent units of a kind are one span."""
     kinds = sorted(WORDS)
     kind, other = kinds[number % 3], kinds[(number // 3) % 3]
     thing, second = WORDS[kind][number % 2], WORDS[kind][2]

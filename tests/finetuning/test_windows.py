@@ -107,7 +107,7 @@ def test_windows_are_pooled_like_their_pieces(settings: FinetuneSettings) -> Non
     for pooling, vectors in expected.items():
         pool = WindowPooling(settings.model_copy(update={"pooling": pooling}), width=1)
         assert pool(features, rows).tolist() == vectors
-    # A maximum below zero is no zero.
+    # Negative maxima are not replaced by 0.
     assert (
         WindowPooling(settings.model_copy(update={"pooling": "max"}), width=1)(-features, rows)[1].tolist() == [-7] * 6
     )

@@ -146,7 +146,7 @@ def test_rows_of_no_class_only_affect_the_outside_auroc() -> None:
 
 
 def test_confidences_close_to_one_have_different_levels() -> None:
-    """A model that is sure of everything, of what it knows a little more."""
+    """A confident model, slightly more confident on rows of its classes."""
     targets = [np.asarray([0.0]), np.asarray([-1.0])]
     answers = [np.asarray([1 - share, share], dtype=np.float32) for share in (1e-6, 1e-5)]
     assert Classification(["a", "b"]).fitting(targets).score([("",)] * 2, targets, answers)["outside_auroc"] == 1.0
