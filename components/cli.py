@@ -1,6 +1,6 @@
-"""The command `headstart`. Each verb is a function; its flags come from the signature.
+"""The command `headstart`. Each subcommand is a function whose signature defines the flags.
 
-A user's error ends in one message and exit code 2. A traceback is a defect of Headstart.
+A `HeadstartError` is printed as one message with exit code 2; a traceback indicates a bug in Headstart.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def why(
     corpus: Annotated[str, typer.Option(help="Corpus to search: general, domain ...; all by default.")] = "",
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Explain why a stage would run or not, or what became of a document in the stage `ingest`."""
+    """Explain why a stage would run or not, or whether the stage `ingest` kept or dropped a document."""
     if document and stage:
         raise typer.BadParameter("give either a stage or --document ID")
     if not document:
@@ -87,7 +87,7 @@ def families(*, params: ParamsFile = PARAMS) -> None:
     table = Table(*columns, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row)
-    # A log has no fixed width.
+    # Without a terminal, rich wraps cells at 80 columns.
     Console(width=max(120, 24 * len(columns))).print(table)
 
 
@@ -134,7 +134,7 @@ def perplexity(
     *,
     text: Annotated[str, typer.Option(help="Column of the text, in files with columns.")] = "text",
     pieces: Annotated[
-        int, typer.Option(help="Minimum number of pieces to read, in whole documents; 0: all.", min=0)
+        int, typer.Option(help="Stop after the document that reaches this number of pieces; 0: read all.", min=0)
     ] = 0,
 ) -> None:
     """Measure a model on a file: perplexity per word and bits per character, comparable between vocabularies."""
@@ -222,8 +222,8 @@ def label(
     task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     column: Annotated[
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
-    ] = [],  # noqa: B006 -- typer reads the default and changes nothing
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Allow OUTPUT to be SOURCE.")] = False,
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow."""
@@ -256,12 +256,13 @@ def serve(
     raise typer.Exit(serve_champion(settings.registry, task or settings.run.tasks[0], host=host, port=port))
 
 
-#: Verbs that are Prefect flows. Each is a module of `flows`, so that this module does not import Prefect.
+#: Subcommand -> help text of the Prefect flows. Each is a module of `flows` that is executed in place of this process,
+#: so that this module does not import Prefect.
 FLOWS = {
     "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
     "bakeoff": "Pretrain several families with one budget and compare them.",
     "schedule": "Retrain on a cron schedule.",
-    "predict": "Label a csv, jsonl or parquet file with the champion.",
+    "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "promote": "Compare the challenger with the champion again.",
     "rollback": "Restore the previous champion.",
 }

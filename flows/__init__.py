@@ -18,7 +18,7 @@ if "PREFECT_HOME" not in os.environ:
         _HOME.parent.mkdir(exist_ok=True)
 
 _DEFAULTS = {
-    # All state of a clone is inside the clone.
+    # Prefect's state is stored in the clone, not in the user's home folder.
     "PREFECT_HOME": str(_HOME),
     # The first start of the embedded server creates its database in 10 to 20 seconds; Prefect's own limit is 20.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",

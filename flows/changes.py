@@ -91,7 +91,7 @@ class Changes:
         return now.changes(before)
 
     def _made(self, dependency: Any, stage: Any) -> bool:
-        """Whether a stage of the pipeline writes what a dependency reads."""
+        """Whether a dependency of a stage is an output of another stage."""
         path = Path(dependency.fs_path)
         outs = [Path(out.fs_path) for needed in self.graph.successors(stage) for out in needed.outs if needed.name]
         return any(path == out or out in path.parents or path in out.parents for out in outs)
@@ -99,7 +99,8 @@ class Changes:
     def _files(self, dependency: Any) -> str:
         """`: a.txt (changed), b.txt (new)` for a folder of raw data; empty if its earlier files are unknown.
 
-        DVC keeps a listing of `data/` for each version, not of the folders in it; the folder is looked up in these.
+        DVC stores one listing of all of `data/` per version. The earlier files are taken from the listing in which the
+        folder has the MD5 of the last run.
         """
         from dvc_data.hashfile.build import build
         from dvc_data.hashfile.hash_info import HashInfo

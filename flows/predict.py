@@ -49,7 +49,7 @@ def predict(
         output: its format may differ from that of `source`; it is written completely or not at all.
         task: the first of `run.tasks` if empty.
         columns: `INPUT=COLUMN` where the column of an input has another name, such as `text=body`.
-        overwrite: whether `output` may be `source`.
+        overwrite: whether `output` and `source` may be the same file.
         params: the settings file; it names the registry.
 
     Raises:
@@ -68,8 +68,8 @@ def command(
     task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     column: Annotated[
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
-    ] = [],  # noqa: B006 -- typer reads the default and changes nothing
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Allow OUTPUT to be SOURCE.")] = False,
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion."""

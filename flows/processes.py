@@ -194,7 +194,7 @@ def _was_running(pid: int, moment: float) -> bool:
     """Whether the process with this pid is alive and is older than `moment` (seconds since the epoch)."""
     try:
         process = psutil.Process(pid)
-        # A younger process has got the pid of one that has ended. Start times are rounded to clock ticks.
+        # A younger process reuses the pid of one that has ended. Start times are rounded to clock ticks.
         return is_alive(process) and process.create_time() <= moment + 0.1
     except psutil.NoSuchProcess:
         return False

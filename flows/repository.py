@@ -67,11 +67,11 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
                 break
             except BlockingIOError:
                 if (holder := _holder(path)) != shown:
-                    say(f"waiting: {holder} holds this repository")
+                    say(f"waiting: {holder} holds the lock of this repository")
                     shown = holder
                 time.sleep(poll_s)
         if shown:
-            # The lock of a killed process is released shortly before the process has ended.
+            # A killed process releases its lock shortly before it ends.
             time.sleep(poll_s)
         file.truncate(0)
         json.dump({"what": what, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
@@ -80,7 +80,7 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
             _clean_up(root, say)
             yield
         finally:
-            # Before the lock is released with the close of the file, so that no waiting run reads a stale holder.
+            # Cleared before the lock is released (by closing the file), so that no waiting run reads a stale holder.
             file.truncate(0)
 
 
@@ -116,13 +116,13 @@ def release_dvc_locks(root: Path) -> None:
     """Remove the entries of ended processes from DVC's table of read and write locks.
 
     DVC (3.x) keeps pids in `.dvc/tmp/rwlock`, ignores an entry only if its pid is not in use, and cannot read the file
-    if a process was killed while writing it. A zombie, or an unrelated process that has got the pid, blocks every
+    if a process was killed while writing it. A zombie, or an unrelated process that reuses the pid, blocks every
     later `dvc repro` of the same paths.
     """
     table = root / ".dvc" / "tmp" / "rwlock"
     if not table.is_file():
         return
-    # DVC locks this file, too, while it changes the table.
+    # DVC locks the same file while it changes the table.
     with table.with_name("rwlock.lock").open("a") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:

@@ -23,8 +23,9 @@ from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
 from flows.terminal import terminal
 
-#: Goals of a run; all of their dependencies run. The stages of AFTERWARDS run on the outputs that exist then.
+#: Target stages of a run, which includes all of their dependencies.
 GOALS = ("evaluate",)
+#: Stages that run last, on the outputs that exist then.
 AFTERWARDS = ("report", "register", "promote")
 
 
@@ -68,7 +69,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
     with nullcontext(begun) if begun else begin(file) as run:
         plan = run.plan.result()
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
-            # The check takes seconds. Settings with which every stage is up to date have passed it before.
+            # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
         if plan.data == "changed":
@@ -95,12 +96,12 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
     for stage in wanted(plan):
-        # DVC checks the stages below one that ran: they are up to date if its output is the same as before.
+        # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
         if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
             started = time.monotonic()
             outcome = str(stage_task(stage)(stage, root, return_state=True).result())
             if outcome != "Skipped":
-                # The reasons of the stages below `identity` contain the new identities already.
+                # The reasons of the stages downstream of `identity` already include the new identities.
                 changed |= {stage.name} - {IDENTITY}
                 terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
         else:

@@ -66,7 +66,7 @@ def command(
     root = find_root(file.parent)
     pipeline = pipeline_of(file, root=root)
     if run := active_run(root):
-        raise ConfigError(f"{run} holds this repository and changes its outputs; ask again when it has ended")
+        raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
     os.chdir(root)
     plan = compute_plan(pipeline.relative_to(root), files=True)
     plan.refuse_problem()

@@ -1,1 +1,1 @@
-"""Models as versions with a history: what is registered, what is promoted, and why."""
+"""Registration of models as MLflow versions with their lineage, and promotion of champions with a ledger."""

@@ -126,7 +126,7 @@ def requirements(libraries: Collection[str], lock: Path) -> list[str]:
     """The distributions of packages, pinned to the version in the lock, or else to the installed version."""
     providers = importlib.metadata.packages_distributions()
     names = {
-        # Several distributions may provide a module (mlflow, mlflow-skinny); the one of its name requires the others.
+        # If several distributions provide a module (mlflow, mlflow-skinny), the one with its name requires the others.
         normal(library if library in providers[library] else providers[library][0])
         for library in libraries
         if library in providers

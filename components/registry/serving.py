@@ -34,7 +34,7 @@ def serve(settings: RegistrySettings, task: str, *, host: str = "127.0.0.1", por
     version = find_champion(registry, task)
     check_port(host, port)
     with fetched(registry, version):
-        pass  # a damaged model is reported here in one message, before the server starts
+        pass  # reports a damaged model in one message before the server starts
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", host]
     command += ["--port", str(port), "--model-uri", f"models:/{version.name}/{version.number}"]
     # MLflow starts uvicorn by name, which is on PATH only in an activated environment.

@@ -44,7 +44,7 @@ class RegisterJob(Section):
         out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
         families: blocks of `pretrain`.
         tasks: tasks with classifiers.
-        starts: initialisations of the classifiers; except `scratch`, also the encoders that are registered.
+        starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
         parameters: section -> block -> settings (`pretrain`, `adapt`, `finetune`), logged with the models.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.

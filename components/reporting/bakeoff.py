@@ -23,11 +23,11 @@ START = "pretrained"
 
 @dataclass(frozen=True)
 class Score:
-    """Test accuracy on one task at one label budget.
+    """Test accuracy (for tasks without accuracy, the primary metric) on one task at one label budget.
 
     Attributes:
         task: name of the task.
-        labels: label budget in rows.
+        labels: label budget in rows, over all classes.
         frozen: (mean over seeds, lower bound, upper bound) with the encoder frozen; None if not run.
         tuned: the same after fine-tuning.
         chosen: mean of whichever has the better dev score.

@@ -9,7 +9,7 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 
-#: Rows of a table of slices.
+#: Maximum number of rows in the table of slices.
 SLICES = 20
 
 

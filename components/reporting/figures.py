@@ -147,7 +147,7 @@ def points(coordinates: Mapping[str, tuple[float, float]], *, x_label: str, y_la
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Groups of points, each with a colour of its own; the first group is drawn below the others.
+    """Groups of points, each in its own colour; the first group is drawn below the others.
 
     Where the space is insufficient, names are omitted; the first names of each group have priority.
     """

@@ -87,7 +87,7 @@ def read(directory: Path) -> Findings:
         content = json.loads((directory / FILE).read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA:
             raise ArtifactError(
-                f"{directory}: a study of another version; run `headstart study {directory.name}` again"
+                f"{directory}: written by another version; run `headstart study {directory.name}` again"
             )
         figures = [
             Drawing((directory / figure["file"]).read_text(encoding="utf-8").rstrip("\n"), figure["caption"])

@@ -87,7 +87,7 @@ class Result(Section):
 
     Attributes:
         name: stem of the file.
-        title: what the numbers are, with metric and data.
+        title: description of the numbers, with metric and data.
         command: the measuring command.
         commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
         processor: processor or card, with the instruction set of its bf16 products; null: not recorded.

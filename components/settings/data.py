@@ -43,7 +43,7 @@ class DataSettings(Section):
     #: Unlabelled text of the domain, for adaptation.
     domain: CorpusSource
     #: Translation pairs for the family `cove`: `general` for pretraining and `domain` for adaptation. Both may name the
-    #: same folder. Empty: no stage for pairs exists.
+    #: same folder. Empty: the pipeline has no stages for pairs.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
     #: Task name -> labelled data.
     tasks: dict[BlockName, TaskSource] = Field(min_length=1)

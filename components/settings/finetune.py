@@ -12,8 +12,8 @@ from components.settings.training import Training
 
 
 class ScratchSettings(Section):
-    """Overrides for an encoder with random weights: small learning rates, which protect pretrained weights, are not
-    needed, and frozen random features are not a fair comparison."""
+    """Overrides for an encoder with random weights. Its layers need neither the small learning rates nor the gradual
+    unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
 
     #: As `finetune.<name>.method`.
     method: Literal["features", "finetune"] = "finetune"
@@ -38,8 +38,8 @@ class FinetuneSettings(Section):
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained.
     method: Literal["features", "finetune"] = "finetune"
-    #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a system of its own. Not for
-    #: an encoder with random weights.
+    #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
+    #: applied to an encoder with random weights.
     frozen: bool = False
     #: Hidden states that the head reads.
     layers: LayerChoice = "all"
@@ -56,10 +56,11 @@ class FinetuneSettings(Section):
     head_norm: Literal["fixed", "batch", "none"] = "fixed"
     #: Dropout rate before each linear layer of the head.
     head_dropout: Fraction = 0.1
-    #: Maximum number of steps of the head on the frozen encoder's features; 0 starts with a random head.
+    #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
+    #: initialisation.
     head_steps: Annotated[int, Field(ge=0)] = 200
-    #: Learning rate of heads that are trained on features by gradient descent; null: `training.rate`. Linear heads with
-    #: one vector per text are solved as logistic regression and have none.
+    #: Learning rate of heads that are trained on features by gradient descent; null: `training.rate`. Linear heads on
+    #: one vector per text are fitted by L-BFGS and have no learning rate.
     head_rate: Annotated[float, Field(gt=0)] | None = None
     #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
     #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
@@ -77,10 +78,10 @@ class FinetuneSettings(Section):
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
     #: Epochs of fine-tuning.
     epochs: Annotated[float, Field(gt=0)] = 8
-    #: Minimum number of steps; applies if the epochs have fewer.
+    #: Minimum number of steps, if `epochs` amounts to fewer.
     min_steps: Annotated[int, Field(ge=0)] = 0
-    #: Evaluations on dev, evenly spaced over the steps. The best weights are kept; the head on the frozen encoder is a
-    #: candidate.
+    #: Evaluations on dev, evenly spaced over the steps. The best weights are kept, including the initial ones: the
+    #: head on the frozen encoder.
     evaluations: Positive = 8
     #: Evaluations without improvement after which training stops; null: never.
     patience: Positive | None = None

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from components.settings.section import Fraction, Positive, Section
 
-#: Most MinHash values in a band: their 16 bits each fill a 64-bit key.
+#: Maximum number of MinHash values in a band: four values of 16 bits fill a 64-bit key.
 _MOST_ROWS = 4
-#: Fewest values in a band: with one, unrelated documents share too many bands.
+#: Minimum number of values in a band: with one, unrelated documents share too many bands.
 _LEAST_ROWS = 2
 #: Share of the pairs at the threshold that have to share a band.
 _RECALL = 0.99
@@ -34,7 +34,7 @@ class NearDuplicates(Section):
 
     @property
     def rows(self) -> int:
-        """MinHash values in a band: the most with which 99% of the pairs at the threshold share a band."""
+        """MinHash values per band: the largest number (2 to 4) for which 99% of pairs at the threshold share one."""
         choices = range(_MOST_ROWS, _LEAST_ROWS - 1, -1)
         return next(rows for rows in choices if self._recall(rows) >= _RECALL)
 
@@ -59,7 +59,7 @@ class IngestSettings(Section):
 
     #: Whether HTML is converted to plain text.
     strip_markup: bool = True
-    #: Documents with fewer characters are dropped.
+    #: Minimum number of characters of a document (of a pair: of its source text); shorter ones are dropped.
     min_characters: int = 1
     #: Near-duplicate removal; null keeps near duplicates. Exact duplicates are always dropped.
     near_duplicates: NearDuplicates | None = NearDuplicates()

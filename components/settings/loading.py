@@ -53,8 +53,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:
-    """Problems with names that one section uses and another defines. The raw file is read, so that these problems are
-    reported together with invalid values."""
+    """Problems with names that one section uses and another defines. Checked on the raw values, so that these problems
+    are reported together with invalid values."""
 
     def at(*keys: str) -> Any:
         value: Any = raw

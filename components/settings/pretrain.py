@@ -20,8 +20,8 @@ class PretrainSettings(Section):
     preset: str | None = None
     #: Keys of the family's config class; they take precedence over the preset.
     model: dict[str, Any] = {}
-    #: Published model that is imported instead of trained, in any form that `headstart import` reads. Its size is taken
-    #: over, so `preset` and `model` stay empty.
+    #: Published model that is imported instead of trained, in any form that `headstart import` reads. It determines
+    #: the size, so `preset` and `model` must be empty.
     source: str | None = None
     #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes.
     digest: str | None = None

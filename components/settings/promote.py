@@ -20,9 +20,9 @@ class PromotionRule(Section):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     #: Bootstrap resamples.
     resamples: Positive = 2000
-    #: Maximum loss of any slice, beyond sampling error.
+    #: Maximum decrease of the metric on a slice. Larger decreases reject the challenger if they are significant.
     largest_slice_loss: Annotated[float, Field(ge=0)] = 0.05
-    #: Minimum number of test rows of a slice for that check.
+    #: Minimum number of test rows of a slice for the check of `largest_slice_loss`.
     slice_rows: Positive = 50
     #: Maximum median latency of one text in milliseconds; null: no limit.
     latency_ms: Annotated[float, Field(gt=0)] | None = 50

@@ -87,7 +87,8 @@ class TaskSource(Section):
 
     #: Column of the text: classification, multilabel, and choice (prompt or question).
     text: Column = "text"
-    #: Column of the label: the same kinds and pair. In multilabel a list, or a text with `label_separator`.
+    #: Column of the label: classification, multilabel, pair, and choice (see `answer`). In multilabel a list, or a text
+    #: with `label_separator`.
     label: Column = "label"
     #: Separator of labels in one text.
     label_separator: Annotated[str, Field(min_length=1)] = ","

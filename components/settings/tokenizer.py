@@ -11,7 +11,7 @@ from components.settings.section import Positive, Section
 
 
 class SubwordSettings(Section):
-    """Subword vocabulary, learned or published. A published one gets only its frequencies from the corpus."""
+    """Subword vocabulary, learned or published. For a published one, only frequencies are counted in the corpus."""
 
     #: Hugging Face folder of a published vocabulary; null: the vocabulary is learned.
     source: str | None = None
@@ -24,7 +24,7 @@ class SubwordSettings(Section):
 class BytePairSettings(SubwordSettings):
     """Byte-level BPE: 256 bytes and merges of pairs (Sennrich et al. 2016; Radford et al. 2019)."""
 
-    #: Least frequency of a merged pair.
+    #: Minimum frequency of a merged pair.
     min_frequency: Positive = 2
 
 
@@ -43,22 +43,22 @@ class UnigramSettings(SubwordSettings):
 
 
 class WordSettings(Section):
-    """Kinds `word` and `open_word`; the latter gives unseen words ids of their own, for models that read spellings."""
+    """Kinds `word` and `open_word`; the latter also assigns ids to unseen words, for models that read characters."""
 
     #: Number of words, special pieces included.
     vocabulary: Positive = 12000
     #: Whether text is lower-cased.
     lowercase: bool = True
-    #: Least frequency of a word.
+    #: Minimum frequency of a word.
     min_frequency: Positive = 3
 
 
 class CharSettings(Section):
     """Single characters."""
 
-    #: Least frequency of a character.
+    #: Minimum frequency of a character.
     min_frequency: Positive = 2
-    #: Most characters, special pieces included.
+    #: Maximum number of pieces: characters and special pieces.
     max_vocabulary: Positive = 2000
 
 

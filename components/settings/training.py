@@ -37,8 +37,8 @@ class Training(Section):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     #: Wall-clock seconds between two checkpoints; does not change the result.
     checkpoint_seconds: Annotated[float, Field(gt=0, json_schema_extra=NO_EFFECT)] = 60
-    #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean from a
-    #: trigger on (`asgd`; NT-ASGD, Merity et al. 2018).
+    #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean since
+    #: the step that triggers averaging (`asgd`; NT-ASGD, Merity et al. 2018).
     average: Literal["none", "ema", "asgd"] = "none"
 
 
@@ -47,8 +47,8 @@ class LanguageModelTraining(Training):
 
     #: Budget in input tokens (characters for a character model).
     tokens: Positive | None = None
-    #: Budget in seconds on this machine: the only setting with a result that depends on time. The first steps measure
-    #: the speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
+    #: Budget in seconds: the only setting whose effect depends on the speed of the machine. The first steps measure the
+    #: speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
     seconds: Annotated[float, Field(gt=0)] | None = None
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64

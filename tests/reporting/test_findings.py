@@ -62,7 +62,7 @@ def test_damaged_findings_are_named(tmp_path: Path) -> None:
         findings.read_all(tmp_path)
     text = json.dumps(content | {"schema": 2}, indent=1) + "\n"
     (directory / "study.json").write_text(text)
-    with pytest.raises(ArtifactError, match="a study of another version; run `headstart study layers` again"):
+    with pytest.raises(ArtifactError, match="written by another version; run `headstart study layers` again"):
         findings.read(directory)
 
 
