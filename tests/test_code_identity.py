@@ -77,6 +77,8 @@ def definitions(root: Path, module: str, text: str) -> Mapping[str, str]:
         ("lazy", "import os\nimport re", "import re\nimport os", set()),
         ("lazy", "from os import path", "from os import sep as path", {"imports"}),
         ("lazy", "f(1)", "f(2)", {"statements"}),
+        ("lazy", "F = ModelFamily(1, tiny={'a': 2})", "F = ModelFamily(1, tiny={'a': 3})", set()),
+        ("lazy", "F = ModelFamily(1, tiny={'a': 2})", "F = ModelFamily(2, tiny={'a': 2})", {"F"}),
         ("lazy", "def f(): raise ValueError('a')", "def f(): raise ValueError(f'{1} b')", set()),
         ("lazy", "def f(): raise ValueError('a')", "def f(): raise KeyError('a')", {"f"}),
         ("lazy", "if TYPE_CHECKING:\n  from a import B\nX = 1", "X = 1", set()),

@@ -22,8 +22,7 @@ from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import KINDS, scoring_for
-
-from .conftest import ROWS
+from tests.example_task import ROWS
 
 
 def answers_of(output: Path, split: str) -> list[list[float]]:

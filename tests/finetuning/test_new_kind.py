@@ -19,8 +19,7 @@ from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.kinds import KINDS, promotion_metrics, scoring_for
 from components.tasks.results import read_answers
-
-from .conftest import ROWS, write_jsonl
+from tests.example_task import ROWS, write_jsonl
 
 KIND = "truth"
 

@@ -26,8 +26,8 @@ from components.task_models.kinds import classification
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
 from components.tasks.examples import ExamplesJob, examples, read_split
+from tests.example_task import rows, write_jsonl
 
-from .conftest import rows, write_jsonl
 from .test_stage import contents
 
 Make = Callable[..., Path]

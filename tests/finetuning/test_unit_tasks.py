@@ -20,8 +20,7 @@ from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.tasks.kinds import scoring_for
-
-from .conftest import FILLER, WORDS, write_jsonl
+from tests.example_task import FILLER, WORDS, write_jsonl
 
 MakeJob = Callable[..., FinetuneJob]
 COUNTS = {"train": 12, "dev": 8, "test": 8}

@@ -11,7 +11,7 @@ import pytest
 
 from components.errors import DataError
 from components.tasks.examples import digest
-from tests.finetuning.labelled import jsonl, read, targets, three
+from tests.tasks.labelled import jsonl, read, targets, three
 
 # classification
 

@@ -14,8 +14,7 @@ from components.settings.tasks import TaskSource
 from components.tasks.budgets import ALL, numbered, sample_rows
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.kinds import KINDS, find_kind
-
-from .conftest import rows, write_jsonl
+from tests.example_task import rows, write_jsonl
 
 
 def read(source: TaskSource):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.errors import DataError
-from tests.finetuning.labelled import jsonl, read, targets
+from tests.tasks.labelled import jsonl, read, targets
 
 # tagging
 

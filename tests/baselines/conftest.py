@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.example_task import source, task  # noqa: F401
