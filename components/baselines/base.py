@@ -33,6 +33,8 @@ class Data:
     """The training rows of one label budget and seed, and the rows that are predicted.
 
     Attributes:
+        train: training rows of the run.
+        dev, test: the rows that are predicted.
         inputs: inputs of the whole train split, without labels.
         labels: names of the labels.
         scoring: metrics of the task.

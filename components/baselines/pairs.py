@@ -44,7 +44,7 @@ def line(data: Data) -> Predictions:
     """Least-squares regression of the number on the cosine of both texts."""
     vectorizer = _counted(data)
     x, y = _cosines(data.train, vectorizer), np.asarray([target[0] for target in data.train.targets])
-    # Equal cosines determine no slope.
+    # If all cosines are equal, the slope is undefined.
     slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
 
     def answers(split: Split) -> list[Answer]:

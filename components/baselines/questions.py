@@ -1,8 +1,8 @@
 """Question answering by word overlap: the sliding window of Richardson, Burges and Renshaw 2013 (MCTest, section 4)
 over spans, as in the SQuAD paper (Rajpurkar et al. 2016, section 5.1).
 
-The candidates are filtered first: those remain whose sentence, without the candidate, shares the most words and word
-pairs with the question. Of these, the answer maximises
+First, the candidates are filtered: only those are kept whose sentence, without the candidate, shares the most words and
+word pairs with the question. Of these, the answer maximises
 
     max_j sum_{i = 1..|S|} IC(P_{j+i}) [P_{j+i} in S]  -  minimum distance of the candidate to a word of the question
 
@@ -30,7 +30,8 @@ from components.task_models.span_head import NEVER, apply_threshold, best_thresh
 from components.tasks.data import Answer, Fields
 from components.tokenization.segmenters import Segmentation
 
-#: Maximum number of words of a candidate; of a longer run the last ones, which hold the head of an English phrase.
+#: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
+#: an English noun phrase.
 MOST_WORDS: Final = 8
 #: Words in more than this share of the contexts are stop words, if there are at least `LEAST_CONTEXTS` contexts.
 COMMON: Final = 0.1

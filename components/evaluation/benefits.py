@@ -10,6 +10,8 @@ labels    test metric against labels per class. Start: the smallest budget. Asym
           per doubling of the labels (least squares). A start near the maximum leaves less to gain, so a higher start
           and asymptote often come with a lower slope. The curve needs at least two budgets.
 
+Labels are counted per class, or in rows for kinds whose budgets count rows (`aggregates.unit`).
+
 Each is reported for both systems and as a difference, with intervals over seeds. Differences are paired by seed, since
 runs with the same seed use the same labels.
 """

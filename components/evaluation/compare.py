@@ -65,7 +65,7 @@ def comparisons(
     """Comparisons at every budget: the starts of each family with each other, each ensemble with its best member, and
     the best fine-tuned system with the best baseline.
 
-    "Best" is decided on dev: selection on test would favour the systems with the luckiest test scores.
+    "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
 
     Args:
         cells: (system, budget) -> cell.
@@ -197,11 +197,11 @@ def statements(
     """One sentence per comparison.
 
     Returns:
-        [{kind, budget, holds, apart, text}]. `kind` names what is compared: `transfer` (a start against scratch),
+        [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch),
         `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights against the
         head alone), `together` (joint training against training on one task), `ensemble` (against its best member),
-        `baseline` (the best fine-tuned system against the best baseline). `holds`: the first of these two is better and
-        the difference is clear.
+        `baseline` (the best fine-tuned system against the best baseline). `holds`: the system
+        named first in this list is better and the interval of the difference is above zero.
     """
     found = []
     for comparison in compared:

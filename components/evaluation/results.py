@@ -45,7 +45,7 @@ class Run:
 class TestSplit:
     """The test rows of a task."""
 
-    __test__ = False  # the name starts with Test, but it is no test class
+    __test__ = False  # excluded from pytest's collection of classes named Test*
 
     facts: TaskFacts
     rows: Split

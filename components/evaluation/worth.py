@@ -69,7 +69,7 @@ def headline(
     if needed["labels"] is None:
         beyond = f"{reached} more than {rounded(entry['most'])}"
         if entry["most"] == entry["labels"]:
-            return f"{beyond}; how many more, other budgets would show."
+            return f"{beyond}; an estimate needs larger budgets."
         return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
     scratch = f"{family}-{SCRATCH}"
     first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
@@ -120,7 +120,7 @@ def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str,
 
 
 def rounded(value: float | None) -> str:
-    """A number of labels with three significant digits, or all digits of a whole number."""
+    """A number of labels with three significant digits, or all digits of a whole number; None exceeds all budgets."""
     if value is None:
-        return "more than there are"
+        return "more than available"
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

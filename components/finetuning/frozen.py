@@ -18,7 +18,7 @@ from components.tasks.examples import read_facts, read_split
 from components.training import threads
 from components.training.checkpoint import fingerprint
 
-#: Maximum number of pieces that are encoded in this process, which takes less time than starting others.
+#: Up to this number of pieces, encoding in this process takes less time than starting worker processes.
 FEW_PIECES = 250_000
 #: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {

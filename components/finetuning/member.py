@@ -1,7 +1,7 @@
 """One task in a fine-tuning run: its model, its data, its metrics on dev, and its best weights.
 
-The run (`components.finetuning.runs`) trains the weights; a member trains its head on frozen-encoder features before,
-and evaluates and predicts.
+A member trains its head on frozen-encoder features. The run (`components.finetuning.runs`) then trains the weights,
+and the member evaluates them and predicts.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Member:
         #: Steps per epoch of this member's rows.
         self.epoch = -(-len(rows) // settings.training.batch_size)
         self._best: dict[str, Tensor] = {}
-        #: Predictions of the best weights on dev, if they are those of the whole model and not of the head alone.
+        #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
+        #: initial weights are the best).
         self._best_on_dev: list[Answer] | None = None
         self._frozen: dict[str, Tensor] = {}
         self._encodings: dict[str, list[Encoded]] = {}
@@ -253,11 +254,11 @@ class Member:
         return predictions | self._frozen | weights
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of the member in addition to the run's state."""
+        """Tensors that a checkpoint stores for the member in addition to the run's state."""
         return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._frozen
 
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
-        """Restore what `tensors` returned, the record, and the head's L2 penalty."""
+        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
         self.record = dict(record)
@@ -274,7 +275,7 @@ class Member:
         return head_answers(self.model.head, self._head_inputs(split))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
-        """The predictions on dev, after the head has calibrated what it calibrates on dev."""
+        """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them."""
         dev, scoring = self.splits["dev"], self.scoring
 
         def per_row(found: list[Answer]) -> NDArray[np.float64]:

@@ -1,7 +1,8 @@
 """Several tasks around one encoder: which task a step belongs to, and the model that computes its loss.
 
-Each step samples one task with probability proportional to rows^(1 / temperature): 1 samples in proportion to size, a
-higher temperature evens the tasks out (Arivazhagan et al. 2019, section 4.2).
+Each step samples one task with probability proportional to rows^(1 / temperature): temperature
+1 samples in proportion to the number of rows, higher temperatures approach the uniform distribution (Arivazhagan et al.
+2019, section 4.2).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class TaskMixture(Sampler):
     Args:
         samplers: one per task.
         probabilities: one per task.
-        steps: number of steps; a prefix of the sequence is the same for fewer.
+        steps: number of steps; with fewer steps, the sequence of tasks is a prefix of the same sequence.
         seed: of the sequence of tasks.
     """
 

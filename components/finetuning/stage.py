@@ -1,8 +1,8 @@
 """Stage `finetune`: every label budget and seed of one (task, family, start).
 
 The runs are independent and are distributed over single-threaded processes, one per core. Their state is under
-`cluster.storage`: after a kill, the next start does only what is missing, and ends with the same weights and
-predictions.
+`cluster.storage`: after a kill, the stage computes only what is missing, with the same weights and predictions
+as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -236,8 +236,8 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
 def precision_of(job: FinetuneJob) -> Precision:
     """The precision of all runs of a family on a task.
 
-    All starts of a family have the same architecture, and the size of the vocabulary has no influence, so that systems
-    which are compared are computed alike.
+    It depends on the architecture without the vocabulary, which all starts of a family share, so that compared systems
+    have the same precision.
     """
     size = product_size(architecture_of(job.encoder))
     return choose(job.settings.training.precision, device=device(), size=size)

@@ -1,9 +1,9 @@
 """Stages `together` and `share`: multi-task learning with one encoder, and its results by task.
 
 `together` executes a run (`components.finetuning.runs`) for every seed that the tasks of a group have in common and
-every label budget: each task's smallest with the others' smallest, and so on, because the unit of a budget differs
-between kinds. It writes one folder per task, as the stage `finetune` does. `share` copies a task's folder next to the
-other results of that task, so that single-task and multi-task systems are in one folder.
+every label budget. Budgets are paired by rank (each task's smallest with the others' smallest, and so on), because
+their units differ between kinds. The stage writes one folder per task, as the stage `finetune` does. `share` copies a
+task's folder next to the other results of that task, so that single-task and multi-task systems are in one folder.
 """
 
 from __future__ import annotations

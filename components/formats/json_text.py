@@ -21,7 +21,7 @@ def loads(text: str) -> tuple[Any, int]:
         value = json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    # json.loads combines pairs, so what is left of an escape in this range is a lone half.
+    # json.loads combines pairs, so every code point left in this range is a lone surrogate.
     return _replaced(value) if "\\ud" in text or "\\uD" in text else (value, 0)
 
 

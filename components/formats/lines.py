@@ -136,7 +136,7 @@ def whole(path: Path, reading: Reading) -> str:
 
 
 def _blocks(path: Path, reading: Reading, *, limit: int | None = LINE_BYTES) -> Iterator[bytes]:
-    """Blocks of whole lines, about a megabyte each; `limit` is the most bytes of a line."""
+    """Blocks of whole lines, about a megabyte each; `limit` is the maximum number of bytes of a line."""
     codec = _CODECS.get(path.suffix.lower())
     rest: list[bytes] = []
     size, number, empty = 0, 1, True

@@ -22,10 +22,10 @@ def try_model(
     Args:
         directory: encoder directory.
         text: the prompt; with [MASK] for masked families, an expression of words for word vectors.
-        length: most pieces to generate (causal families and translators).
+        length: maximum number of pieces to generate (causal families and translators).
         count: number of continuations, of candidates per gap, or of words.
         sampling: for causal families.
-        seed: of the first continuation; the next ones count up from it.
+        seed: of the first continuation; continuation i has seed + i.
 
     Raises:
         ArtifactError: the encoder is incomplete.

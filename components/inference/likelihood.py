@@ -18,9 +18,9 @@ from components.errors import ConfigError, DataError
 from components.models.base import Carry, LanguageModel
 from components.tokenization.special import END, MASK, UNK
 
-#: Most logits of a batch: 128 MiB in float32.
+#: Maximum number of logits of a batch: 128 MiB in float32.
 LOGITS: Final = 1 << 25
-#: Pieces per step of a model that carries its state.
+#: Pieces per forward pass of a model that carries its state.
 SEGMENT: Final = 256
 
 Floats = NDArray[np.float64]

@@ -24,7 +24,7 @@ def nearest_words(
         table_VD: vectors of `pieces`; the cosine of a zero vector is 0.
         pieces: V pieces.
         query_D: a vector other than zero.
-        count: most results.
+        count: maximum number of results.
         without: excluded pieces, such as the query itself. Special pieces are always excluded.
 
     Raises:

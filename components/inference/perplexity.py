@@ -28,7 +28,7 @@ from components.settings.data import CorpusSource
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, UNK
 
-#: Documents that are tokenized together.
+#: Number of documents per call of the tokenizer.
 BATCH = 64
 #: Largest exponent of e that a float can represent.
 MOST_NATS = 709.0
@@ -77,11 +77,11 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
         directory: of the encoder.
         file: the texts.
         text: column of the text, for formats with columns.
-        most: read documents until they have this number of pieces; None: all.
+        most: stop after the document that reaches this number of pieces; None: read all.
 
     Raises:
         ArtifactError: the encoder is incomplete.
-        ConfigError: the family has no language model.
+        ConfigError: the family has no language model, or the encoder was imported without its output layer.
         DataError: the file cannot be read, or contains no text.
     """
     encoder = load_encoder(directory)
@@ -95,7 +95,7 @@ def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = 
     """Measure an encoder on documents; see `measure_file`. No more documents than needed are read.
 
     Raises:
-        ConfigError: the family has no language model.
+        ConfigError: the family has no language model, or the encoder was imported without its output layer.
         DataError: the documents have no pieces.
     """
     model, tokenizer = encoder.model, encoder.tokenizer
@@ -121,7 +121,7 @@ def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = 
 
 
 def _first(tokenizer: Tokenizer, texts: Iterable[str], *, most: int | None) -> tuple[list[str], list[list[int]]]:
-    """The first documents with together at least `most` pieces, and their pieces."""
+    """The first documents that have at least `most` pieces in total, and their pieces."""
     read: list[str] = []
     encoded: list[list[int]] = []
     total = 0

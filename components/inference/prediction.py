@@ -26,7 +26,7 @@ from components.tasks.data import Answer, Fields
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import TaskIO, Value
 
-#: Most rows of a batch: many, so that inputs of similar length can be grouped.
+#: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
 ROWS = 4096
 #: Number of characters after which a batch ends.
 CHARACTERS = 4_000_000
@@ -49,7 +49,7 @@ class Classifier(Protocol):
 
     @property
     def labels(self) -> Sequence[str]:
-        """Names of the labels, by number."""
+        """Names of the labels, by index."""
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ...) -> Sequence[Answer]:
         """N inputs -> N answers."""
@@ -71,7 +71,7 @@ def predict_rows(
     Args:
         classifier: the model.
         rows: N inputs. None: a part of the input is missing.
-        batch_size: most rows of a batch.
+        batch_size: maximum number of rows of a batch.
 
     Returns:
         N times the columns and outputs of the kind's `TaskIO`; None for an input that is None.
@@ -105,7 +105,7 @@ def predict_file(
         classifier: the model.
         columns: input of the task -> column of the file, if the names differ.
         overwrite: whether `output` may be `source`.
-        batch_size: most rows of a batch.
+        batch_size: maximum number of rows of a batch.
         progress: called with the number of rows of each finished batch.
 
     Raises:

@@ -26,10 +26,10 @@ Documents = npt.NDArray[np.int64]
 _SEED = 0x5EED
 # Keys compared at a time; 4 million take about 200 MB.
 _RANGE_KEYS = 4_000_000
-# Most pairs verified at a time.
+# Maximum number of pairs verified at a time.
 _PAIRS = 50_000
-# Texts sketched at a time: few enough that the arrays stay in the processor's cache.
-_TEXT_BLOCK_BYTES = 250_000
+# Characters of text hashed at a time: few enough that the arrays stay in the processor's cache.
+_TEXT_BLOCK_CHARACTERS = 250_000
 
 
 def exact_keys(texts: Sequence[str]) -> Words64:
@@ -143,7 +143,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     first, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)
-        if size >= _TEXT_BLOCK_BYTES:
+        if size >= _TEXT_BLOCK_CHARACTERS:
             yield first, index + 1
             first, size = index + 1, 0
     if first < len(texts):

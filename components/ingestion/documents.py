@@ -1,4 +1,4 @@
-"""What became of each document: the origins of all documents, `dropped.parquet`, and look-up by id or position.
+"""The fate of each document: the origins of all documents, `dropped.parquet`, and look-up by id or position.
 
 `dropped.parquet` lies next to the shards of a corpus and has one row per dropped document, over all runs that have
 added to the corpus. Its twin columns name the earlier document that a duplicate was compared with, which may itself be
@@ -39,7 +39,7 @@ DROPPED_SCHEMA = pa.schema(
 #: The columns of a key shard that identify the kept document of each key.
 ORIGIN_SCHEMA = pa.schema([("id", pa.string()), ("source", pa.string()), ("line", pa.int64()), ("heldout", pa.bool_())])
 _GROUP_ROWS = 16_384
-# FILE:LINE, FILE#ROW, and how error messages name a position.
+# FILE:LINE, FILE#ROW, and the notation of error messages.
 _POSITION = re.compile(r"(?P<file>.+?)(?:[:#]|, (?:line|row) )(?P<line>\d+)")
 # Formats in which a document may span several lines.
 _MULTILINE = re.compile(r"\.(txt|csv|tsv)(\.gz|\.zst)?", re.IGNORECASE)
@@ -137,7 +137,7 @@ class DroppedWriter:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a document.
+    """Whether and why a document was kept or dropped.
 
     Attributes:
         origin: the document.
@@ -178,12 +178,13 @@ def what_became_of(directory: Path, document: str) -> list[Fate]:
 
     Args:
         directory: output of the stage `ingest`.
-        document: an id; or a position as FILE:LINE, FILE#ROW or "FILE, line LINE". FILE is relative to the folder of
-            raw files or a path that ends so. A line inside a document of a txt, csv or tsv file counts as its first.
+        document: an id; or a position as FILE:LINE, FILE#ROW or "FILE, line LINE". FILE is a path relative to the
+            folder of raw files, or any path that ends in one. In txt, csv and tsv files, LINE may be any line of the
+            document.
 
     Raises:
         ArtifactError: the directory is not a complete corpus.
-        DataError: the corpus has read no such document.
+        DataError: no such document was read.
     """
     facts = read_manifest(directory, kind=KIND).facts
     found = _look_up(directory, facts, pc.field("id") == document)

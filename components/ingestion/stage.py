@@ -147,7 +147,7 @@ def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any], di
 
 
 class _Run:
-    """One run over new raw files; documents kept by earlier runs take part in the comparison only."""
+    """One run over new raw files. Documents kept by earlier runs are only compared with, never dropped."""
 
     def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None) -> None:
         self.job, self.draft = job, draft

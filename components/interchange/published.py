@@ -1,4 +1,4 @@
-"""A converted published model, whatever its format."""
+"""A converted published model of any format."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TITLES = {
     "micro_f1": "micro F1",
     "mcc": "MCC",
     "ece": "calibration error",
-    "outside_auroc": "AUROC of what belongs to no class",
+    "outside_auroc": "out-of-class AUROC",
     "spearman": "Spearman's rho",
     "pearson": "Pearson's r",
     "span_f1": "span F1",

@@ -177,7 +177,7 @@ class Choice(Scoring):
     bins: int = 15
 
     names = ("accuracy", "ece")
-    constant_name = "most frequent place"
+    constant_name = "most frequent position"
 
     @property
     def width(self) -> int:

@@ -5,8 +5,8 @@ exclusive, of every reference answer; empty if the question is unanswerable. Ans
 end means no answer.
 
 Answers are normalised: lower case, no punctuation, no articles, single spaces. Exact match and F1 of the bags of words
-are maxima over the references. If there is no reference or no answer, both metrics are 1 if neither exists, else 0
-(SQuAD 2.0).
+are maxima over the references. If the question is unanswerable or no answer is predicted, both metrics are 1 if
+both are the case, else 0 (SQuAD 2.0).
 
 Thai and Chinese are written without spaces between words, so a word by this definition is a phrase or a sentence. The
 two character metrics remove white space and compare characters (Cui et al. 2019, CMRC 2018); they are computed for

@@ -40,7 +40,7 @@ class Similarity(Scoring):
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K)."""
-        from scipy import stats  # imports for half a second
+        from scipy import stats  # the import takes half a second
 
         count = len(targets)
         x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))

@@ -6,8 +6,8 @@ BIO    (IOB2) a span is B-X (I-X)*; an I-X after neither B-X nor I-X belongs to 
 IOB1   a span is (I-X)+, or B-X (I-X)* directly after a span of the same type
 IOBES  (BILOU: L for E, U for S) a span is S-X, or B-X (I-X)* E-X; a sequence without the final E-X is no span
 
-Invalid sequences are not repaired, they have fewer spans. The rules involve two adjacent tags only, so that the spans
-of all rows are found with array operations. The result equals that of seqeval's strict mode.
+Invalid sequences are not repaired: tags that violate the scheme belong to no span. The rules involve two adjacent tags
+only, so the spans of all rows are found with array operations. The result equals that of seqeval's strict mode.
 """
 
 from __future__ import annotations

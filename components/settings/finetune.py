@@ -60,7 +60,7 @@ class FinetuneSettings(Section):
     #: initialisation.
     head_steps: Annotated[int, Field(ge=0)] = 200
     #: Learning rate of heads that are trained on features by gradient descent; null: `training.rate`. Linear heads on
-    #: one vector per text are fitted by L-BFGS and have no learning rate.
+    #: one vector per text are first fitted by L-BFGS, which has no learning rate.
     head_rate: Annotated[float, Field(gt=0)] | None = None
     #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
     #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to

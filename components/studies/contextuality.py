@@ -4,10 +4,10 @@
     intra-sentence similarity         mean over the words of a sentence of cos(x_i, mean of x)
     maximum explainable variance      s_1^2 / sum_i s_i^2 of the singular values of the matrix of a word's occurrences
 
-In an anisotropic space all vectors are similar, whatever they mean. Each measure is therefore adjusted by its value for
-randomly sampled words: both similarities by the mean cosine of two of them (the anisotropy), the variance by that of
-equally many of them. The study also shows the senses of one word: its occurrences in the plane of the first two
-principal components, clustered by 2-means.
+In an anisotropic space all vectors are similar, also those of unrelated words. Each measure is therefore adjusted by
+its value for randomly sampled words: both similarities by the mean cosine of two of them (the anisotropy), the variance
+by that of equally many of them. The study also shows the senses of one word: its occurrences in the plane of the first
+two principal components, clustered by 2-means.
 
 Shape suffixes: N occurrences, D width.
 """

@@ -47,7 +47,7 @@ RATIOS = (0.1, 0.5, 1.0)
 SEGMENTS = 8
 #: Maximum number of logits of a forward pass; limits the memory.
 LOGITS = 32_000_000
-#: Number of timings, of which the shortest counts, and number of predictions per timing.
+#: Number of timings, of which the shortest is reported, and number of predictions per timing.
 REPEATS = 3
 TIMED = 64
 
@@ -213,7 +213,7 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, 
     room = model.max_tokens
     context = context if room is None else min(context, room)
     text = torch.from_numpy(store.span(0, context + TIMED))
-    anew: list[float] = []
+    recomputed: list[float] = []
     carried: list[float] = []
     with torch.inference_mode():
         if isinstance(model, TransformerXL):
@@ -224,16 +224,16 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> dict[str, 
             windows = range(0, TIMED, 16)
             for start in windows:
                 model.predict(text[None, start : start + context])
-            anew.append((time.perf_counter() - began) / len(windows))
+            recomputed.append((time.perf_counter() - began) / len(windows))
             if room is None:
                 state: Carry
                 _, state = model.predict(text[None, :context])
                 began = time.perf_counter()
                 model.predict(text[None, context:], state)
                 carried.append((time.perf_counter() - began) / TIMED)
-    found = {"context": float(context), "anew_ms": min(anew) * 1000}
+    found = {"context": float(context), "anew_ms": min(recomputed) * 1000}
     if carried:
-        found |= {"carried_ms": min(carried) * 1000, "times": min(anew) / min(carried)}
+        found |= {"carried_ms": min(carried) * 1000, "times": min(recomputed) / min(carried)}
     return found
 
 

@@ -67,7 +67,7 @@ def run(
 
 def _needs(found: dict[str, float | None]) -> list[str]:
     if found["labels"] is None:
-        return ["more than there are", f"more than {rounded(found['at_least_ratio'])}"]
+        return ["more than available", f"more than {rounded(found['at_least_ratio'])}"]
     return [rounded(found["labels"]), f"{found['ratio']:.2f}"]
 
 
@@ -77,7 +77,7 @@ def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
         return f"{ours}."
     found = entry["against"][rival]
     if found["labels"] is None:
-        return f"{ours}; from scratch more than {rounded(found['at_least_ratio'])} times as many do not."
+        return f"{ours}; from scratch that takes more than {rounded(found['at_least_ratio'])} times as many."
     return f"{ours}; from scratch that takes {rounded(found['labels'])}, {found['ratio']:.2f} times as many."
 
 

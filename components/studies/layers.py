@@ -150,7 +150,7 @@ def _selected(choice: LayerChoice, layers: Sequence[Tensor]) -> Tensor | None:
     """(M, F) features as `finetune.<family>.layers` selects them; None if the layers do not suit the choice."""
     widths = [layer.shape[1] for layer in layers]
     if choice == "second_to_last" and len(layers) < 3:
-        # Below the only layer is the embedding, which has a row of its own.
+        # The state below the only layer is the embedding, which is a separate row of the table.
         return None
     try:
         features = Features(layers=choice, pooling="mean", widths=widths, summary=_unused, unit_states=_unused)

@@ -34,7 +34,7 @@ from components.tokenization.special import FIRST_ORDINARY, UNK
 #: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
 CHOSEN = 6
 SKIPPED = 150
-#: Rows that are computed at once if a family computes its vectors from characters.
+#: Pieces per batch for families that compute their vectors from characters.
 ROWS = 1024
 
 

@@ -1,4 +1,4 @@
-"""The outputs of a run for the studies. Digests of the outputs that were read are recorded."""
+"""Access to the outputs of a run for the studies; records the digests of the outputs that are read."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def run(
     encoder: Annotated[str, typer.Option(help="Block of pretrain; the first of run.families by default.")] = "",
     budget: Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 20.", min=0)] = 0,
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, of labels and random layers.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds of the task to use.", min=1)] = 3,
 ) -> Findings:
     """Dev metric of BnB, BnB+, AnB and AnB+ for every n.
 

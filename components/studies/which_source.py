@@ -3,7 +3,7 @@
 Three criteria are computed for each candidate on a labelled sample of the task's train split:
 
     LogME        how well its hidden states (mean pooling, all layers) explain the labels (components.studies.logme),
-                 whatever the settings of the heads
+                 independent of the settings of the heads
     vocabulary   unknown rate and pieces per word on the task's texts
     distance     cross-entropy of the task's texts in nats per word under the candidate's own objective. Masked and
                  causal models are not comparable, so the criterion is the relative rank among the candidates with the
@@ -177,7 +177,7 @@ def relative_ranks(candidates: Sequence[Candidate]) -> list[float] | None:
 
 def correlations(candidates: Sequence[Candidate], ranked: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
     """Criterion -> rank correlations with the dev metrics, positive if better ranks have better metrics, and p values.
-    Empty with fewer than three fine-tuned candidates."""
+    Empty with fewer than three fine-tuned candidates, or if all have the same dev metric."""
     rows = [row for row, candidate in enumerate(candidates) if candidate.score is not None]
     scores = np.asarray([candidates[row].score for row in rows], dtype=np.float64)
     if len(rows) < 3 or not np.ptp(scores):
@@ -303,7 +303,9 @@ def _chapter(
             f"{task}: after fine-tuning, {found_best} is best on dev of {len(scored)} candidates{measured}."
         )
     else:
-        chapter.lead.append(f"{task}: fewer than three candidates are fine-tuned, so the ranking cannot be verified.")
+        chapter.lead.append(
+            f"{task}: the ranking cannot be verified without three fine-tuned candidates with different metrics."
+        )
     chapter.text.append(
         f"The ranking uses a labelled sample of train ({budget}) and the task's texts; dev is used for the metrics of "
         "fine-tuning only. Nats per word: the cross-entropy of the task's texts; masked models are compared only with "

@@ -247,7 +247,7 @@ class Head(nn.Module, ABC):
 
         Args:
             answer: computes the current answers on dev.
-            score: answers on dev -> (N,) primary metric of each.
+            score: answers on dev -> (N,) primary metric of each row.
 
         Returns:
             The answers on dev with the fitted parameters.

@@ -98,7 +98,7 @@ def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..
 
     Args:
         apart: used if the texts are two sequences.
-        turned: used if both orders are encoded.
+        turned: used if the texts are encoded in both orders.
     """
 
     def choose(settings: FinetuneSettings, encoder: LanguageModel) -> Combine | None:

@@ -101,11 +101,12 @@ class EpochSampler(Sampler):
 
     The rows of an epoch are shuffled; the rows of each `BUCKET` batches are sorted by length and split into batches,
     and the batches are shuffled. This bounds padding without an order by length. If the rows do not fill the batches of
-    a bucket, some batches have one row less: a smaller last batch would give its rows, always the longest, a larger
-    weight.
+    a bucket, the batch sizes differ by at most one row: a small last batch would always contain the longest rows and
+    weight them more.
 
     Args:
-        lengths: (N,) length of each row's longest sequence; None: no padding and no sorting.
+        lengths: (N,) length of each row's longest sequence; None: rows need no padding, so they are not sorted, and the
+            last batch of an epoch may be smaller.
         sizes: (N,) tokens of each row.
         batch_size: maximum number of rows of a global batch.
         seed: of the order.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     # Imported for type checkers only.
     from components.tasks.data import Answer
 
-#: Score of a span if there is no context, and the threshold with which a question is always answered.
+#: Score of a span in a window without context, and threshold that makes the head always predict a span.
 NEVER: Final = -1e4
 
 
@@ -158,7 +158,7 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
 
 
 def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
-    """(N, 4) answers -> answers without a span where no answer has the higher score."""
+    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds that of the span."""
     return [_refused(row) if row[3] > row[2] else row for row in raw]
 
 

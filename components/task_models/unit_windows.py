@@ -32,7 +32,7 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
     Args:
         spans: (U, 2) indices of each unit's first and last piece, ascending; U >= 1.
         room: maximum number of pieces of a window. A longer unit is a window of its own, with its first pieces.
-        stride: pieces between the starts of two windows; less where a unit would be skipped.
+        stride: minimum number of pieces between the starts of two windows; less only if a unit would be skipped.
     """
     firsts, ends = spans[:, 0], spans[:, 1] + 1
     starts, stops = [0], []
@@ -42,7 +42,7 @@ def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
         stops.append(stop)
         if stop == len(spans):
             break
-        # The next window starts a stride later, but includes the first unit that is not covered yet.
+        # The next window starts a stride later, or later still to include the first unit that is not covered yet.
         least = int(np.searchsorted(firsts, max(firsts[begin] + stride, ends[stop] - room), side="left"))
         starts.append(min(max(least, begin + 1), stop))
     borders = [0, *((after + stop) // 2 for after, stop in zip(starts[1:], stops[:-1], strict=True)), len(spans)]

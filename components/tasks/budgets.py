@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from components.errors import ConfigError
 from components.tasks.data import Labels
 
-#: The number that stands for `budgets: [all]`.
+#: Number that represents the budget `all`.
 ALL = -1
 
 
@@ -61,7 +61,7 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
         seeds: task -> seeds.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: the numbers of budgets differ, or there is no common seed.
     """
     problem = ""
     if len(set(map(len, budgets.values()))) > 1:

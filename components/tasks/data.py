@@ -10,13 +10,21 @@ from numpy.typing import NDArray
 
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
 Fields = tuple[str, ...]
-#: The target of a row, by kind:  classification, pair, choice [index of the label]   multilabel indices of its labels
-#: similarity [value]   tagging one tag index per word   questions [start, end, ...] of every reference answer, in
-#: characters of the context, end exclusive; empty if the question is unanswerable.
+#: The target of a row, by kind:
+#:   classification  [index of the label], or [-1] for a text that belongs to no class
+#:   pair, choice    [index of the label], [index of the correct choice]
+#:   multilabel      indices of the row's labels, ascending
+#:   similarity      [value]
+#:   tagging         one tag index per word
+#:   questions       [start, end, ...] of every reference answer, as character offsets in the context, end exclusive;
+#:                   empty if the question is unanswerable
 Target = NDArray[np.float64]
-#: The prediction for a row, by kind:  classification, pair, choice probabilities of the labels (choices), with sum 1
-#: multilabel one independent probability per label   similarity [value]   tagging one tag index per word   questions
-#: [start, end, score, score of no answer].
+#: The prediction for a row, by kind:
+#:   classification, pair, choice  probabilities of the labels (choices), with sum 1
+#:   multilabel                    one independent probability per label
+#:   similarity                    [value]
+#:   tagging                       one tag index per word
+#:   questions                     [start, end, score of the span, score of no answer]; start == end: no answer
 Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
 

@@ -59,10 +59,12 @@ class ExamplesJob(Section):
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What later stages know of a task in addition to its rows.
+    """Facts of a task, besides its rows, that later stages read.
 
     Attributes:
-        labels: names of the labels, by number.
+        task: name of the task.
+        kind: name of its kind.
+        labels: names of the labels, by index.
         digests: split -> SHA-256 of its content.
         budgets: label budgets, ascending; -1 for all rows.
         seeds: of the runs.

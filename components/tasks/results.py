@@ -3,7 +3,7 @@
 runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test), row
               (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
 runs.json     one record per run: system, budget, seed, rows, curve of dev metrics, best step and epoch, seconds ...
-labels.json   names of the labels, by number
+labels.json   names of the labels, by index
 """
 
 from __future__ import annotations

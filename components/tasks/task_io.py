@@ -1,6 +1,6 @@
 """Input and output of a task: names of the columns in files and of the fields over HTTP.
 
-The parts of an input and the answers are the vectors of `components.scoring`; this module gives them names.
+Inputs and answers are positional (`components.tasks.data`); this module maps them to named columns and fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 
 from components.tasks.data import Answer, Fields
 
-#: Type of a column. `shares`: name -> number; `spans`: objects with start, end (in units, exclusive), type and text.
+#: Type of a column. `shares`: label -> probability; `spans`: objects with start and end (word indices, end exclusive),
+#: type and text.
 Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
 
 

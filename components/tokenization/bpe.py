@@ -145,7 +145,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
 
     Args:
         texts: segmented texts.
-        settings: size and least frequency of a pair.
+        settings: size and minimum frequency of a pair.
         segmentation: of the texts.
 
     Raises:

@@ -75,7 +75,7 @@ def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Se
 
     Args:
         texts: texts of the sample.
-        settings: least frequency of a character, and most pieces.
+        settings: minimum frequency of a character, and maximum number of pieces.
         segmentation: of the texts, for word counts.
 
     Raises:

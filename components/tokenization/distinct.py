@@ -208,7 +208,7 @@ def _with_room(array: NDArray[Integer], size: int) -> NDArray[Integer]:
 
 
 def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Consecutive runs of texts of about CHUNK_BYTES characters each; a longer text is a run of its own."""
+    """Consecutive runs of texts of about CHUNK_BYTES characters each; a longer text is a separate run."""
     runs: list[Sequence[str]] = []
     first = size = 0
     for index, text in enumerate(texts):

@@ -17,14 +17,14 @@ from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
 from components.tokenization.word import WordTokenizer, train_word
 
-#: Most unseen words with ids of their own (about 200 MB); further ones are UNK.
+#: Maximum number of unseen words that are assigned ids (about 200 MB); further ones are UNK.
 MOST_UNSEEN: Final = 1 << 20
-#: Most characters of an unseen word with an id; longer ones are UNK.
+#: Maximum number of characters of an unseen word with an id; longer ones are UNK.
 LONGEST_UNSEEN: Final = 256
 
 
 class OpenWordTokenizer(WordTokenizer):
-    """A `WordTokenizer` in which a word outside the vocabulary gets an id of its own, at least `vocab_size`.
+    """A `WordTokenizer` that assigns a new id, `vocab_size` or higher, to each word outside the vocabulary.
 
     `spelling(id)` is the word of any id. Ids of unseen words are assigned in order of occurrence and never change;
     they are valid for this object and its models, and must not be stored. `encode_batch` and `encode_with_offsets`

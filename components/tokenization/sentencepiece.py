@@ -1,4 +1,4 @@
-"""Reader of SentencePiece models (spiece.model) that does not need the library.
+"""Reader of SentencePiece models (spiece.model) without the sentencepiece library.
 
 A model is a Protocol Buffers message; field numbers are from google/sentencepiece, src/sentencepiece_model.proto.
 """

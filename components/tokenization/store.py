@@ -5,7 +5,7 @@ document, ending with END; `sentences` large_list<uint32>, the start positions o
 uint32, counts of the raw text, for perplexity per word and bits per character.
 
 Shards of pairs have a fifth column, `targets` large_list, the ids of the translation, ending with END; `words` and
-`chars` then count the translation, which is what is predicted.
+`chars` then count the translation, which is the predicted side.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 #: Marks the beginning of a word.
 SPACE: Final = "\u2581"
-#: Most characters of a piece (SentencePiece's default).
+#: Maximum number of characters of a piece (SentencePiece's default).
 LONGEST_PIECE: Final = 16
 #: Longer words are split into parts of this many characters.
 LONGEST_WORD: Final = 32
@@ -164,8 +164,8 @@ def _expected(groups: list[_Group], times: Floats, scores: Floats) -> Floats:
 def _pruned(pieces: list[str], counts: Floats, scores: Floats, *, room: int) -> tuple[list[str], Floats]:
     """The `room` pieces whose removal would reduce the likelihood most; single characters are always kept.
 
-    Without a piece, its text gets the best segmentation by other pieces; the log likelihood decreases by the expected
-    count times the difference of the scores.
+    Without a piece, its text is segmented by the best sequence of other pieces, so the log likelihood decreases by the
+    expected count times the difference of the scores.
     """
     without = np.full(len(pieces), -np.inf)
     padded = np.append(scores, -np.inf)

@@ -27,7 +27,7 @@ def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Se
 
     Args:
         texts: segmented texts.
-        settings: size, case and least frequency.
+        settings: size, case and minimum frequency.
         segmentation: of the texts.
 
     Raises:

@@ -21,7 +21,7 @@ LONGEST_WORD: Final = 100
 #: at least LEAST_ALPHABET; words with rarer characters become UNK.
 ALPHABET_SHARE: Final = 1 / 8
 LEAST_ALPHABET: Final = 256
-#: Most repetitions of a word in one training text.
+#: Maximum number of repetitions of a word in one training text.
 REPEATS: Final = 500
 
 
@@ -53,7 +53,7 @@ def train_wordpiece(
 
     Args:
         texts: segmented texts.
-        settings: size, case and least frequency of a pair.
+        settings: size, case and minimum frequency of a pair.
         segmentation: of the texts.
 
     Raises:

@@ -119,7 +119,7 @@ def test_a_single_number_of_labels_has_no_label_curve(run: Any, labels: dict[int
     }
     content = run(systems, labels=labels)
     assert set(content["benefits"]["ulmfit"]["adapted"]) == {"training"}
-    assert content["headline"].endswith("takes more than 4; how many more, other budgets would show.")
+    assert content["headline"].endswith("takes more than 4; an estimate needs larger budgets.")
 
 
 def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:

@@ -281,7 +281,7 @@ def test_figures_are_well_formed_and_contain_their_labels() -> None:
 
 
 def test_columns_with_numbers_are_aligned_right() -> None:
-    rows = [["5", "0.61", "most-frequent", "more than there are", ""], ["20", "-0.1", "tfidf 2", "6.61", ""]]
+    rows = [["5", "0.61", "most-frequent", "more than available", ""], ["20", "-0.1", "tfidf 2", "6.61", ""]]
     assert Table(["n", "score", "against", "needs", "none"], rows).alignments == [
         "left",
         "right",

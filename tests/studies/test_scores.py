@@ -100,7 +100,7 @@ def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evalua
     ]
     assert found.chapter.tables[0].rows == [
         ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "21.5", "4.30"],
-        ["ulmfit-adapted", "5", "0.550", "tfidf-words", "more than there are", "more than 4"],
+        ["ulmfit-adapted", "5", "0.550", "tfidf-words", "more than available", "more than 4"],
     ]
     assert "tfidf-words" in found.chapter.figures[0].svg
 

@@ -265,11 +265,11 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
     assert targets(read("choice", tmp_path, answer="text", **files).train) == [[0]]
     with pytest.raises(DataError) as caught:
         read("choice", tmp_path, **files)
-    with pytest.raises(DataError, match="label 'ß' names none of the 3 choices"):
+    with pytest.raises(DataError, match="label 'ß' does not identify one of the 3 choices"):
         jsonl(tmp_path / "train.jsonl", {"ctx": "2 + 2", "e": ["3", "4", "5"], "right": "ß"})
         read("choice", tmp_path, answer="letter", **files | {"train": "train.jsonl"})
     assert str(caught.value) == (
-        f"{tmp_path}/test.jsonl, line 1: label '3' names none of the 3 choices (answer: from_zero); "
+        f"{tmp_path}/test.jsonl, line 1: label '3' does not identify one of the 3 choices (answer: from_zero); "
         "correct it, or set answer to from_zero, from_one, letter or text"
     )
 
@@ -279,7 +279,7 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
     [
         (["one"], r"line 1: 1 choice\(s\), expected two or more"),
         (["one", ""], r"line 1: a choice \('choices'\) is empty"),
-        ("one, two", "line 1: 'choices' holds no list of choices; name a column for each of them"),
+        ("one, two", "line 1: 'choices' holds no list of choices; set choices to a list of columns"),
     ],
 )
 def test_invalid_choices(tmp_path: Path, choices: Any, message: str) -> None:

@@ -114,7 +114,7 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
 
 
 def _key(sentence: str) -> str:
-    """A key that is equal for sentences with the same words, whatever the spacing."""
+    """The `text_key` of a sentence without spaces."""
     return text_key(sentence).replace(" ", "")
 
 

@@ -43,7 +43,7 @@ _SKIPPED_FILES = re.compile(
     r"(_?version|__config__|_version_meson|version_info|_distributor_init\w*|_build_config|torch_version|build_info"
     r"|conftest|setup|test_\w+|\w+_pb2(_grpc)?)\.py"
 )
-#: Fewest characters of a string that counts as documentation because it is passed to a function like `add_newdoc`.
+#: Minimum length of a string argument of a function such as `add_newdoc` that counts as documentation.
 _CALL_CHARACTERS = 80
 # A document ends at the first top-level definition after this many characters, and within a class after more.
 _DOCUMENT_CHARACTERS = 8_000

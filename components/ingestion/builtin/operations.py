@@ -11,7 +11,7 @@ from components.ingestion.builtin.aws import Service
 from components.ingestion.builtin.masking import WORDS
 from components.ingestion.builtin.tasks import Row, Splits, order_key
 
-#: Most operations in train; each has two rows.
+#: Maximum number of operations in train; each has two rows.
 TRAIN_OPERATIONS = 10_000
 BELONGS, OTHER = "belongs", "other"
 

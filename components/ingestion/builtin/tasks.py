@@ -26,7 +26,7 @@ TYPE_LABELS = {
     "map": "map",
     "structure": "structure",
 }
-#: Most characters of a description; longer ones are documents.
+#: Maximum number of characters of a description; longer ones are treated as documents.
 _TYPE_CHARACTERS = 500
 #: Rows per class of the balanced splits of aws-type.
 TYPE_ROWS = {"dev": 100, "test": 300}

@@ -1,7 +1,7 @@
 """Text classification: one label per text.
 
-A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the input of the head are the pooled
-hidden states.
+A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the head reads the pooled hidden
+states.
 """
 
 from __future__ import annotations

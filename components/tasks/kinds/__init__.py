@@ -47,7 +47,7 @@ def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Sco
 
     Args:
         kind: name of the task's kind.
-        labels: names of its labels or tags, by number.
+        labels: names of its labels or tags, by index.
         bins: number of bins of the calibration curve.
 
     Raises:

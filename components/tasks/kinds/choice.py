@@ -22,7 +22,7 @@ def read_choices(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
-            label names none of them (file and line); or as `examples_of`.
+            label does not identify one of them (file and line); or as `examples_of`.
     """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
@@ -40,7 +40,9 @@ def _choices(record: Record, source: TaskSource) -> list[str]:
     names = source.choices if isinstance(source.choices, list) else [source.choices]
     if isinstance(source.choices, str):
         if not isinstance(values[0], list):
-            raise DataError(f"{record.position}: {names[0]!r} holds no list of choices; name a column for each of them")
+            raise DataError(
+                f"{record.position}: {names[0]!r} holds no list of choices; set choices to a list of columns"
+            )
         values, names = values[0], names * len(values[0])
     if len(values) < 2:
         raise DataError(f"{record.position}: {len(values)} choice(s), expected two or more")
@@ -57,8 +59,8 @@ def _right(label: str, choices: list[str], source: TaskSource, position: Positio
         number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
     if not 0 <= number < len(choices):
         raise DataError(
-            f"{position}: label {label!r} names none of the {len(choices)} choices (answer: {source.answer}); "
-            f"correct it, or set answer to from_zero, from_one, letter or text"
+            f"{position}: label {label!r} does not identify one of the {len(choices)} choices "
+            f"(answer: {source.answer}); correct it, or set answer to from_zero, from_one, letter or text"
         )
     return number
 

@@ -19,7 +19,8 @@ def read_classification(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
-            label of dev or test does not occur in train (file and line), or as `examples_of`.
+            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
+            as `examples_of`.
     """
     return labelled(name, source, (source.text,))
 

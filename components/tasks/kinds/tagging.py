@@ -70,7 +70,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
                 )
             for index, tag in enumerate(sentence.tags):
                 if not tag:
-                    raise DataError(f"{_word_place(sentence, index)}: word {sentence.words[index]!r} has no tag")
+                    raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
             tags = _learned(sentence, source)
             rows[split].append(Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position))
         if len(rows[split]) == before:
@@ -110,11 +110,11 @@ def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
     except TagError as error:
         word = sentence.words[error.index]
         raise DataError(
-            f"{_word_place(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
+            f"{_word_position(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
         ) from error
 
 
-def _word_place(sentence: _Tagged, index: int) -> str:
+def _word_position(sentence: _Tagged, index: int) -> str:
     if len(sentence.lines) == len(sentence.words):
         return f"{sentence.position.path}, line {sentence.lines[index]}"
     return f"{sentence.position}, word {index + 1}"

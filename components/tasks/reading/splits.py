@@ -1,4 +1,4 @@
-"""From validated rows to the splits of a task, for all kinds: ids, dev split, rows in several splits."""
+"""Builds the splits of a task of any kind from validated rows: unique ids, dev split, overlap between splits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def train_of(source: TaskSource) -> str:
 
 
 def row_key(row: Row) -> str:
-    """Equal for rows that differ in case, punctuation and white space only."""
+    """Key of a row's text, equal for rows that differ in case, punctuation and white space only."""
     return "\x1f".join(map(text_key, row.fields))
 
 
@@ -108,7 +108,7 @@ def refuse_unseen(rows: Rows, source: TaskSource, seen: set[str], names: Callabl
         names: row -> labels.
 
     Raises:
-        DataError: a label does not (file and line).
+        DataError: a label of dev or test does not occur in train (file and line).
     """
     train = " + ".join(source.files("train"))
     for split in ("dev", "test"):
