@@ -4,17 +4,17 @@
     python benchmarks/inference.py --classifier DIR --texts ...         # with a fine-tuned BERT classifier
     python benchmarks/inference.py                                      # on random texts with the lengths of IMDb's
 
-Without `--classifier` the model is a BERT of 4 layers, 256 wide, with random weights and a vocabulary of 8,000 tokens
+Without `--classifier` the model is a BERT with 4 layers of width 256, random weights and a vocabulary of 8,000 tokens
 trained on the texts. It is exported as by `headstart export`, loaded by transformers, and given the same linear layer
-on the first token. The probabilities of all sides are compared before anything is measured. All sides read at most
-`--max-length` tokens of a text, start from strings, so tokenization is included, and use all cores.
+on the first token. The probabilities of all systems are compared before anything is measured. All systems read at most
+`--max-length` tokens of a text, start from strings, so that tokenization is included, and use all cores.
 
 Throughput is texts per second over all texts. Headstart predicts as `headstart predict` does (batches by length, the
-stored precision). The pipeline has batches of `--batch` texts, in the given order and sorted by length, in float32 (its
-default) and in bfloat16 if the processor supports it. Latency is the time of one text, 50th and 99th percentile. The
-sides take turns, and medians over `--repeats` are printed.
+stored precision). The pipeline uses batches of `--batch` texts, in the given order and sorted by length, in float32
+(its default) and in bfloat16 if the processor supports it. Latency is the time for one text, as 50th and 99th
+percentile. The systems are measured alternately, and medians over `--repeats` are printed.
 
-The machine should have nothing else to do. `--rows 25000 --sides ours --repeats 1` measures the whole test set of IMDb.
+The machine should be otherwise idle. `--rows 25000 --sides ours --repeats 1` measures the whole test set of IMDb.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ LEARNED_FROM = 2000
 LENGTH = (5.2, 0.6)
 #: Number of texts whose latency is measured.
 SINGLE = 300
-#: Suffix of the names of sides that sort their texts by length.
+#: Suffix of the names of systems that sort their texts by length.
 SORTED = "sorted"
 
 Label = Callable[[Sequence[str]], Any]
 
 
 def main() -> None:
-    """Compare the probabilities of all sides, then measure throughput and latency."""
+    """Compare the probabilities of all systems, then measure throughput and latency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classifier", type=Path, help="directory of a fine-tuned BERT classifier")
     parser.add_argument("--texts", type=Path, help="tsv or csv with a header, or jsonl; .gz, .zst")
@@ -220,15 +220,15 @@ def _pipelines(
 
 
 def _compare(sides: dict[str, Label], texts: Sequence[str]) -> None:
-    """End the benchmark if the probabilities of the sides differ."""
+    """End the benchmark if the probabilities of the systems differ by more than 0.02."""
     first, *others = (np.asarray(label(texts)) for label in sides.values())
     for name, found in zip(list(sides)[1:], others, strict=True):
         if (distance := float(np.abs(first - found).max())) > 0.02:
-            raise SystemExit(f"{name} gives other probabilities (by {distance:.3f}): not the same model")
+            raise SystemExit(f"{name}: probabilities differ by up to {distance:.3f}, so it is not the same model")
 
 
 def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
-    """Print and return texts per second of each side, and Headstart's ratio to it."""
+    """Print and return the texts per second of each system, and the ratio of Headstart's rate to it."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, label in sides.items():
@@ -245,7 +245,7 @@ def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> 
 
 
 def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
-    """Print and return the latency of one text in milliseconds, p50 and p99 of each side."""
+    """Print and return the latency of one text in milliseconds: p50 and p99 of each system."""
     single = texts[:SINGLE]
     found: dict[str, list[list[float]]] = {name: [] for name in sides}
     for _ in range(repeats):

@@ -4,9 +4,9 @@
 
 Writes a corpus of the given size from the documents of the given folders. Each pass over them after the first permutes
 the letters of the alphabet, so words keep their lengths and frequencies, but no document repeats one of an earlier
-pass. Every 20th document of a pass is followed by an exact duplicate, and every 20th by a near duplicate. Then each run
-ingests the corpus in its own process on one core, and reports MB/s of raw text by wall time and by processor time, and
-the peak of the resident memory.
+pass. In each pass, every 20th document is followed by an exact duplicate, and as many others by a near duplicate. Then
+each run ingests the corpus in its own process on one core, and reports MB/s of raw text by wall time and by processor
+time, and the peak resident memory.
 """
 
 from __future__ import annotations

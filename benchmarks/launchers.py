@@ -1,13 +1,13 @@
-"""Cost of training on Ray: one worker on Ray compared with the same run in one process, once both train.
+"""Cost of training on Ray: one worker on Ray compared with the same run in one process, without the start-up.
 
     python benchmarks/launchers.py --tokens artifacts/tokens/general-wordpiece \\
         --tokenizer artifacts/tokenizer/general-wordpiece --family ulmfit
 
-The speed of a shared machine varies by more than Ray costs. Therefore both runs are started once, and their training
-processes take turns of a few seconds, one stopped (SIGSTOP) while the other runs. `in_step` is the cost in steps per
-second, the median over pairs of neighbouring turns with a 95% interval (bootstrap over pairs). Ray's other processes
-are never stopped and slow down both sides equally, so their processor time is measured separately, as a fraction of all
-cores (`other_processes`). `total` is the total cost on a machine without an idle core.
+The speed of a shared machine varies by more than the cost of Ray. Therefore both runs are started once, and their
+training processes run alternately for a few seconds (a turn) while the other one is stopped (SIGSTOP). `in_step` is the
+relative loss in steps per second: the median over pairs of neighbouring turns, with a 95% interval (bootstrap over
+pairs). Ray's other processes are never stopped and slow down both runs equally, so their processor time is measured
+separately, as a fraction of all cores (`other_processes`). `total` is the total cost on a machine without an idle core.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from flows import processes  # noqa: E402
 LAUNCHERS = ("local", "ray")
 #: Steps before a run counts as started.
 WARM_UP = 20
-#: Seconds at the beginning of a turn that are not measured: caches are cold, and expired timers fire.
+#: Seconds at the beginning of a turn that are not measured, because caches are cold and expired timers fire.
 SETTLE = 0.5
-#: Seconds to wait for the start of a run.
+#: Maximum time to wait for the start of a run, in seconds.
 PATIENCE = 300.0
-#: Tokens: more than any comparison needs. The runs are killed at its end.
+#: Token budget of the runs, larger than any comparison needs; the runs are killed at the end.
 BUDGET = 10**9
-#: Files in a run's folder: the time of every step, and the id of the training process.
+#: Files in a run's folder: the time of the end of every step, and the process id of the training process.
 STEPS, TRAINER = "steps", "trainer"
 RESAMPLES = 2000
 
@@ -94,7 +94,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 class Run:
-    """A training run in its own session of processes."""
+    """A training run in its own process session."""
 
     def __init__(self, launcher: str, folder: Path) -> None:
         self.steps = folder / STEPS
@@ -103,11 +103,11 @@ class Run:
         self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
 
     def times(self) -> list[float]:
-        """Times of the ends of all steps so far."""
+        """End times of all steps so far, in seconds of the monotonic clock."""
         return [float(line) for line in self.steps.read_text().split("\n")[:-1]] if self.steps.exists() else []
 
     def wait(self) -> float:
-        """Wait until it trains; returns the seconds to its first step."""
+        """Wait until it trains; returns the seconds from the start to the end of the first step."""
         while len(times := self.times()) < WARM_UP:
             if self.process.poll() is not None or time.monotonic() - self.began > PATIENCE:
                 raise SystemExit(f"{' '.join(map(str, self.process.args))} does not train")
@@ -132,7 +132,7 @@ class Run:
         return int((self.steps.parent / TRAINER).read_text())
 
     def other_processes(self) -> float:
-        """Processor seconds so far of all processes of the run except the training process."""
+        """Processor time so far, in seconds, of all processes of the run except the training process."""
         trainer = self.trainer()
         times = [process.cpu_times() for process in processes.members(self.process.pid) if process.pid != trainer]
         return sum(time.user + time.system for time in times)
@@ -166,7 +166,7 @@ def main() -> None:
     if arguments.run:
         train(arguments)
         return
-    # The stopped runs end with this process.
+    # SIGTERM raises SystemExit, so that `finally` ends the runs, stopped ones included.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         runs: dict[str, Run] = {}
@@ -220,7 +220,7 @@ def main() -> None:
 
 
 def stolen_seconds() -> float:
-    """Processor seconds so far that the host withheld from this virtual machine; 0 if unknown."""
+    """Steal time so far: processor seconds that the host withheld from this virtual machine; 0 if unknown."""
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/orchestration.py                   # after make run; in the repository's root
 
-The stage is `promote`, which always runs and changes nothing if everything is registered. Both variants take turns in
-one flow, so the start of Prefect is not counted. Medians are printed.
+The stage is `promote`, which always runs and changes nothing if everything is registered already. Both variants run
+alternately in one flow, so the start-up time of Prefect is not included. Medians are printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STAGE = "promote"
 
 @flow(name="orchestration")
 def take_turns(root: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of the stage as a task, and of its command alone, one per round."""
+    """Seconds of the stage as a Prefect task, and of its command alone, one value per round."""
     (stage,) = [found for found in read_plan(root / "dvc.yaml", root=root).stages if found.name == STAGE]
     command = [sys.executable, "-m", "components.cli", "stage", STAGE]
     chained, alone = [], []

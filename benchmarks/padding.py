@@ -8,17 +8,17 @@ Texts are truncated to `--max-length` tokens; questions have windows of `--windo
 stages, so the fractions are exact. A position is a token, or the vector of a unit where a head reads units on frozen
 features. Heads that read one vector per text have no padding there (-).
 
-`learn` is the fraction of padding in the batches (long texts are grouped by length). `packed` is the fraction in what a
-Transformer computes: where a batch has more than 5% padding, it packs several texts into one row
+`learn` is the fraction of padding in the batches (long texts are grouped by length). `packed` is the fraction in the
+rows that a Transformer computes: if a batch has more than 5% padding, several texts are packed into one row
 (components.models.layers.packing). `recurrent` is the fraction in the matrix products of an AWD-LSTM (embedding 320,
-width 640) on this machine: large layers leave padding out, small ones compute it because that is faster
+width 640) on this machine: large layers omit padding, small ones compute it because that is faster
 (components.models.layers.lstm_kernels). `frozen` is the fraction in the batches of a head on frozen features. Questions
-keep about 10% there, because the windows of a row stay together; their head reads no padding.
+have about 10% there, because the windows of a row stay together; their head reads no padding.
 
 `--timed` measures ratios of the time of one epoch's forward and backward passes on the smallest training sets, with one
-thread. `packed`: BERT with 6 layers of 384, with packing relative to without. `steps`: that AWD-LSTM without padding in
-its large layers, relative to computing padding in all layers. `small`: both directions of a FLAIR of 512 without
-padding, relative to computing it.
+thread. `packed`: BERT with 6 layers of width 384, with packing relative to without. `steps`: the AWD-LSTM without
+padding in its large layers, relative to computing padding in all layers. `small`: both directions of a FLAIR of width
+512 without padding, relative to computing it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from components.models.bert import BERT
 from components.models.encoder import build_model
 from components.models.layers import lstm_kernels
 from components.models.layers.chunks import Texts
-from components.models.layers.lstm import LSTM
 from components.models.layers.ragged import ragged
 from components.reporting.results import Column, add_record_option, record
 from components.settings.finetune import FinetuneSettings
@@ -129,7 +128,7 @@ def main() -> None:
 
 
 class Positions:
-    """Counts the positions of batches, those that are computed, and those that are not padding."""
+    """Numbers of positions: in the batches, computed by the encoder, and without padding."""
 
     def __init__(self) -> None:
         self.all = self.computed = self.real = 0
@@ -197,13 +196,13 @@ def _time_packed(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, argume
 
 
 def _time_steps(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Time of an epoch of the AWD-LSTM relative to the vendor's kernel in all layers."""
+    """Time of an epoch of the AWD-LSTM, relative to the library's kernel in all layers."""
     return _time_recurrent("ulmfit", TIMED_LSTM, kind, rows, tokenizer, arguments)
 
 
 def _time_small(kind: str, rows: Sequence[Fields], tokenizer: Tokenizer, arguments: argparse.Namespace) -> float:
-    """Time of an epoch of FLAIR step by step, which small layers do not use, relative to the vendor's kernel."""
-    with patch.object(LSTM, "_suits_steps", lambda *_: True):
+    """Time of an epoch of FLAIR step by step, relative to the library's kernel, which small layers use by default."""
+    with patch.object(lstm_kernels, "suits_steps", lambda *_: True):
         return _time_recurrent("flair", TIMED_SMALL, kind, rows, tokenizer, arguments)
 
 
@@ -220,7 +219,7 @@ def _time_recurrent(
     encoded = find_task(kind).encode(rows, tokenizer, model.encoder, settings)
 
     def by_kernel(batches: Sequence[Batch]) -> float:
-        with patch.object(LSTM, "_suits_steps", lambda *_: False):
+        with patch.object(lstm_kernels, "suits_steps", lambda *_: False):
             return _seconds(reader, batches)
 
     return _ratio(encoded, lambda batches: _seconds(reader, batches), by_kernel, arguments)
@@ -337,7 +336,7 @@ def _epochs(sampler: Sampler, steps: int) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def _counting(model: TaskModel) -> Iterator[Positions]:
-    """Counts the positions that the encoder is given and computes within the block."""
+    """Counts the input positions of the encoder and the positions that it computes, within the block."""
     positions, encoder = Positions(), model.encoder
     assert isinstance(encoder, BERT)
     read, run = encoder.hidden_states, encoder.run
@@ -367,7 +366,7 @@ def _read(path: Path) -> tuple[str, list[Fields]]:
     if name.suffix == ".json":
         return "questions", [(entry.question, entry.context) for entry in read_squad(path, Reading())]
     with pa.input_stream(str(path), compression="detect") as stream:
-        # Lines are split as bytes: in text, further characters end a line.
+        # Lines are split as bytes, because `str.splitlines` also splits at other characters than line breaks.
         found = stream.read().splitlines()
     try:
         lines = [line.decode() for line in found]

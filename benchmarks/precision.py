@@ -2,11 +2,11 @@
 
     python benchmarks/precision.py [--record precision]
 
-Each line is a model: the numbers of parameters that `components.training.precision.product_size` counts, and the ratio
-of the times of a training step (forward and backward pass on one batch). Both precisions take turns; the median of the
-ratios of all turns is shown. On a CPU the processor time of one thread is measured, so other processes on the machine
-affect it little. `BF16_SIZE` in `components.training.precision` is chosen from this table: `precision: auto` never
-measures time itself.
+Each line is a model: the number of parameters that `components.training.precision.product_size` counts, and the time of
+a training step (forward and backward pass on one batch) in bf16 divided by that in float32, for pretraining and
+fine-tuning. Both precisions are measured alternately; the median of the ratios of all turns is shown. On a CPU the
+processor time of one thread is measured, which other processes on the machine hardly affect. `BF16_SIZE` in
+`components.training.precision` is chosen from this table, because `precision: auto` must not depend on measured time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from components.reporting.results import Column, add_record_option, record  # no
 from components.tokenization.special import END, FIRST_ORDINARY  # noqa: E402
 from components.training.precision import Precision, computing, has_bf16, product_size  # noqa: E402
 
-#: Family and its config, with a vocabulary of `VOCABULARY` tokens (`CHARACTERS` for FLAIR).
+#: Family and config of each model; the vocabulary has `VOCABULARY` tokens (`CHARACTERS` for FLAIR).
 MODELS: list[tuple[str, dict[str, Any]]] = [
     *[
         ("ulmfit", {"embedding": hidden // 2, "hidden": hidden, "layers": 2})
@@ -55,7 +55,7 @@ PRECISIONS: tuple[Precision, Precision] = ("float32", "bf16")
 
 
 class RandomTokens:
-    """A token store (`components.training.windows.Tokens`) of documents of random tokens with Zipf's frequencies."""
+    """A token store (`components.training.windows.Tokens`) with random tokens, whose frequencies follow Zipf's law."""
 
     documents, length, sentence = 400, 200, 20
 

@@ -1,10 +1,10 @@
-"""Training time of LSTM layers: step by step without padding, relative to the vendor's kernel with padding.
+"""Training time of LSTM layers: `StepwiseLSTM` without padding, relative to oneDNN's kernel with padding.
 
     python benchmarks/steps.py
 
-Each line is a layer, a number of rows, and the fraction of positions that are padding. The two variants take turns in
-one run; forward and backward pass are timed, and the ratio of the medians is printed: with one thread in bf16 and in
-float32, and with all threads in bf16. The time of the vendor's kernel differs from process to process.
+Each line is a layer, a number of rows, and the fraction of positions that are padding. The two kernels are measured
+alternately in one process, forward and backward pass together, and the ratio of their median times is printed: with one
+thread in bf16 and in float32, and with all threads in bf16. The time of oneDNN's kernel differs between processes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ threads.prepare()
 import torch  # noqa: E402 (after the thread settings)
 from torch import Tensor  # noqa: E402
 
+from components.models.layers import lstm_kernels  # noqa: E402
 from components.models.layers.chunks import Texts  # noqa: E402
 from components.models.layers.lstm import LSTM  # noqa: E402
 from components.reporting.results import Column, add_record_option, record  # noqa: E402
@@ -84,13 +85,14 @@ def main() -> None:
 
 
 def _ratio(layer: LSTM, x_TBI: Tensor, texts: Texts, precision: Precision, count: int, turns: int) -> float:
+    """Median time step by step divided by the median time of the library's kernel, with `count` threads."""
     threads.own(count)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(1 + turns):
         for by_steps, found in seconds.items():
             began = time.perf_counter()
             with (
-                patch.object(LSTM, "_suits_steps", lambda *_, chosen=by_steps: chosen),
+                patch.object(lstm_kernels, "suits_steps", lambda *_, chosen=by_steps: chosen),
                 computing(precision, torch.device("cpu")),
             ):
                 outputs_TBH, _ = layer(x_TBI, texts=texts)

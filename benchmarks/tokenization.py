@@ -3,9 +3,9 @@
     python benchmarks/tokenization.py data/general --megabytes 16 --repeats 5
 
 Reads the texts of a folder or of one file (.txt, .jsonl with a column `text`, also .zst), trains a vocabulary of 8,000
-tokens on them (or takes --tokenizer), and measures in turns: `encode_batch`, `encode_batch_fast`, and Headstart's
-encoder with an empty and with a filled word cache. Prints medians in MB/s and their ratios. Each of them may use every
-core of this process.
+tokens on them (or loads --tokenizer), and measures alternately `encode_batch`, `encode_batch_fast`, and Headstart's
+encoder with an empty and with a filled word cache. Prints medians in MB/s and their ratios. Each encoder may use all
+cores of this process.
 """
 
 from __future__ import annotations

@@ -7,20 +7,20 @@
     python benchmarks/training.py all --record NAME    # all of them; writes docs/results/NAME.json
 
 On a CPU the models are small. On a GPU (`--device cuda`, the default if there is one) they are BERT-base with 128 and
-512 tokens, GPT-2 small with 1024, AWD-LSTM as for WikiText-103, and a character language model 2048 wide; `--size`
+512 tokens, GPT-2 small with 1024, AWD-LSTM as for WikiText-103, and a character language model of width 2048; `--size`
 selects one. torch and transformers are required. fastai and flair are optional (`benchmarks/requirements-peers.txt`):
 without them only Headstart's model is measured.
 
-Both sides have the same batches, number type (bfloat16 autocast), dropout rates, attention kernel (PyTorch's
+Both models have the same batches, precision (bfloat16 autocast), dropout rates, attention kernel (PyTorch's
 scaled_dot_product_attention; on a CPU Headstart does not use it if attention has dropout), optimizer (fused AdamW) and
-gradient clipping. On a GPU both are compiled. They take turns, and medians are printed.
+gradient clipping. On a GPU both are compiled. They are measured alternately, and medians are printed.
 
 Utilisation is model FLOPs per second relative to the peak. Model FLOPs are three times those of the forward pass
 (Chowdhery et al. 2022, PaLM, appendix B), with all of attention, without embeddings, and with the logits that are
 computed. The peak is NVIDIA's figure for dense bfloat16; for other devices and for float32 it is measured with a large
 matrix product.
 
-The machine should have nothing else to do.
+The machine should be otherwise idle.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def transformer_flops(tokens: int, *, length: int, width: int, layers: int) -> f
 
 
 def lstm_flops(tokens: int, *, widths: list[tuple[int, int]]) -> float:
-    """FLOPs of a forward pass of LSTM layers with (inputs, hidden): four gates over input and state."""
+    """FLOPs of a forward pass of LSTM layers: four gates over input and state. `widths`: (inputs, hidden) per layer."""
     return 2.0 * tokens * sum(4 * hidden * (inputs + hidden) for inputs, hidden in widths)
 
 
@@ -237,7 +237,7 @@ def flair(size: str, device: torch.device) -> Pair:
 
 
 def carrying(model: LanguageModel, batch: Batch) -> Loss:
-    """The loss on a batch; each call continues from the recurrent state of the previous call."""
+    """The loss on a batch as a function; each call continues from the recurrent state of the previous call."""
     carry: tuple[Tensor, ...] = ()
 
     def loss() -> Tensor:
@@ -297,7 +297,7 @@ PAIRS: dict[str, tuple[Callable[[str, torch.device], Pair], tuple[str, ...]]] = 
 def compare(
     workload: str, size: str, device: torch.device, arguments: argparse.Namespace, flops: float
 ) -> dict[str, float]:
-    """Measure both sides in turns and print tokens per second; returns these and the ratio.
+    """Measure both models alternately and print tokens per second; returns these and their ratio.
 
     Args:
         flops: peak FLOPs per second of the device.

@@ -1,11 +1,11 @@
-"""Training speed by the number of turns that a waiting thread spins before it sleeps (GOMP_SPINCOUNT).
+"""Training speed by the number of iterations that a waiting thread spins before it sleeps (GOMP_SPINCOUNT).
 
     python benchmarks/waiting.py [--turns 1000 4000 10000] [--rounds 6] [--neighbours 0]
 
-One process for each number of turns trains an AWD-LSTM of the size in `params.yaml` on random tokens, with two threads.
-The processes run one at a time for a few seconds while the others are stopped (SIGSTOP), so that other load on the
-machine affects all of them equally. The median over the rounds is printed as input tokens per second. `--neighbours`
-starts busy processes next to them, which need the cores that spinning threads occupy.
+For each spin count (`--turns`), one process trains an AWD-LSTM of the size in `params.yaml` on random tokens, with two
+threads. The processes run one at a time for a few seconds while the others are stopped (SIGSTOP), so that other load on
+the machine affects all of them equally. The median over the rounds is printed, in input tokens per second.
+`--neighbours` starts a number of busy processes, which compete for the cores that spinning threads occupy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from components.reporting.results import Column, add_record_option, record
 from components.training import threads
 
-#: Seconds of a turn, and seconds at its beginning that are not measured.
+#: Seconds of each measurement, and seconds before it that are not measured, because caches are cold.
 TURN, SETTLE = 3.0, 0.4
 ROWS, WINDOW, VOCABULARY = 32, 64, 8000
 WARM_UP = 3
@@ -54,7 +54,7 @@ def train(counter: Path) -> None:
 
 
 class Learner:
-    """A training process that is stopped between its turns."""
+    """A training process that is stopped between its measurements."""
 
     def __init__(self, turns: int, folder: Path) -> None:
         self.counter = folder / str(turns)
@@ -73,14 +73,14 @@ class Learner:
         return self.counter.stat().st_size
 
     def next_step(self) -> tuple[float, int]:
-        """Wait for the end of the present step; returns the time and the number of steps."""
+        """Wait for the end of the current step; returns the time and the number of completed steps."""
         before = self.steps()
         while (steps := self.steps()) == before:
             time.sleep(0.002)
         return time.perf_counter(), steps
 
     def turn(self) -> float:
-        """Train for one turn; returns tokens per second."""
+        """Train for `TURN` seconds; returns tokens per second."""
         self.process.send_signal(signal.SIGCONT)
         time.sleep(SETTLE)
         began, first = self.next_step()
@@ -91,7 +91,7 @@ class Learner:
 
 
 def main() -> None:
-    """Start the processes, measure their turns, print medians."""
+    """Start the processes, measure them alternately, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, nargs="+", default=[1000, 4000, 10000])
     parser.add_argument("--rounds", type=int, default=6)

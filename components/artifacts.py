@@ -1,7 +1,8 @@
-"""Directories that are whole or absent.
+"""Output directories that are complete or absent; digests, atomic writes and JSON files.
 
-A stage writes its output into a directory beside the final one, forces it to disk, writes `manifest.json` last and
-then renames the whole. So a directory is complete if and only if its manifest exists, whatever killed the process.
+A stage writes its output into a temporary directory next to the final one, synchronises it to disk, writes
+`manifest.json` last and renames the directory. So a directory is complete if and only if its manifest exists, even if
+the process is killed at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
 @dataclass
 class Draft:
-    """A directory being written: put files under `path`, numbers worth keeping into `facts`."""
+    """A directory that is being written: `path` receives the files, `facts` the metadata for the manifest."""
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
@@ -38,10 +39,13 @@ class Draft:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a complete directory holds.
+    """Content of a complete directory.
 
-    `files` maps a relative path to its size in bytes and its SHA-256; `facts` are the stage's own (row and token
-    counts, configuration, the digests of what it was made from).
+    Attributes:
+        kind: kind of the directory, such as corpus or encoder.
+        schema: version of the manifest's format.
+        files: relative path -> size in bytes and SHA-256.
+        facts: metadata of the stage (counts of rows and tokens, configuration, digests of the inputs).
     """
 
     kind: str
@@ -57,7 +61,7 @@ class Manifest:
 
 
 def digest_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, read in pieces."""
+    """SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -68,13 +72,17 @@ def digest_text(text: str) -> str:
 
 
 def digest_files(files: Iterable[Path]) -> str:
-    """SHA-256 over the names and contents of those of the files that exist."""
+    """SHA-256 over the names and contents of files; missing files are skipped."""
     listing = "".join(f"{path.name}\0{digest_file(path)}\n" for path in sorted(files) if path.is_file())
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def digest_tree(path: Path) -> str:
-    """SHA-256 over the relative names and contents of every file under `path` (or of one file)."""
+    """SHA-256 over the relative names and contents of every file under `path`, or of the file `path`.
+
+    Raises:
+        ArtifactError: `path` does not exist.
+    """
     if path.is_file():
         return digest_file(path)
     if not path.is_dir():
@@ -85,9 +93,10 @@ def digest_tree(path: Path) -> str:
 
 
 def sweep(folder: Path, *, target: str = "*") -> None:
-    """Remove the partial files and folders of killed writers in `folder`: created by `partial_path`, no longer locked.
+    """Remove the partial files and folders that killed processes left in `folder`: those of `partial_path` without a
+    lock.
 
-    On file systems without file locks nothing is removed, because the writer could be alive.
+    On file systems without file locks nothing is removed, because the writer may still be running.
 
     Args:
         target: pattern (fnmatch) of the target names.
@@ -100,7 +109,8 @@ def sweep(folder: Path, *, target: str = "*") -> None:
         name = _PARTIAL.fullmatch(entry.name)
         if name is None or not fnmatch.fnmatchcase(name["target"], target):
             continue
-        with suppress(OSError):  # BlockingIOError: its writer is alive. FileNotFoundError: another process was faster.
+        # BlockingIOError: the writer is running. FileNotFoundError: another process has removed the entry.
+        with suppress(OSError):
             descriptor = os.open(entry, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,10 +121,11 @@ def sweep(folder: Path, *, target: str = "*") -> None:
 
 @contextmanager
 def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Create a file (or folder) next to `path`, to be written and then renamed to `path`.
+    """Create a file (or folder) next to `path`; the caller writes it and renames it to `path`.
 
-    Its name is unique and has the suffix of `path`. It is locked until the block ends, so that `sweep` distinguishes it
-    from partial files of killed writers, which are removed first. If it is not renamed, it is removed at the end.
+    Its name is unique and ends in the name of `path`. It is locked until the block ends, so that `sweep` distinguishes
+    it from partial files of killed processes, which are removed first. If it has not been renamed, it is removed when
+    the block ends.
 
     Raises:
         OSError: no space, no access, or no such directory.
@@ -122,16 +133,16 @@ def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     sweep(path.parent, target=glob.escape(path.name))
     descriptor = None
     while descriptor is None:
-        aside = _unique(path)
+        partial = _unique(path)
         if folder:
-            aside.mkdir()
+            partial.mkdir()
         else:
-            aside.touch(exist_ok=False)
-        descriptor = _lock(aside)
+            partial.touch(exist_ok=False)
+        descriptor = _lock(partial)
     try:
-        yield aside
+        yield partial
     finally:
-        _remove(aside)
+        _remove(partial)
         os.close(descriptor)
 
 
@@ -162,32 +173,36 @@ def _remove(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part.
+    """Write a file atomically: a reader sees either the old or the new content.
 
     Raises:
         ArtifactError: the disk is full or the path cannot be written.
     """
     try:
-        with partial_path(path) as aside:
-            with aside.open("wb") as file:
+        with partial_path(path) as partial:
+            with partial.open("wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
                 file.flush()
                 os.fsync(file.fileno())
-            aside.replace(path)
+            partial.replace(path)
     except OSError as error:
         raise ArtifactError(
-            f"{path}: cannot be written ({error.strerror}); free space or choose another place"
+            f"{path}: cannot be written ({error.strerror}); free space or choose another location"
         ) from error
 
 
 @contextmanager
 def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) -> Iterator[Draft]:
-    """Write the directory `path` as a whole: `with writing(path, kind="encoder") as draft: ...`.
+    """Write the directory `path` atomically: `with writing(path, kind="encoder") as draft: ...`.
 
-    With `keep`, the draft starts with the files of a complete earlier directory (hard links, so nothing is copied):
-    append-only outputs add theirs and leave the old ones alone. A linked file must be replaced, never written into.
-    Without `replace`, a complete directory that another process has written meanwhile stays. If the block raises,
-    nothing of the draft remains and the earlier directory stays as it was.
+    If the block raises, the draft is removed and an existing directory remains unchanged.
+
+    Args:
+        path: final directory.
+        kind: stored in the manifest and checked by readers.
+        keep: start with hard links to the files of the existing complete directory, for append-only outputs. A linked
+            file may be replaced, but not written in place.
+        replace: whether to replace a complete directory that another process has written in the meantime.
 
     Raises:
         ArtifactError: the disk is full or the directory cannot be written.
@@ -195,25 +210,25 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial_path(path, folder=True) as aside:
+        with partial_path(path, folder=True) as partial:
             if keep and (path / MANIFEST).is_file():
                 shutil.copytree(
-                    path, aside, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True
+                    path, partial, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True
                 )
-            draft = Draft(aside)
+            draft = Draft(partial)
             yield draft
             files = {
-                file.relative_to(aside).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
-                for file in sorted(aside.rglob("*"))
+                file.relative_to(partial).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_file(file)}
+                for file in sorted(partial.rglob("*"))
                 if file.is_file()
             }
             for name in files:
-                sync(aside / name)
+                sync(partial / name)
             manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
-            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-            sync(aside / MANIFEST)
-            sync(aside)
-            _put_in_place(aside, path, unless_complete=None if replace else kind)
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+            sync(partial / MANIFEST)
+            sync(partial)
+            _put_in_place(partial, path, unless_complete=None if replace else kind)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -227,14 +242,18 @@ def is_complete(path: Path, *, kind: str) -> bool:
     return True
 
 
-def _put_in_place(aside: Path, path: Path, *, unless_complete: str | None) -> None:
-    """Rename the directory `aside` to `path`, in place of what is there, unless that is complete and of this kind.
+def _put_in_place(partial: Path, path: Path, *, unless_complete: str | None) -> None:
+    """Rename the directory `partial` to `path`.
 
-    A rename cannot replace a directory that has files: the old one is renamed first, to a name that is swept.
+    A rename cannot replace a directory that contains files, so an existing one is first renamed to a name that `sweep`
+    removes.
+
+    Args:
+        unless_complete: keep an existing complete directory of this kind; None: always replace it.
     """
     if unless_complete is not None:
         try:
-            aside.rename(path)
+            partial.rename(path)
             return
         except OSError:
             if is_complete(path, kind=unless_complete):
@@ -242,15 +261,15 @@ def _put_in_place(aside: Path, path: Path, *, unless_complete: str | None) -> No
     old = _unique(path)
     if path.exists():
         path.rename(old)
-    aside.rename(path)
+    partial.rename(path)
     _remove(old)
 
 
 def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:
-    """The manifest of a complete directory; with `verify`, every file is read and compared with its digest.
+    """The manifest of a complete directory; checks that every file has its size and, with `verify`, its digest.
 
     Raises:
-        ArtifactError: no manifest, another kind, a newer schema, a missing, surplus or altered file.
+        ArtifactError: no manifest or a damaged one, another kind, a newer schema, a missing or altered file.
     """
     path = Path(path)
     try:
@@ -261,13 +280,13 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
     except (json.JSONDecodeError, KeyError) as error:
         raise ArtifactError(f"{path / MANIFEST}: damaged ({error}); run the stage again") from error
     if manifest.schema > SCHEMA:
-        raise ArtifactError(f"{path}: written by a newer version (schema {manifest.schema}, this one knows {SCHEMA})")
+        raise ArtifactError(f"{path}: written by a newer version (schema {manifest.schema}, supported: {SCHEMA})")
     if kind is not None and manifest.kind != kind:
-        raise ArtifactError(f"{path}: holds {manifest.kind!r}, expected {kind!r}")
+        raise ArtifactError(f"{path}: is of kind {manifest.kind!r}, expected {kind!r}")
     for name, entry in manifest.files.items():
         file = path / name
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
-            raise ArtifactError(f"{file}: missing or of another size than its manifest says; run the stage again")
+            raise ArtifactError(f"{file}: missing, or its size differs from the manifest; run the stage again")
         if verify and digest_file(file) != entry["sha256"]:
             raise ArtifactError(
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
@@ -277,12 +296,12 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
-        f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another place"
+        f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another location"
     )
 
 
 def sync(path: Path) -> None:
-    """Force a file or a directory's entries to disk."""
+    """Synchronise a file or the entries of a directory to disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -300,7 +319,7 @@ def read_json(path: Path, *, made_by: str, missing_ok: bool = False) -> dict[str
 
     Args:
         path: of the file.
-        made_by: the command or stage that writes the file, for messages.
+        made_by: the command or stage that writes the file, for error messages.
         missing_ok: whether a missing file is an empty object.
 
     Raises:

@@ -43,10 +43,11 @@ Result = TypeVar("Result")
 RETRIES = 5
 #: Seconds between two progress reports of the workers.
 PROGRESS_SECONDS = 0.5
-#: Ray's minimum size of the object store, which holds no large objects here.
+#: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
 OBJECT_STORE_BYTES = 80 * 2**20
 
-#: Set before ray is imported, unless the user has set them. Those of Ray Train save seconds at every start.
+#: Environment variables, set before ray is imported unless the user has set them. Those of Ray Train save seconds at
+#: every start.
 RAY_ENVIRONMENT = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
@@ -74,11 +75,11 @@ def launch(
     it must be importable, and paths in `job` must be absolute and the same on every node.
 
     Args:
-        function: stores its results; its return value is ignored.
+        function: must store its results; its return value is ignored.
         job: picklable, for Ray.
         settings: `workers: auto` is one worker per GPU; without GPUs one process per node with all of its cores
             (on two cores, two processes with one thread took 1.25 times as long as one process with two).
-        rows: of the global batch; `auto` uses a number of workers that divides it.
+        rows: rows of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
         progress: called in this process, from time to time, with the numbers that rank 0 publishes.
 
     Raises:
@@ -103,8 +104,9 @@ def map_parallel(
 ) -> Iterator[tuple[int, Result]]:
     """Run `function(item)` for every item in single-threaded processes, one per core; yields (index, result).
 
-    The processes are children of this one or, with the address of a Ray cluster, its tasks. An item whose process dies
-    is repeated. Each process has one thread for any number of items, so that results are bit-identical.
+    The processes are children of this one, or tasks of a Ray cluster if the settings contain its address. An item whose
+    process dies is repeated. Each process has one thread, whatever the number of items, so that results are
+    bit-identical.
 
     Raises:
         HeadstartError: raised by `function`; pending items are cancelled.
@@ -189,7 +191,8 @@ class _Plan:
 
 @contextmanager
 def connected(settings: ClusterSettings) -> Iterator[None]:
-    """A connection to a Ray cluster: the one at the address, a new one on this machine, or the present connection.
+    """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
+    cluster on this machine.
 
     Raises:
         TrainingError: no cluster can be reached at the address.
@@ -202,9 +205,8 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         # A random token: other users of this machine cannot reach the cluster, and no stale cluster is joined.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) mistakes the end of
-    # the
-    # raylet for the end of its parent: during `ray.shutdown` it exits with code 1 and without a message.
+    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) takes the end of the
+    # raylet for the end of its parent, and exits with code 1 and without a message during `ray.shutdown`.
     os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
     import ray
 
@@ -221,7 +223,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             address=address,
             runtime_env={"env_vars": {"PYTHONPATH": path}},
             logging_level="WARNING",
-            # The output of workers is Ray's own; progress and errors are passed in other ways.
+            # Workers print only Ray's own messages; progress and errors have their own channel.
             log_to_driver=False,
             **own,
         )
@@ -282,7 +284,7 @@ def _launch_on_ray(
 
         plan = _plan(settings, rows=rows)
         name = f"headstart-{secrets.token_hex(8)}"
-        # For Ray's own files; checkpoints are written by the function.
+        # Only for Ray's own files: the function writes the checkpoints elsewhere.
         ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
         trainer = _trainer()(
@@ -315,10 +317,10 @@ def _launch_on_ray(
 
 
 def _trainer() -> type[TorchTrainer]:
-    """Ray's trainer without two callbacks that start processes, about three seconds per start on two cores.
+    """Ray's trainer without two callbacks that start processes, which takes about three seconds on two cores.
 
-    One distributes data sets, which are not used; the other frees the placement group if the controller is lost, as the
-    end of the driver does.
+    The first distributes data sets, which are not used. The second frees the placement group if the controller is lost;
+    the end of the driver frees it, too.
     """
     from ray.train.torch import TorchTrainer
     from ray.train.v2._internal.callbacks import DatasetsCallback
@@ -333,7 +335,7 @@ def _trainer() -> type[TorchTrainer]:
 
 
 def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
-    """Entry point of a Ray worker. Returns the error, if a restart would not help."""
+    """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
     import ray.train
     import ray.train.torch
 
@@ -356,7 +358,7 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
             failure = {"kind": "defect", "message": traceback.format_exc()}
         if world.size == 1:
             return failure
-        # The others could wait for this worker forever: it stores the error and fails, so that Ray ends all workers.
+        # Other workers may wait for this one forever, so it stores the error and fails: Ray then ends all workers.
         channel.write("failure", failure)
         raise
     return None
@@ -380,7 +382,7 @@ class _Channel:
         return json.loads(raw) if raw else None
 
     def publish(self, numbers: Mapping[str, float]) -> None:
-        """Write progress, at most as often as it is read."""
+        """Write progress, at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
         now = time.monotonic()
         if now - self.published >= PROGRESS_SECONDS:
             self.published = now
@@ -393,7 +395,7 @@ class _Channel:
 
 @contextmanager
 def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
-    """Pass on the progress of rank 0 from a thread, until the block ends."""
+    """Forward the progress of rank 0 to `progress` from a thread, until the block ends."""
     channel = _Channel(name)
     ended = threading.Event()
 

@@ -30,7 +30,7 @@ LOCK = "requirements.lock"
 SETTINGS = f"{PACKAGE}.settings."
 #: Import name -> distribution, where they differ.
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "google": "protobuf"}
-#: Libraries that a stage uses without any effect on its result: programs, progress, processes, places of files.
+#: Libraries without effect on the result of a stage: command line, progress, process control, storage, checks.
 WITHOUT_EFFECT = frozenset(("boto3", "mlflow", "prefect", "psutil", "pydantic", "ray", "rich", "tqdm", "typer"))
 #: Hexadecimal digits of the digest of one definition.
 SHORT = 12
@@ -40,14 +40,14 @@ SAMPLERS = f"{PACKAGE}.pretraining.samplers:SAMPLERS"
 CONVERTERS = f"{PACKAGE}.interchange.huggingface:CONVERTERS"
 TOKENIZERS = f"{PACKAGE}.tokenization.base:KINDS"
 TASK_KINDS = (f"{PACKAGE}.tasks.kinds:KINDS", f"{PACKAGE}.task_models.kinds:TASKS", f"{PACKAGE}.baselines:BASELINES")
-#: What reads published models; reached only where `pretrain.<name>.source` is set.
+#: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"
-#: Modules without any effect on a result: they only show how far a stage is.
+#: Modules without effect on a result: they only display progress.
 DISPLAY = frozenset((f"{PACKAGE}.progress",))
 IMPORTS = "imports"
 STATEMENTS = "statements"
 
-#: Table as "module:NAME" -> names of its entries that a stage uses; tables that are not named are used whole.
+#: Table as "module:NAME" -> names of the entries that a stage uses; of other tables, all entries are used.
 Entries = Mapping[str, Collection[str]]
 
 
@@ -56,8 +56,8 @@ class Sources:
 
     Args:
         root: folder that contains the package.
-        changed: module -> text that replaces the file's.
-        like: sources with the same root, whose parsed modules are used where the text is not replaced.
+        changed: module -> source text that replaces the file.
+        like: sources with the same root, whose parsed modules are reused unless their text is replaced.
     """
 
     def __init__(
@@ -113,10 +113,11 @@ class Sources:
 
 @dataclass(frozen=True)
 class Module:
-    """What a module contributes to an identity.
+    """Contribution of a module to an identity.
 
     Attributes:
-        definitions: name of a function, class, method or constant -> digest; `imports` and `statements` are the rest.
+        definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
+            digests of all imports and of all other top-level statements.
         imported: modules of `components` that it imports.
         libraries: top-level names of other packages that it imports.
         tables: name of a `LazyTable` -> its entries, name -> module.
@@ -149,8 +150,8 @@ def closure(
     Args:
         entry: name of the module of a stage's function.
         entries: the entries of tables that the stage uses.
-        without: modules that the stage does not reach with its settings.
-        sources: where the modules are; by default those of this package.
+        without: modules that are left out, because the stage's settings exclude their use.
+        sources: source text of the modules; default: this package.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -170,9 +171,9 @@ def reachable(
 
     Args:
         entry: name of the module.
-        entries: the entries of tables that are used; tables that are not named are used whole.
+        entries: the entries of tables that are used; of other tables, all entries are used.
         without: modules and packages that are left out.
-        sources: where the modules are; by default those of this package.
+        sources: source text of the modules; default: this package.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -201,7 +202,7 @@ def entries_of(
     task_kinds: Collection[str] | None = None,
     sources: Sources | None = None,
 ) -> Entries:
-    """The entries of tables that a stage uses, by the names in its settings; None where it may use all of them."""
+    """The entries of tables that a stage uses, from the names in its settings; None: the stage may use all."""
     sources = sources or installed()
     found: dict[str, Collection[str]] = {}
     if families is not None:
@@ -234,7 +235,7 @@ def installed() -> Sources:
 
 
 def _with_packages(name: str, sources: Sources) -> Iterator[str]:
-    """The module that `name` (a module, or a name in one) is in, and the packages around it, which run first."""
+    """The module of `name`, which is a module or a member of one, and its parent packages, which are imported first."""
     parts = name.split(".")
     for length in range(1, len(parts) + 1):
         if sources.exists(candidate := ".".join(parts[:length])):
@@ -340,7 +341,7 @@ def _table(statement: ast.stmt) -> tuple[str, dict[str, str]] | None:
 
 
 def _definitions(statement: ast.stmt, *, settings: bool) -> Iterator[tuple[str, ast.AST]]:
-    """(name, tree) of what a statement at the top of a module defines."""
+    """(name, syntax tree) of each definition in a top-level statement."""
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             yield name, statement
@@ -354,7 +355,7 @@ def _definitions(statement: ast.stmt, *, settings: bool) -> Iterator[tuple[str, 
                     shell.body.append(member)
             yield name, shell
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            # The entries of a table are code of the stages that use them.
+            # The entries of a table belong to the closures of the stages that use them.
             yield name, ast.Constant("LazyTable") if _table(statement) else statement
         case _:
             yield STATEMENTS, statement

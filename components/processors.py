@@ -11,14 +11,14 @@ PROCESS = Path("/proc/self")
 
 
 def cores() -> int:
-    """Number of processors of the CPU affinity, limited to the CPU quota (rounded down); at least 1."""
+    """Number of processors in the CPU affinity mask, limited to the CPU quota (rounded down); at least 1."""
     owned = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     return owned if quota >= owned else max(1, int(quota))
 
 
 def cpu_quota(process: Path = PROCESS) -> float:
-    """CPU quota in processors: the least of the process's control group and its ancestors; infinite without a limit.
+    """CPU quota in processors: the minimum over the process's control group and its ancestors; infinite if unlimited.
 
     Both versions of control groups are read: `cpu.max` of version 2, `cpu.cfs_quota_us` of version 1.
 

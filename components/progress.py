@@ -13,10 +13,10 @@ from tqdm import tqdm
 
 #: Seconds between two lines in a log.
 LINE_SECONDS = 5.0
-#: The speed is that of the last seconds: this many, and no value before the least number of them.
+#: Length of the window over which the speed is averaged, and minimum time before there is an estimate, in seconds.
 WINDOW_SECONDS = 15.0
 LEAST_SECONDS = 1.0
-#: Seconds between two samples of the window.
+#: Minimum interval between two samples of the window, in seconds.
 SAMPLE_SECONDS = 0.1
 
 
@@ -27,12 +27,12 @@ class Rate:
         self._samples: deque[tuple[float, float]] = deque()
 
     def add(self, count: float) -> None:
-        """Record the count of this moment."""
+        """Record the current count."""
         now = time.monotonic()
         if self._samples and now - self._samples[-1][0] < SAMPLE_SECONDS:
             return
         self._samples.append((now, count))
-        # The oldest sample is the last one before the window, so that rare updates have a speed.
+        # The last sample before the window is kept, so that there is an estimate even if updates are rare.
         while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_SECONDS:
             self._samples.popleft()
 
@@ -42,7 +42,7 @@ class Rate:
         if len(self._samples) < 2:
             return None
         (first, before), (_, after) = self._samples[0], self._samples[-1]
-        # Up to now, so that the speed of a step that makes no progress decreases.
+        # Measured until now, so that the speed decreases while there is no progress.
         elapsed = time.monotonic() - first
         return (after - before) / elapsed if elapsed >= LEAST_SECONDS else None
 
@@ -62,7 +62,7 @@ class _Lines:
 
 
 class _Bar(tqdm):
-    """tqdm's handling of terminals and intervals, with a line of our own: `line(count)`."""
+    """tqdm with its handling of terminals and intervals, but with the text of `line(count)`."""
 
     def __init__(self, *, line: Callable[[float], str], **options: Any) -> None:
         self.line = line
@@ -80,10 +80,11 @@ class Progress:
     seconds.
 
     Args:
-        name: of the step.
-        total: units of the whole step; None if unknown.
-        unit: of the count (tok, doc, run); MB is shown as kB, MB or GB, s without a speed.
-        done: units that an earlier, interrupted run has done; they count as progress but not as speed.
+        name: name of the step.
+        total: total number of units; None if unknown.
+        unit: unit of the count (tok, doc, run). MB is scaled to kB, MB or GB; s is shown without a speed.
+        done: units completed by an earlier, interrupted run; part of the progress but not of the speed.
+        stream: output; default: standard error.
     """
 
     def __init__(
@@ -105,14 +106,14 @@ class Progress:
             initial=done,
             file=stream if live else _Lines(stream),
             mininterval=0.2 if live else LINE_SECONDS,
-            # 1 lets tqdm skip no update: its own guess assumes that all updates are alike.
+            # tqdm checks the clock at every update; its adaptive value assumes updates of equal size.
             miniters=1,
             dynamic_ncols=live,
             bar_format="{desc}  {line}{postfix}",
         )
 
     def advance(self, amount: float = 1, **numbers: float | str) -> None:
-        """Count `amount` more units; `numbers` (a loss, say) are shown at the end of the line from then on."""
+        """Add `amount` units; `numbers`, such as a loss, are shown at the end of the line until they change."""
         if numbers:
             self._bar.set_postfix(numbers, refresh=False)
         if self._total is not None:

@@ -168,8 +168,8 @@ def test_keep_adds_to_the_files_of_before(tmp_path: Path) -> None:
     [
         (lambda out: (out / "manifest.json").unlink(), "not a complete output"),
         (lambda out: (out / "manifest.json").write_text("{"), "damaged"),
-        (lambda out: (out / "part" / "a.txt").unlink(), "missing or of another size"),
-        (lambda out: (out / "part" / "a.txt").write_text("three"), "missing or of another size"),
+        (lambda out: (out / "part" / "a.txt").unlink(), "missing, or its size differs"),
+        (lambda out: (out / "part" / "a.txt").write_text("three"), "missing, or its size differs"),
         (lambda out: (out / "part" / "a.txt").write_text("oen"), "altered since it was written"),
     ],
 )
@@ -182,7 +182,7 @@ def test_damage_is_named(tmp_path: Path, damage, message: str) -> None:  # type:
 
 def test_another_kind_and_a_newer_schema(tmp_path: Path) -> None:
     make(tmp_path / "out")
-    with pytest.raises(ArtifactError, match="holds 'sample', expected 'encoder'"):
+    with pytest.raises(ArtifactError, match="is of kind 'sample', expected 'encoder'"):
         read_manifest(tmp_path / "out", kind="encoder")
     raw = json.loads((tmp_path / "out" / "manifest.json").read_text())
     (tmp_path / "out" / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))

@@ -10,7 +10,7 @@ from components.tables import LazyTable
 
 __all__ = ["FAMILIES", "family"]
 
-#: Family -> where it is; everything else is in its file.
+#: Family -> "module:attribute" of its `ModelFamily`; everything else about a family is in its module.
 FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
     {
         "ulmfit": "components.models.ulmfit:FAMILY",
@@ -34,7 +34,7 @@ def family(name: str) -> ModelFamily[Any]:
     """The family of that name.
 
     Raises:
-        ConfigError: there is none; names the nearest.
+        ConfigError: there is no such family; the message suggests the nearest name.
     """
     if name not in FAMILIES:
         raise ConfigError(f"unknown family {name!r}{nearest(name, FAMILIES)}")

@@ -1,7 +1,7 @@
 """The interface of a language-model family.
 
-A family is a file that ends in `FAMILY = ModelFamily(...)`. The training loop, adaptation, heads and registry use a
-model only through `LanguageModel`.
+A family is a module that defines `FAMILY = ModelFamily(...)`. The training loop, adaptation, heads and registry use a
+model only through the interface `LanguageModel`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from components.tokenization.special import END
 if TYPE_CHECKING:
     from components.tokenization import Tokenizer
 
-#: Types of settings.
+#: Types of config fields: sizes, and dropout rates.
 Size = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -39,7 +39,7 @@ Objective = Literal["causal", "masked", "permuted", "static", "translation"]
 
 
 class ModelConfig(BaseModel):
-    """Sizes of a model; every family extends it. `vocabulary` is the number of pieces, special pieces included."""
+    """Base class of the families' configs. `vocabulary` is the number of pieces, special pieces included."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,7 +64,7 @@ class Losses:
 
 
 def counted(total: Tensor, *targets: Tensor) -> Sum:
-    """A summed loss with the number of its targets: `targets` are (N,) each."""
+    """A summed loss and the total number of its `targets`, (N,) each."""
     return total, torch.tensor(sum(len(part) for part in targets), device=total.device)
 
 
@@ -72,13 +72,13 @@ class LanguageModel(nn.Module, ABC):
     """An encoder with its pretraining objective."""
 
     config: ModelConfig
-    #: Positions that attention covers: none (static vectors, recurrent models), earlier ones, or all. Without
-    #: attention, two texts in one sequence are hardly compared.
+    #: Positions to which a position attends: none (static vectors, recurrent models), the preceding ones, or all.
+    #: Models without attention hardly relate two texts in one sequence to each other.
     attention: ClassVar[Literal["none", "before", "around"]] = "none"
     #: Whether `hidden_states` carries a state from chunk to chunk, so that a text of any length is one row. Other
     #: families split long texts into windows, one row each.
     carries_state: ClassVar[bool] = False
-    #: Whether `text_loss` needs masks.
+    #: Whether `text_loss` needs the output of `components.training.masking.mask_texts`.
     masks_texts: ClassVar[bool] = False
     #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
     #: `bias` are output biases.
@@ -114,7 +114,7 @@ class LanguageModel(nn.Module, ABC):
             batch: `tokens` (B, T), `lengths` (B,) and optionally `segments` (B, T), as for `hidden_states`; for masked
                 and permuted families also the output of `components.training.masking.mask_texts`: `masked_tokens`
                 (B, T), `masked_positions` and `masked_targets` (B, M), padded with -1.
-            hidden: output of `hidden_states` for them; causal families predict from it without a second pass.
+            hidden: output of `hidden_states` for `tokens`; causal families use it instead of a second forward pass.
 
         Raises:
             ConfigError: the family has no language-model objective on plain text.
@@ -184,14 +184,14 @@ class LanguageModel(nn.Module, ABC):
         return pieces, [int(position >= begin) for position in range(len(pieces))]
 
     def bind(self, tokenizer: Tokenizer) -> None:
-        """Give the model its tokenizer: after building, loading and every change of vocabulary. Families that depend on
-        the spelling of pieces (characters, n-grams) derive their tables here; no effect on others."""
+        """Set the tokenizer. To be called after building and loading, and after every change of vocabulary. Families
+        that depend on the spelling of pieces (characters, n-grams) derive their tables here; no effect on others."""
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         """Logits of the language-model objective.
 
         Args:
-            tokens: (B, T) int64 without padding, the continuation of those of the call that returned `carry`.
+            tokens: (B, T) int64 without padding; with a `carry`, they continue the tokens of the preceding call.
             carry: from the preceding call; dimension 0 is the batch row.
 
         Returns:
@@ -203,7 +203,7 @@ class LanguageModel(nn.Module, ABC):
         raise ConfigError(f"{type(self).__name__} predicts no pieces, so it can neither generate nor fill in")
 
     def piece_embedding(self) -> nn.Parameter | None:
-        """The embedding table (V, D), if it may be initialised with word vectors; None for characters."""
+        """The embedding table (V, D) if it may be initialised with word vectors; else None (character models)."""
         return None
 
     @property
@@ -256,10 +256,10 @@ class ModelFamily(Generic[ConfigT]):
         build: config -> model with initial weights, sampled from torch's global generator.
         objective: pretraining objective.
         sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
-        tokenizers: kinds of tokenizer that fit, the default first.
-        tiny: sizes of a model that trains in milliseconds, for the contract tests, with dropout, memory and the like;
-            keyword arguments of `config` without `vocabulary`.
-        presets: name -> published sizes, in the form of `tiny`.
+        tokenizers: supported kinds of tokenizer, the default first.
+        tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
+            options (dropout, memory). Keyword arguments of `config` without `vocabulary`.
+        presets: name -> published settings, in the same format as `tiny`.
     """
 
     name: str

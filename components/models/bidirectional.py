@@ -1,4 +1,4 @@
-"""What ELMo and FLAIR share: a forward and a backward language model that are trained together.
+"""Base class of ELMo and FLAIR: a forward and a backward language model that are trained together.
 
     loss = mean_t [-log p(w_{t+1} | w_1 .. w_t) - log p(w_{t-1} | w_t .. w_T)]
 
@@ -24,7 +24,7 @@ class BidirectionalModel(LanguageModel):
     carries_state = True
 
     def joint_losses(self, forward: tuple[Tensor, Carry], backward: tuple[Tensor, Carry], targets_BT: Tensor) -> Losses:
-        """Both directions' summed losses (nats) and states after the window, as the losses of one batch."""
+        """Combine the directions' (summed loss in nats, state after the window) into the losses of one batch."""
         (loss_forward, carry_forward), (loss_backward, carry_backward) = forward, backward
         count = torch.tensor(targets_BT.numel(), device=loss_forward.device)
         return Losses(
@@ -57,5 +57,5 @@ class BidirectionalModel(LanguageModel):
         return torch.cat([at_columns(ahead_BTH, units[..., 1]), at_columns(back_BTH, units[..., 0])], dim=-1)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document is between two ENDs, in either reading direction.
+        # In pretraining every document is between two ENDs, in either reading direction.
         return [END, *pieces, END]

@@ -70,8 +70,8 @@ class Decoder(nn.Module):
     def __init__(self, config: CoVeConfig) -> None:
         super().__init__()
         width = 2 * config.hidden
-        # torch.compile would compile the loop anew for every length. Disabled here and not at module level, because
-        # that loads the compiler, which takes a second in every stage.
+        # torch.compile would recompile the loop for every length. It is disabled here and not at module level, because
+        # `disable` loads the compiler, which takes a second in every stage.
         self._unroll = torch.compiler.disable(_unrolled)
         self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
         # Input of the first layer: the word (`word`, one product for all steps) and [h~; h]; of the others: [h of the
@@ -169,11 +169,13 @@ class CoVe(LanguageModel):
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         memory_BTH, mask_BT, lasts = self._memory(batch["tokens"], batch["lengths"])
         mixed_BUH = self.drop(self.decoder(batch["decoder_tokens"], lasts, memory_BTH, mask_BT))
-        # Indices count from the first row of the global batch; every row has a target at its first position.
+        # `places` are indices in the global batch. Every row has a target at its first position, so the first entry is
+        # the offset of this worker's rows.
         indices_N = batch["places"] - batch["places"][0]
         picked_NH = mixed_BUH.flatten(0, 1).index_select(0, indices_N)
         total = linear_cross_entropy(picked_NH, self.output, self.bias, batch["targets"])
-        # Workers have different numbers of targets; each divides by its share of the global number.
+        # Workers have different numbers of targets but equal numbers of rows, so that the mean of the workers' losses
+        # is the mean over all targets of the global batch.
         targets, rows = batch["whole"][0]
         return Losses(
             loss=total * (rows / len(batch["tokens"])) / targets,

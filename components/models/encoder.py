@@ -46,7 +46,7 @@ class Encoder:
 
     @property
     def trained(self) -> bool:
-        """False for random weights (start `scratch`); fine-tuning then initialises its own."""
+        """False for random weights (initialisation `scratch`); fine-tuning then samples new ones for each seed."""
         return self.manifest is None or bool(self.manifest.facts.get("trained", True))
 
 
@@ -68,7 +68,7 @@ def build_model(
         tokenizer: kind of the tokenizer, checked against those of the family.
 
     Raises:
-        ConfigError: unknown family, preset or key, invalid value, or a tokenizer that does not fit; all at once.
+        ConfigError: unknown family or preset; or unknown keys, invalid values and an unsupported tokenizer, all listed.
     """
     member = family_named(family)
     if preset is not None and preset not in member.presets:
@@ -76,7 +76,7 @@ def build_model(
     values = {**(member.presets[preset] if preset else {}), **(settings or {}), "vocabulary": vocabulary}
     problems = []
     if tokenizer is not None and tokenizer not in member.tokenizers:
-        problems.append(f"tokenizer {tokenizer!r} does not fit; it takes {' or '.join(member.tokenizers)}")
+        problems.append(f"tokenizer {tokenizer!r} is not supported; choose {' or '.join(member.tokenizers)}")
     config = None
     try:
         config = member.config(**values)
@@ -130,7 +130,7 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
 
     Raises:
         ArtifactError: the directory is incomplete or altered; the weights do not fit the config (lists missing,
-            surplus and misshapen tensors); the tokenizer is not the one that the model was trained with.
+            unexpected and wrongly shaped tensors); the tokenizer is not the one that the model was trained with.
     """
     directory = Path(directory)
     manifest = None if part else read_manifest(directory, kind=KIND, verify=verify)
@@ -199,10 +199,10 @@ def save_weights(path: Path, model: torch.nn.Module) -> None:
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
-    """Copy a safetensors file into a module with exactly these tensors.
+    """Copy the tensors of a safetensors file into a module, whose names and shapes must be the same.
 
     Raises:
-        ArtifactError: the file cannot be read, or its tensors differ (lists missing, surplus and misshapen ones).
+        ArtifactError: the file cannot be read, or its tensors differ (lists missing, unexpected, wrongly shaped ones).
     """
     expected: dict[str, Tensor] = model.state_dict()
     try:

@@ -79,8 +79,8 @@ def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
 class FastText(StaticVectors):
     """Skip-gram over words and their n-grams; `losses` reads the batches of `NegativeSampler` and has no carry.
 
-    The spelling of pieces comes from `bind`; before that, and for special pieces, a word's vector is its row. The
-    tokenizer spells ids beyond the vocabulary (`OpenWordTokenizer`) when they occur.
+    `bind` provides the spelling of pieces; before it, and for special pieces, the vector is the word's row alone. Ids
+    beyond the vocabulary (`OpenWordTokenizer`) are spelt by the tokenizer when they occur.
     """
 
     config: FastTextConfig
@@ -106,7 +106,7 @@ class FastText(StaticVectors):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         tokens_BT = batch["tokens"]
-        # On a GPU, finding the distinct words would synchronise.
+        # On a GPU, `unique` in `embed` would synchronise with the device.
         in_BTD = (
             self._known(tokens_BT.flatten()).view(*tokens_BT.shape, -1) if tokens_BT.is_cuda else self.embed(tokens_BT)
         )

@@ -30,8 +30,8 @@ class GloVeConfig(ModelConfig):
     Attributes:
         width: D.
         context: number of words on each side that are counted.
-        x_max: count from which on the weight is 1.
-        alpha: exponent of the weight below that.
+        x_max: count from which on the weight f is 1.
+        alpha: exponent of f below `x_max`.
     """
 
     width: Size = 100
@@ -67,7 +67,7 @@ class GloVe(StaticVectors):
         biases_BT = self.word_bias[tokens_BT].float() + self.context_bias[contexts_BT].float()
         errors_BT = products_BTD.sum(-1) + biases_BT - counts_BT.log()
         if not self.training:
-            # Held-out text is smaller, so all its log X are lower by a constant that is independent of the vectors.
+            # Held-out text is smaller, so all its log X are lower by about the same constant, which is removed.
             errors_BT = errors_BT - errors_BT.mean()
         total = errors_BT.square().sum()
         cells = torch.tensor(tokens_BT.numel(), device=total.device)

@@ -138,7 +138,7 @@ class GPT(LanguageModel):
         return self.token
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows an END.
+        # In pretraining every document follows an END.
         return [END, *pieces]
 
     @property

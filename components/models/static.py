@@ -1,4 +1,4 @@
-"""What the families of static word vectors share: one vector per piece, independent of context.
+"""Base class of static word vectors: one vector per piece, independent of context.
 
 Shape suffixes: B batch rows, T positions, D width, V vocabulary.
 """
@@ -62,7 +62,7 @@ class StaticVectors(LanguageModel):
             return self.embed(torch.arange(self.config.vocabulary, device=device)).float().cpu()
 
     def vector(self, word: str) -> Tensor:
-        """(D,) float32, on the CPU, of a word as the tokenizer spells it.
+        """(D,) float32, on the CPU: the vector of a word, which is spelt as in the tokenizer's vocabulary.
 
         Raises:
             DataError: the word is not in the vocabulary, and the family has no vectors for unseen words.

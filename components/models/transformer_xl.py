@@ -51,7 +51,7 @@ class TransformerXLConfig(RelativeConfig):
         evaluation_memory: `memory` in evaluation; null: as in training. It may be longer, because distances that do not
             occur in training have encodings, too (Dai et al. 2019 train with 384 and evaluate with 1,600).
         same_length: whether each position attends to exactly `memory` positions before it, wherever it is in the
-            segment. Evaluation by segments then equals evaluation piece by piece.
+            segment. Evaluation then does not depend on the length of segments.
         norm_first: pre-norm blocks with a final norm, instead of post-norm as in the paper.
         tied_biases: whether all layers share u and v.
         cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
@@ -77,7 +77,7 @@ class TransformerXL(LanguageModel):
     """Causal language model with memory.
 
     `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input at the last m <= `memory` positions,
-    (B, m, D); that of `predict` is each block's keys and values (B, m, 2 D), which need not be computed again.
+    (B, m, D); that of `predict` is each block's keys and values (B, m, 2 D), so they are not recomputed.
     """
 
     config: TransformerXLConfig
@@ -87,8 +87,9 @@ class TransformerXL(LanguageModel):
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
         self.config = config
-        # With std 0.02, as of all other weights, every piece would predict itself at first: the normalised state is
-        # close to its own row, which gives it the logit 0.02 D. The scripts for WikiText-103 and larger use 0.005.
+        # With std 0.02, as for all other weights, the untrained model would predict the current piece: the normalised
+        # state is close to that piece's row, whose logit is then about 0.02 D. The scripts for WikiText-103 and larger
+        # data use 0.005.
         self.pieces = TiedVocabulary(
             config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, std=0.005
         )
@@ -183,7 +184,7 @@ class TransformerXL(LanguageModel):
         return self.pieces.tables[0] if self.pieces.clusters == 1 else None
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows an END.
+        # In pretraining every document follows an END.
         return [END, *pieces]
 
     def _run(

@@ -158,7 +158,7 @@ class AWDLSTM(LanguageModel):
         return self.embedding
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
-        # In the stream every document follows an END, in either reading direction.
+        # In pretraining every document follows an END, in either reading direction.
         return [*pieces, END] if self.backward else [END, *pieces]
 
     def _run(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:

@@ -87,7 +87,7 @@ class XLNet(LanguageModel):
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        # Segments as in pretraining, derived from the pieces; the class piece is a segment of its own.
+        # As in pretraining, segments follow from the pieces ([SEP]); [CLS] is a segment of its own.
         segments_BT, packed = _segments(tokens), packing(lengths, tokens.shape[1])
         if packed is None:
             padding_BT = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)

@@ -42,12 +42,14 @@ def check_params(params: Params) -> None:
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
         if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
-            needed = "text, not from pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
-            problems.append(f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; it learns from {needed}")
+            needed = "text, not on pairs" if settings.tokenizer == PARALLEL else "pairs; set it to parallel"
+            problems.append(
+                f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
+            )
         if settings.source is None:
             continue
         if settings.preset or settings.model:
-            problems.append(f"pretrain.{name}: with a source its sizes are taken over; leave out preset and model")
+            problems.append(f"pretrain.{name}: the source determines the sizes of the model; remove preset and model")
         try:
             if (digest := source_digest(Path(settings.source))) != settings.digest:
                 problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
@@ -64,11 +66,13 @@ def check_params(params: Params) -> None:
         family = params.pretrain[name].family or name
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
         if params.finetune[name].lm_weight and objective in ("static", "translation"):
-            problems.append(f"finetune.{name}.lm_weight: {family} predicts no pieces of a text; set it to 0")
+            problems.append(f"finetune.{name}.lm_weight: {family} does not predict the pieces of a text; set it to 0")
         if params.adapt_task and params.pretrain[name].tokenizer == PARALLEL:
-            problems.append(f"adapt_task: {name} learns from pairs, and a task has none; leave it out of run.families")
+            problems.append(
+                f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
+            )
         if params.together and params.finetune[name].method != "finetune":
-            problems.append(f"finetune.{name}.method: tasks that learn together need finetune, an encoder that learns")
+            problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune")
     for group, shared in params.together.items():
         sources = {task: params.data.tasks[task] for task in shared.tasks}
         try:
@@ -85,7 +89,9 @@ def check_params(params: Params) -> None:
         try:
             find_kind(found, key=f"data.tasks.{task}.kind")
             if metric is not None and metric not in (known := promotion_metrics(found)):
-                problems.append(f"promote.metric: {metric!r} is no score of {task} ({found}){nearest(metric, known)}")
+                problems.append(
+                    f"promote.metric: {metric!r} is not a metric of {task} ({found}){nearest(metric, known)}"
+                )
         except ConfigError as error:
             problems.append(str(error))
     folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}

@@ -19,7 +19,7 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
     Raises:
         ConfigError: there is no such corpus.
         ArtifactError: the corpus, or every corpus, has not been ingested.
-        DataError: no corpus has read the document.
+        DataError: the document is in none of the ingested corpora.
     """
     arguments = [*jobs.ingest(params).values(), *jobs.ingest_parallel(params).values()]
     directories = {job["output"].name: job["output"] for job in arguments}

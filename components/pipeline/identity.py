@@ -1,4 +1,4 @@
-"""The stage `identity`: what the result of every stage depends on besides its input data.
+"""The stage `identity`: everything, apart from input data, that the result of each stage depends on.
 
 One JSON file per stage and item: the resolved settings (defaults included), the code that the stage can reach
 (`components.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage depends on
@@ -24,7 +24,7 @@ from components.settings.tokenizer import TokenizerSettings
 
 KIND: Final = "identity"
 STAGE: Final = "identity"
-#: Arguments of a job that say where the result goes, not what it is.
+#: Arguments of a job that are output locations and do not affect the result.
 PLACES: Final = ("output", "out")
 #: Argument of a job -> key in params.yaml, where the names differ.
 KEYS: Final = {"seed": "run.seed", "families": "run.families", "tasks": "run.tasks", "starts": "run.starts"}
@@ -35,7 +35,7 @@ SCRATCH: Final = "scratch"
 
 @dataclass(frozen=True)
 class Identity:
-    """What the result of one item of a stage depends on besides its input data.
+    """Everything, apart from input data, that the result of one item of a stage depends on.
 
     Attributes:
         settings: dotted key in params.yaml -> value.
@@ -58,7 +58,7 @@ class Identity:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: it holds no identity.
+            ValueError: it does not contain an identity.
         """
         raw = json.loads(path.read_text(encoding="utf-8"))
         try:
@@ -67,7 +67,7 @@ class Identity:
             raise ValueError(f"{path}: not the identity of a stage ({error})") from error
 
     def changes(self, before: Identity) -> list[str]:
-        """What differs from an earlier identity, one line per setting, file of code and library."""
+        """The differences from an earlier identity, one line per setting, source file and library."""
         return [*self._settings(before.settings), *self._code(before.code), *self._libraries(before.libraries)]
 
     def _settings(self, before: Mapping[str, Any]) -> Iterator[str]:
@@ -102,7 +102,7 @@ class IdentityJob(Section):
 
     Attributes:
         params: all settings.
-        output: directory of the identities, `<stage>/<item>.json`.
+        output: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage with a single item.
     """
 
     params: Params
@@ -150,7 +150,7 @@ def identity_of(stage: str, item: str, params: Params, *, sources: Sources | Non
 
 
 def check_identity(stage: str, item: str, params: Params) -> Identity:
-    """The identity of an item, which must be the one that DVC knows; nothing is compared where it knows none.
+    """The current identity of an item, compared with the file of the stage `identity` if that exists.
 
     Raises:
         ConfigError: code or settings have changed since the stage `identity` ran.
@@ -166,7 +166,7 @@ def check_identity(stage: str, item: str, params: Params) -> Identity:
 
 
 def file_name(stage: str, item: str) -> str:
-    """Where the identity of an item is, relative to the directory of all."""
+    """Path of the identity of an item, relative to the output directory of the stage `identity`."""
     return f"{stage}.json" if item == WHOLE else f"{stage}/{item}.json"
 
 

@@ -16,9 +16,9 @@ from components.settings.section import Section
 from components.settings.tokenizer import TokenizerSettings
 
 CORPORA = ("general", "domain")
-#: `pretrain.<family>.tokenizer` of families that learn from pairs of texts, and the suffix of the pairs' directories.
+#: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts, and the suffix of the pairs' directories.
 PARALLEL = "parallel"
-#: The item of a stage that has a single one.
+#: Name of the item of a stage with a single item.
 WHOLE = ""
 Arguments = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
 
 
 def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
-    """The settings that the vocabulary of one kind depends on: those of the other kinds have their defaults."""
+    """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
     block = "word" if kind == "open_word" else kind
     kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", block})
     return TokenizerSettings.model_validate(kept)
@@ -115,7 +115,7 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def _vocabulary(params: Params, corpus: str) -> str:
-    """The corpus whose vocabulary tokenizes a corpus."""
+    """The corpus on which the vocabulary of `corpus` is trained."""
     return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
 
 
@@ -289,7 +289,7 @@ def share(params: Params) -> dict[str, Arguments]:
 
 
 def _starts(params: Params, task: str) -> list[str]:
-    """The initialisations that a task has systems of: those of all tasks, and those of its own."""
+    """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
     own = [TASK_ADAPTED] if task in params.adapt_task else []
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
     return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
@@ -375,7 +375,7 @@ def promote(params: Params) -> dict[str, Arguments]:
 
 
 def _data(params: Params) -> dict[str, Path]:
-    """Output of a stage that reads raw data -> path of the data."""
+    """Output (relative to the run's folder) of each stage that reads raw data -> path of the data."""
     corpora = {f"corpus/{corpus}": getattr(params.data, corpus).path for corpus in CORPORA}
     parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
     tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}

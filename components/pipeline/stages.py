@@ -2,7 +2,7 @@
 
 A stage is a function of one job that returns the directory it wrote. Its items are what dvc.yaml calls `${key}`:
 `general`, `general-wordpiece`, `ulmfit`, `aws-type-ulmfit-adapted`. The module of a stage is imported when it runs, so
-that no stage imports another's libraries.
+that no stage imports the libraries of another stage.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Stage:
     """An entry of the table.
 
     Attributes:
-        module: where the job's class and the function are.
+        module: module that defines the job's class and the function.
         job: name of the job's class; its fields are the arguments.
         function: job -> path of what it wrote.
-        items: settings -> item -> the job's arguments.
+        items: maps the settings to the items, and each item to the job's arguments.
     """
 
     module: str
@@ -84,12 +84,12 @@ STAGES: dict[str, Stage] = {
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     """Run one item of a stage, and copy its metrics and curve to the paths that dvc.yaml declares.
 
-    DVC takes no metrics file inside another output, so `metrics.json` and `curve.csv` (or `learning_curve.csv`) of a
-    stage's directory are copied to `metrics/<stage>/<item>.json` and `curves/<stage>/<item>.csv` below the run's
-    folder.
+    DVC does not accept a metrics file inside another output, so `metrics.json` and `curve.csv` (or
+    `learning_curve.csv`) of a stage's directory are copied to `metrics/<stage>/<item>.json` and
+    `curves/<stage>/<item>.csv` below the run's folder.
 
     Raises:
-        ConfigError: there is no such stage or item, or its code or settings are not those that DVC knows.
+        ConfigError: there is no such stage or item, or code or settings have changed since the stage `identity` ran.
     """
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")

@@ -38,7 +38,7 @@ class AdaptJob(Section):
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        epochs: number of passes over the tokens, instead of the budget of `training`; None: that budget.
+        epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
         cluster: where training runs; does not affect the result.
     """
 
@@ -60,8 +60,8 @@ class AdaptJob(Section):
 def adapt(job: AdaptJob) -> Path:
     """Continue the pretraining of an encoder on the domain corpus; returns the encoder directory.
 
-    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after; also
-    per word, so that values with different vocabularies are comparable.
+    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after
+    adaptation, per piece and per word. Values per word are comparable between vocabularies.
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.
@@ -91,7 +91,7 @@ def adapt(job: AdaptJob) -> Path:
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
         with tempfile.TemporaryDirectory() as folder:
-            # Another vocabulary: of the domain corpus, or of a published model.
+            # The model has another vocabulary, that of the domain corpus or of a published model: encode anew.
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
                 general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
             numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")

@@ -2,7 +2,7 @@
 
 Pairs are counted chunk by chunk. If the distinct pairs exceed the memory limit, sorted runs of them are written to
 temporary files and merged range by range at the end (external merge sort); the result is then a memory map of an
-unnamed file, which disappears with the process.
+unnamed file, which is deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAMPLE_INTERVAL: Final = 1024
 
 
 def whole_text(store: Tokens, *, reach: int) -> Iterator[tuple[Ids, int]]:
-    """The stream in chunks: a chunk's pieces and the first `reach` pieces of the next one, and the chunk's size."""
+    """The stream in chunks, each with the first `reach` pieces of the next chunk; and the size without these."""
     for start in range(0, store.tokens, CHUNK):
         own = min(CHUNK, store.tokens - start)
         yield store.span(start, min(own + reach, store.tokens - start)), own
@@ -53,9 +53,10 @@ def count_pairs(
     """Weighted counts of unordered pairs at a distance of at most len(weights) pieces.
 
     Args:
-        chunks: pieces (n,), and how many of them, from the first, are left elements of pairs.
+        chunks: pieces (n,), and the number of leading pieces that are left elements of pairs.
+        vocabulary: number of pieces.
         weights: weight of a pair at distance 1, 2 ...
-        separator: a piece that is in no pair and that no pair spans.
+        separator: a piece, such as END, that is not an element of a pair and that pairs do not cross; None: none.
         max_pairs: distinct pairs held in memory.
 
     Returns:
@@ -73,7 +74,7 @@ def count_pairs(
         if size > max_pairs:
             held = [_merged(held)]
             size = len(held[0][0])
-            # Stays in memory while merging halves it: frequent pairs recur in every chunk.
+            # Kept in memory if merging has halved the number of pairs, because frequent pairs recur in every chunk.
             if size > max_pairs // 2:
                 spilled.append(_on_disk(held))
                 held, size = [], 0
@@ -129,7 +130,7 @@ def _in_ranges(runs: Sequence[Run], size: int) -> Iterator[Run]:
 
 
 def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
-    """Columns, given in parts, as memory maps of unnamed temporary files."""
+    """Memory maps of unnamed temporary files, one per column; `parts` are tuples with a part of each column."""
     try:
         with ExitStack() as files:
             columns: list[tuple[IO[bytes], np.dtype[Any]]] = []
@@ -152,11 +153,10 @@ def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
 class CooccurrenceSampler(WindowSampler):
     """Cells of the co-occurrence matrix X for GloVe, sampled in proportion to their weight.
 
-    Pennington et al. 2014 sample the non-zero cells uniformly and multiply the loss of each by f(X_ij). Most weights
-    are
-    close to 0: here a cell is sampled with probability f(X_ij) / sum f and its loss has weight 1, which is the same
-    objective in expectation with fewer cells. X is symmetric; a pair of words at distance d within a document counts
-    1 / d. END is in no pair. The whole store is counted when the sampler is created.
+    Pennington et al. 2014 sample the non-zero cells uniformly and multiply the loss of each by f(X_ij), although most
+    weights are close to 0. Here a cell is sampled with probability f(X_ij) / sum f and its loss has weight 1: the same
+    objective in expectation, with fewer cells. X is symmetric; a pair of words at distance d within a document counts
+    1 / d. END is not an element of a pair. The whole store is counted when the sampler is created.
 
     Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell is
     one token of the budget.
@@ -178,7 +178,7 @@ class CooccurrenceSampler(WindowSampler):
             max_pairs=MAX_PAIRS,
         )
         if not len(self.keys):
-            raise DataError("no document of the corpus holds two words; there is nothing to count for GloVe")
+            raise DataError("no document of the corpus contains two words, so GloVe has nothing to count; add text")
         parts = self._running_weights()
         on_disk = isinstance(self.keys, np.memmap)
         self._weights: Counts = _on_disk(parts)[0] if on_disk else np.concatenate([part for (part,) in parts])
@@ -202,7 +202,7 @@ class CooccurrenceSampler(WindowSampler):
         }
 
     def _cells(self, indices: Ids | slice) -> tuple[Ids, Ids, Counts]:
-        """i, j and X_ij of pairs, i <= j. A pair of equal words counts twice: each is in the context of the other."""
+        """i, j and X_ij of pairs, i <= j. A pair of equal words counts twice, because each is context of the other."""
         low, high = np.divmod(self.keys[indices], self.vocabulary)
         return low, high, self.sums[indices] * np.where(low == high, 2.0, 1.0)
 

@@ -1,7 +1,7 @@
-"""Worker side of pretraining and adaptation, which differ in the initial weights only.
+"""Worker side of pretraining and adaptation, which differ only in the initial weights.
 
-A worker resumes from the newest checkpoint, trains, and stores its whole result in the last checkpoint. So workers may
-be killed at any time, and need no file system shared with the stage if checkpoints are in S3.
+Workers resume from the newest checkpoint, train, and store the complete result in the last checkpoint. So they may be
+killed at any time and, with checkpoints in S3, need no file system in common with the stage.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ CURVE_POINTS = 20
 CURVE_PIECES = 2048
 #: Number of pieces over which perplexity is measured before and after training.
 FINAL_PIECES = 32_768
-#: With a budget in seconds: maximum fraction of it and maximum number of steps for the measurement of the speed, and
-#: number of warm-up steps.
+#: Measurement of the speed for a budget in seconds: maximum fraction of the budget, maximum number of steps, and number
+#: of warm-up steps, which are not counted.
 MEASURED_SHARE = 0.03
 MEASURED_STEPS = 200
 WARM_UP_STEPS = 3
-#: Steps between two decisions on whether a checkpoint is due, if there are several workers.
+#: With several workers: interval, in steps, at which they agree on whether a checkpoint is due.
 AGREE_EVERY = 10
 
 
 class LanguageModelRun(Section):
-    """Everything that determines the result.
+    """A training run: everything that determines its result, and the location of its checkpoints.
 
     Attributes:
         name: for progress lines.
-        family, preset, model: the model, unless there is a `parent`.
+        family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         tokens, tokenizer: directories of the token shards and of their tokenizer.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
@@ -92,7 +92,7 @@ class TrainingHistory:
         seconds: training time, without measurements and checkpoints.
         tokens: input tokens so far.
         gradient_norm: the last one that was read, before clipping.
-        losses: training losses since the last row of the curve.
+        losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
     """
@@ -135,7 +135,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
-        # Stores precision and number of steps: a resumed run keeps them, also on another machine.
+        # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         _save(checkpoints, state, history, world)
     else:
         state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
@@ -249,7 +249,7 @@ def _note(history: TrainingHistory, report: StepReport) -> None:
 
 
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
-    """Add a row to the curve: the mean training loss since the last row, and the current held-out loss."""
+    """Add a row to the curve: the mean training loss since the previous row, and the current held-out loss (nats)."""
     point = {"step": report.step, "tokens": history.tokens, "seconds": round(history.seconds, 3)}
     if history.losses:
         point["loss"] = float(np.mean(history.losses))
@@ -260,7 +260,8 @@ def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str,
 
 
 def _due(report: StepReport, overdue: bool, world: World) -> bool:
-    """Whether a checkpoint is due, by the clock of rank 0; only after steps whose loss is known to be finite."""
+    """Whether a checkpoint is due, by the clock of rank 0; never after a step whose loss has not been read, because it
+    may not be finite."""
     if report.loss is None:
         return False
     if world.size == 1:
@@ -295,8 +296,8 @@ def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> Non
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
-    """The model before the first step: random weights of the run's seed, or the parent's weights, re-mapped to this
-    vocabulary."""
+    """The model before the first step: random weights from the run's seed, or the parent's weights with embeddings
+    re-mapped to the run's vocabulary."""
     model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
     model.set_dropout(run.training.dropout)
     return model

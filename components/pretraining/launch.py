@@ -1,4 +1,4 @@
-"""Stage side of pretraining and adaptation: check the inputs, start the workers, write the encoder directory."""
+"""Stage side of pretraining and adaptation: checks the inputs, starts the workers, writes the encoder directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from components.training.groups import decayed
 from components.training.loop import TrainingState
 from components.training.precision import Precision
 
-#: Fields of a run without influence on its result, or with their content in the key instead of the path.
+#: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
+#: of the content instead of the path.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
 
 
@@ -37,7 +38,7 @@ class Trained:
         model: with the averaged weights, if the settings name an average; in evaluation mode, on the CPU.
         precision: of training.
         history: losses, counts and measurements.
-        checkpoints: to be cleared once the output is written.
+        checkpoints: the run's checkpoints, which the caller clears after writing the output.
     """
 
     model: LanguageModel
@@ -69,7 +70,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
-            # With a budget in seconds, the fraction of the steps: their number is fixed at the start.
+            # The number of steps of a budget in seconds is fixed at the start, so progress is the fraction of steps.
             now = seconds * numbers["share"] if seconds else numbers["tokens"]
             # After the loss of a worker some steps are repeated; the count does not decrease.
             advance = max(0.0, now - reached)

@@ -16,9 +16,9 @@ from components.tokenization.special import END
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
-#: Pieces per chunk in which a stream is counted.
+#: Number of pieces that are counted at once.
 CHUNK: Final = 1 << 20
-#: The length of rows is rounded up to a multiple of this many words, so that there are few shapes.
+#: Row lengths are rounded up to a multiple of this number of words, so that there are few different shapes.
 STEP: Final = 8
 
 
@@ -51,18 +51,17 @@ def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
 class NegativeSampler(WindowSampler):
     """Skip-gram and CBOW with negative sampling, sub-sampling and a shrinking window (Mikolov et al. 2013a, b).
 
-    A row is a segment of `window` pieces of the stream. An epoch visits all segments, in an order and with an offset of
-    the first one that are sampled for the epoch. Frequent words are dropped at random before contexts are formed, so
-    contexts then extend further. Contexts end at the boundaries of the document and of the row: `window` should be many
-    times the context. END is no word: it is neither centre nor context nor noise. UNK is a word, so that it has a
-    vector.
+    A row is a segment of `window` pieces of the stream. An epoch visits all segments; their order and the offset of the
+    first one are sampled for the epoch. Frequent words are dropped at random before contexts are formed, so contexts
+    extend further. Contexts end at the boundaries of the document and of the row, so `window` should be many times the
+    context. END is never a centre, a context word or a noise word. UNK is treated as a word, so that it has a vector.
 
     Batch, with T the number of words in the longest row, rounded up:
         tokens (B, T) the words that are kept, padded with 0;
         left, right (B, T) number of context words on each side, 0 for padding;
         noise (B, noise_words) sampled from P(n) ~ count(n)^power;
-        pairs (B,) the number of targets of the global batch, divided evenly among its rows: a worker divides the sum
-            over its rows by the sum of these, so that all pairs have the same weight on every worker.
+        pairs (B,) the number of pairs of the global batch, divided evenly among its rows. A worker divides its summed
+            loss by the sum over its rows, so that all pairs have the same weight on every worker.
 
     Raises:
         DataError: the store contains no words.

@@ -15,7 +15,7 @@ from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens
 
-#: One piece of this many is predicted (K in the paper).
+#: One in this number of pieces is predicted (K in the paper).
 ONE_IN = 6
 #: Maximum length of a span; length L has a probability proportional to 1 / L (XLNet's code).
 LONGEST_SPAN = 5
@@ -125,10 +125,16 @@ class PermutationSampler(StreamSampler):
 
 
 def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
-    """The (B, predicted) predicted positions of a part, sorted. `noise` is uniform, (B, 3 or more, part)."""
+    """The predicted positions (B, predicted) within a part of the row, sorted.
+
+    Args:
+        tokens: (B, length of the part).
+        noise: (B, 3 or more, length of the part), uniform in [0, 1).
+        predicted: number of predicted positions.
+    """
     positions = np.arange(tokens.shape[1])
     chances = 1 / np.arange(1, LONGEST_SPAN + 1)
-    # Contexts have at least ONE_IN pieces: this number of them covers the part.
+    # Contexts have at least ONE_IN pieces, so this number of contexts covers the part.
     noise_of_spans = noise[:, :2, : len(positions) // ONE_IN + 1]
     spans = 1 + np.searchsorted(np.cumsum(chances / chances.sum())[:-1], noise_of_spans[:, 0])
     ends = np.cumsum(ONE_IN * spans, axis=1)
@@ -136,7 +142,7 @@ def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
     context = (positions[None, :, None] >= ends[:, None, :]).sum(2)
     start, span = np.take_along_axis(starts, context, axis=1), np.take_along_axis(spans, context, axis=1)
     inside = (positions >= start) & (positions < start + span)
-    # Spans in a random sequence, each from its first piece; then single pieces; special pieces last.
+    # Order of selection: whole spans in random order, then single pieces in random order, special pieces last.
     sequence = np.take_along_axis(noise[:, 2], context, axis=1) + 1e-9 * positions
     rank = np.where(inside, sequence, 1 + noise[:, 2]) + 2 * (tokens < FIRST_ORDINARY)
     chosen: Ids = np.sort(np.argpartition(rank, predicted - 1, axis=1)[:, :predicted], axis=1)

@@ -16,7 +16,7 @@ from components.tokenization.store import TokenStore
 from components.training.distributed import World
 from components.training.precision import Precision, computing
 
-#: Held-out batches do not depend on the seed of the run: all runs are measured on the same ones.
+#: Seed of the held-out batches; independent of the run's seed, so that all runs are measured on the same batches.
 SEED = 0
 
 
@@ -25,14 +25,15 @@ class Perplexity:
     """Measurements on held-out text.
 
     Attributes:
-        loss: mean negative log-likelihood of a predicted piece, in nats. Predicted are the masked pieces of a masked
-            model and the pieces of the translation of a translation model (words and characters below are those of the
-            translation). A static family has no likelihood: its mean objective, and no perplexities.
+        loss: mean negative log-likelihood of a predicted piece, in nats. A masked model predicts the masked pieces, a
+            translation model the pieces of the translation (words and characters below are then those of the
+            translation). For a static family, which has no likelihood, the mean of its objective; the perplexities are
+            then None.
         pieces: number of predicted pieces.
         perplexity: e^loss.
-        perplexity_per_word: e^(loss * pieces / words), comparable between tokenizers. For a masked model the same
-            formula with masked pieces, comparable with other masked models only.
-        bits_per_character: loss * pieces / characters / ln 2.
+        perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
+            tokenizers. For a masked model, comparable with other masked models only.
+        bits_per_character: loss * P / C / ln 2, with C characters in the whole held-out text.
     """
 
     loss: float
@@ -76,9 +77,9 @@ def measure(
     precision: Precision,
     world: World,
 ) -> Perplexity:
-    """Predict about `pieces` held-out pieces (all, if there are fewer), the same in every call.
+    """Measure on batches of about `pieces` held-out pieces (all, if there are fewer), the same in every call.
 
-    The model remains in evaluation mode. Every worker must call it: each computes its rows.
+    The model remains in evaluation mode. All workers must call it; each computes its own rows.
 
     Args:
         store: of `sampler`; its counts convert the loss per piece into loss per word and per character.

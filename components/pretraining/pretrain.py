@@ -31,7 +31,7 @@ class PretrainJob(Section):
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         tokens: token shards of the general corpus.
         tokenizer: directory of the tokenizer of the shards.
-        source, digest: a published model to import instead, and its required SHA-256.
+        source, digest: a published model to import instead of training, and its expected SHA-256.
         output: encoder directory.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         cluster: where training runs; does not affect the result.
@@ -87,7 +87,7 @@ def pretrain(job: PretrainJob) -> Path:
         imported = _published(job, job.source)
         corpus = load_tokenizer(job.tokenizer)
         if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
-            # Otherwise adaptation would first have to learn the unigram frequencies.
+            # The source has no trained output layer; without the bias, adaptation would first learn the frequencies.
             imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
         write_imported(imported, source=job.source, output=job.output)
         return job.output
@@ -112,7 +112,7 @@ def pretrain(job: PretrainJob) -> Path:
 def scratch(job: ScratchJob) -> Path:
     """Write an encoder with random weights; returns its directory.
 
-    With `trained: false`, fine-tuning samples other random weights for each of its seeds.
+    The manifest has the fact `trained: false`, so fine-tuning samples new random weights for each of its seeds.
 
     Raises:
         ArtifactError: the tokenizer is incomplete.
@@ -154,7 +154,7 @@ def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     kind = load_tokenizer(job.tokenizer).kind
     if imported.tokenizer.kind != kind:
         raise ConfigError(
-            f"{source}: its tokenizer is of the kind {imported.tokenizer.kind!r}; set the tokenizer of {job.family} to "
+            f"{source}: its tokenizer is of kind {imported.tokenizer.kind!r}; set the tokenizer of {job.family} to "
             f"this kind instead of {kind!r}, so that the domain corpus is tokenized in the same way"
         )
     return imported

@@ -21,8 +21,9 @@ from components.training.windows import Ids, Tokens, WindowSampler
 class RowSampler(WindowSampler):
     """Rows of exactly `window` pieces, special pieces included; each begins with a sentence.
 
-    An epoch visits the whole stream in steps of a row's text, in an order sampled for the epoch. A text that is shorter
-    than a row is followed by END and the next document. Masks are sampled for each row of each step (dynamic masking).
+    An epoch covers the whole stream: rows begin at intervals of a row's length without special pieces, in an order
+    sampled for the epoch. A document that ends within a row is followed by END and the next document. Masks are sampled
+    for each row of each step (dynamic masking).
 
     Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. With
     `whole_words` in the model's config, whole words are masked.
@@ -73,7 +74,7 @@ class RowSampler(WindowSampler):
         return {name: torch.from_numpy(value) for name, value in masked.items()} | more
 
     def _sentence(self, row: int) -> tuple[int, int]:
-        """Position in the stream of the sentence that a row begins with, and its document."""
+        """Position in the stream of the sentence with which a row begins, and the index of its document."""
         epoch, slot = divmod(row, self.slots)
         if self._order[0] != epoch:
             self._order = epoch, counter_rng(self.seed, "slots", epoch).permutation(self.slots)
@@ -88,7 +89,7 @@ class RowSampler(WindowSampler):
 
 
 class FullSentencesSampler(RowSampler):
-    """[CLS] text [SEP]: consecutive sentences, across documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
+    """[CLS] text [SEP] of consecutive sentences, across documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
 
     The last sentence is truncated at the end of the row, so that rows need no padding.
     """

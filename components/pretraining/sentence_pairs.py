@@ -15,7 +15,7 @@ from components.pretraining.rows import RowSampler
 from components.tokenization.special import END, START
 from components.training.windows import Ids, Tokens
 
-#: Minimum fraction of the row for A and for B, if there is a boundary that allows it.
+#: Minimum fraction of the row for A and for B, if a sentence boundary allows it.
 LEAST_SHARE = 1 / 8
 
 
@@ -47,8 +47,8 @@ class PairSampler(RowSampler):
 
 
 class SentencePairSampler(PairSampler):
-    """In half of the rows B follows A in the text, in the others B is from a random other document (Devlin et al. 2019,
-    section 3.1 and appendices A.1 and A.2).
+    """Rows for next-sentence prediction (Devlin et al. 2019, section 3.1 and appendices A.1 and A.2): with probability
+    0.5 B follows A in the text, otherwise it is from another, random document.
 
     Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random.
 
@@ -83,7 +83,8 @@ class SentencePairSampler(PairSampler):
         return self.store.span(start, length), self.store.span(second, self.text - length)
 
     def _cuts(self, start: int, document: int) -> Ids:
-        """Positions at which B may begin: sentences inside a document; else starts of documents; else the middle."""
+        """Positions at which B may begin: sentences other than the first of a document; if there are none, the first
+        sentences of documents; else the middle of the row."""
         begins, first = self._sentences(start, document)
         end = min(start + self.text, self.store.tokens)
         margin = LEAST_SHARE * self.text
@@ -95,11 +96,11 @@ class SentencePairSampler(PairSampler):
 
 
 class SentenceOrderSampler(PairSampler):
-    """Two consecutive parts of a text, swapped in half of the rows (Lan et al. 2020, section 3.1).
+    """Two parts of a text, one after the other, swapped with probability 0.5 (Lan et al. 2020, section 3.1).
 
-    The order must not show in the form of the parts: both begin with a sentence, end at any position in one, and have
-    the same distribution of lengths. So the earlier part ends at a random position that a sentence of the same document
-    follows, and the later part begins with that sentence.
+    The form of the parts must not reveal their order: both begin with a sentence, end anywhere within one, and have the
+    same distribution of lengths. So the earlier part ends at a random position, and the later part begins with the next
+    sentence of the same document; the pieces between them are skipped.
 
     Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is.
     """

@@ -11,9 +11,9 @@ from components.models.base import Batch
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
-#: Tokens of a stream that are read at once.
+#: Number of tokens of a stream that are read into its buffer at once.
 READ_AHEAD = 4096
-#: Fraction of windows with half the base length (AWD-LSTM, Merity et al. 2018, section 5).
+#: Probability of a window around half the base length (AWD-LSTM, Merity et al. 2018, section 5).
 HALVED = 0.05
 #: Minimum length of a window.
 LEAST_WINDOW = 5
@@ -28,8 +28,9 @@ class StreamSampler(WindowSampler):
 
     With `direction: backward` in the model's config, the text is read in reverse.
 
-    T varies as in AWD-LSTM: around `window`, sometimes around half of it, with the learning rate scaled by T /
-    `window`. Lengths are sampled in pairs, `window` + d and `window` - d, so step 2k begins at position 2k * `window`.
+    With `jitter`, T varies as in AWD-LSTM: around `window`, sometimes around half of it, with the learning rate scaled
+    by T / `window`. Lengths are sampled in pairs, `window` + d and `window` - d, so step 2k begins at position
+    2k * `window`.
     """
 
     def __init__(self, store: Tokens, *, batch_size: int, **options: Any) -> None:
@@ -113,7 +114,8 @@ class StreamSampler(WindowSampler):
 
 
 class PackedSampler(StreamSampler):
-    """`StreamSampler` with windows of constant length, for models without a state and with a maximum length."""
+    """`StreamSampler` with windows of constant length (`jitter` is ignored), for models without a state that have a
+    maximum length."""
 
     def __init__(self, store: Tokens, *, jitter: float = 0, **options: Any) -> None:
         super().__init__(store, **options)
@@ -122,9 +124,8 @@ class PackedSampler(StreamSampler):
 class BidirectionalStreamSampler(StreamSampler):
     """`StreamSampler` in both directions.
 
-    Batch: `tokens`, `targets` (B, T) of `StreamSampler`; `backward_tokens`, `backward_targets` (B, T) from the same
-    text
-    in reverse: the target of a piece is the previous piece of the text.
+    Batch: `tokens`, `targets` (B, T) of `StreamSampler`; `backward_tokens`, `backward_targets` (B, T) from the text in
+    reverse, in which the target of a piece is the previous piece of the text.
     """
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:

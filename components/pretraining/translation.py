@@ -13,7 +13,8 @@ from components.tokenization.special import PAD, START
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
-#: Pairs are sorted by their length times a random factor of up to 1 + this, so that batches differ from epoch to epoch.
+#: Pairs are sorted by their length times a random factor between 1 and 1 + LENGTH_NOISE, so that batches differ between
+#: epochs.
 LENGTH_NOISE: Final = 0.1
 
 
@@ -26,11 +27,11 @@ class Pairs(Protocol):
         ...
 
     def document(self, index: int) -> Any:
-        """The pieces of a source, with END."""
+        """(n,) pieces of a source, END included."""
         ...
 
     def target(self, index: int) -> Any:
-        """The pieces of its translation, with END."""
+        """(n,) pieces of its translation, END included."""
         ...
 
 
@@ -44,8 +45,8 @@ class TranslationSampler(WindowSampler):
 
     Batch: `tokens` (B, T), sources padded with 0, and their `lengths` (B,); `decoder_tokens` (B, U), START and the
     target without its last piece, padded; `targets` (N,), the pieces to predict, row by row; `places` (N,), their
-    indices in the flattened (B, U) of the global batch; `whole` (B, 2), the numbers of targets and of rows of the
-    global batch, over which the loss is averaged.
+    indices in the flattened (B, U) of the global batch; `whole` (B, 2), in every row the numbers of targets and of rows
+    of the global batch, over which the loss is averaged.
 
     Raises:
         DataError: the store contains no pairs.
@@ -115,7 +116,8 @@ class TranslationSampler(WindowSampler):
         return np.array(cuts)
 
     def _plan(self, epoch: int) -> tuple[Ids, Ids, Ids]:
-        """The pairs by length, the order of the batches, and the cumulative number of source pieces after each."""
+        """The pairs of an epoch sorted by length, the order of the batches, and the cumulative number of source pieces
+        after each batch."""
         if epoch not in self._plans:
             rng = counter_rng(self.seed, "translation", epoch)
             noisy = self.longest * (1 + LENGTH_NOISE * rng.random(len(self.longest)))

@@ -35,10 +35,10 @@ ITERATIONS: Final = 4
 RIDGE: Final = 10.0
 
 
-# On one thread: rounding in products and decompositions depends on the number of threads.
+# One thread, because the rounding of products and decompositions depends on the number of threads.
 @threads.limited(1)
 def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
-    """(V, width) float32 vectors of unit length, centred; deterministic for a text, for any number of threads.
+    """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads.
 
     Pieces that do not occur in the text have the zero vector before centring. Dimensions beyond the vocabulary size are
     zero.
@@ -77,9 +77,9 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
     """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
 
     Args:
-        known: (V,) rows that are trained already and remain unchanged. The vectors of the other rows are mapped to the
-            table's space by the linear map with the least squared error on the known rows (Mikolov, Le and Sutskever
-            2013). None: no row is trained.
+        known: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
+            to the table's space by a linear map, fitted to the known rows by ridge regression (after Mikolov, Le and
+            Sutskever 2013). None: no row is trained.
     """
     with torch.no_grad():
         if known is None:
@@ -94,7 +94,7 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
         learned = table[anchors].double()
         square = inputs[anchors].t() @ inputs[anchors] + RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
         mapped = inputs[new] @ torch.linalg.solve(square, inputs[anchors].t() @ learned)
-        # Regression shrinks the predictions: rescaled to the std of the known rows.
+        # Regression shrinks the predictions, so they are rescaled to the std of the known rows.
         table[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
 
 

@@ -32,8 +32,8 @@ TENSORS = "state.safetensors"
 NUMBERS = "state.json"
 PREFIX = "step-"
 KEEP = 2
-#: Attempts of a worker to read the checkpoint that rank 0 has selected, and seconds between two of them: on network
-#: file systems a directory entry can be visible on other nodes with a delay of up to a minute.
+#: Number of attempts of a worker to read the checkpoint that rank 0 has selected, and seconds between two attempts: on
+#: network file systems a new directory entry can become visible on other nodes up to a minute later.
 READ_ATTEMPTS, READ_SECONDS = 20, 5.0
 
 
@@ -45,7 +45,7 @@ def fingerprint(**parts: Any) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A stored state: tensors by name, and the numbers that were saved with them."""
+    """A stored training state: tensors by name, and the JSON values that were saved with them."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -99,16 +99,16 @@ class CheckpointStore:
             else:
                 final = Path(self._path(step))
                 final.parent.mkdir(parents=True, exist_ok=True)
-                with partial_path(final, folder=True) as aside:
-                    _write(aside, tensors, numbers)
+                with partial_path(final, folder=True) as partial:
+                    _write(partial, tensors, numbers)
                     try:
-                        aside.rename(final)
+                        partial.rename(final)
                     except OSError:
-                        # A complete checkpoint, of a restarted run or of a worker that outlives its stage for a moment,
-                        # has the same content and stays; a damaged one is replaced.
+                        # The step exists already: a restarted run, or a worker that has outlived its stage, has written
+                        # it. If it is complete, its content is the same and it is kept; otherwise it is replaced.
                         if _read(final, step) is None:
                             shutil.rmtree(final, ignore_errors=True)
-                            aside.rename(final)
+                            partial.rename(final)
                     sync(final.parent)
             for old in self.steps()[:-KEEP]:
                 self.files.delete_dir(self._path(old))

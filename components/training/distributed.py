@@ -1,4 +1,4 @@
-"""The workers that train together, and what they exchange."""
+"""The workers of data-parallel training, and their collective operations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-#: Numbers per bucket of an all-reduce of gradients: large enough for bandwidth, small compared with the model.
+#: Elements per bucket of the all-reduce of gradients: large enough to use the bandwidth, small relative to the model.
 BUCKET = 8 * 2**20
 
 
 @dataclass(frozen=True)
 class World:
-    """Rank, number and device of workers. With `size` 1 nothing is exchanged and torch.distributed is not needed.
+    """Rank and device of this worker, and the number of workers.
 
-    Methods that exchange values must be called by all workers.
+    With `size` 1 nothing is exchanged and torch.distributed is not needed. `average_`, `total`, `gather_rows` and
+    `broadcast` are collective operations, which all workers must call.
     """
 
     rank: int = 0
@@ -64,7 +65,7 @@ class World:
         return torch.cat(parts)
 
     def own_rows(self, rows: Tensor) -> Tensor:
-        """This worker's part of rows that `gather_rows` has concatenated, for any number of workers then and now."""
+        """This worker's share of rows that `gather_rows` has concatenated, also for another number of workers."""
         share = rows.shape[0] // self.size
         return rows[self.rank * share : (self.rank + 1) * share]
 
@@ -79,12 +80,12 @@ class World:
 
 @dataclass(frozen=True)
 class Worker:
-    """Context of a training function, in addition to its job.
+    """Context that a training function receives in addition to its job.
 
     Attributes:
         world: rank, number and device of workers.
-        publish: reports progress, as named numbers, to the process that started the training. Cheap; calls may be
-            dropped.
+        publish: reports progress, as named numbers, to the process that started the training. It is cheap, and calls in
+            quick succession may be dropped.
     """
 
     world: World = field(default_factory=World)

@@ -26,7 +26,7 @@ class ParameterGroup:
     Attributes:
         scale: factor of the learning rate.
         spans: steps in which the group is trained; otherwise it is frozen and no gradient is computed for it.
-        weight_decay: decoupled (AdamW) or an L2 penalty (other optimizers); None: the value of the settings.
+        weight_decay: decoupled weight decay (AdamW) or L2 penalty (other optimizers); None: that of the settings.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -65,9 +65,9 @@ def discriminative(
 ) -> list[ParameterGroup]:
     """Parameter groups with discriminative learning rates and gradual unfreezing.
 
-    The top layer group has the full learning rate, every other group the rate of the group above divided by `factor`
-    (Howard and Ruder 2018, section 3.2), the head the full rate times `head_scale`. For the first `unfreeze_every`
-    steps only the head is trained; then
+    The top layer group has the full learning rate, each lower group the rate of the group above it divided by `factor`
+    (Howard and Ruder 2018, section 3.2), and the head the full rate times `head_scale`. For the first `unfreeze_every`
+    steps only the head, if there is one, is trained; then
 
         gradual     every `unfreeze_every` steps one more group is unfrozen, from the top (Howard and Ruder 2018,
                     section 3.3)

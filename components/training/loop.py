@@ -38,9 +38,9 @@ class StepReport:
 
     Attributes:
         step: number of steps so far, this one included.
-        loss: mean over all workers' targets; None in steps in which it is not read.
+        loss: mean loss of the global batch; None in steps in which it is not read.
         rate: learning rate of parameter groups with scale 1.
-        gradient_norm: norm of the whole gradient before clipping; None in steps in which it is not read.
+        gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
         tokens: input tokens of the global batch.
     """
 
@@ -53,7 +53,7 @@ class StepReport:
 
 @dataclass
 class TrainingState:
-    """Everything that a step depends on besides the counters, and that a checkpoint contains."""
+    """Everything, apart from counters, that a step depends on; a checkpoint contains all of it."""
 
     model: nn.Module
     groups: Sequence[ParameterGroup]
@@ -91,7 +91,7 @@ class TrainingState:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
 
     def numbers(self) -> dict[str, int | str | None]:
-        """The part of the state that is no tensor."""
+        """The part of the state that does not consist of tensors."""
         average = self.average
         return {
             "step": self.step,
@@ -195,7 +195,7 @@ def train(
         read = (step + 1) % read_every == 0 or step + 1 == total_steps
         if read:
             _check_finite(loss, norm, step=step, rate=rate)
-        # A norm that is known to be small needs no pass over the gradients.
+        # If the norm has been read and is below the limit, clipping would not change the gradients.
         if gradients and settings.clip > 0 and not (read and norm <= settings.clip):
             torch.nn.utils.clip_grads_with_norm_(trained, settings.clip, norm)
         state.optimizer.step()
@@ -234,7 +234,8 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
 
 
 def _reseed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` of one device. torch's own stores a call and its stack for every absent kind of device."""
+    """`torch.manual_seed` for one device. torch's function also queues a call, with its stack trace, for every type of
+    device that is not initialised."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -257,5 +258,5 @@ def _named(model: nn.Module) -> dict[str, Tensor]:
 def _be_deterministic() -> None:
     """Use deterministic algorithms wherever torch has them, so that repetitions are bit-identical."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Exposes reads of uninitialised memory, at the cost of a pass over every new tensor.
+    # Filling would only help to detect reads of uninitialised memory, and costs a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

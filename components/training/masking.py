@@ -13,8 +13,8 @@ from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
-#: Fraction of a row's pieces that are predicted; of these, the fractions that are masked and replaced at random. The
-#: others keep their input.
+#: Fraction of a row's pieces that are predicted. Of these, MASKED is the fraction replaced by [MASK], REPLACED the
+#: fraction replaced by a random piece; the others stay unchanged in the input.
 PREDICTED: Final = 0.15
 MASKED: Final = 0.8
 REPLACED: Final = 0.1
@@ -36,7 +36,7 @@ class Masking:
     Args:
         window: pieces per row.
         vocabulary: number of pieces, for random replacements.
-        pieces: id -> piece for whole-word masking; empty without.
+        pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
     """
 
     def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class Masking:
         return tokens, positions, targets
 
     def _by_words(self, tokens: Ids, order: Uniform) -> Uniform:
-        """(window,) ranks by which the first K pieces are whole words, in the order of each word's first sample."""
+        """Ranks (window,) whose K lowest are whole words; words are ordered by the noise of their first piece."""
         assert self.inside is not None
         special = tokens < FIRST_ORDINARY
         # A special piece belongs to no word, and the next piece begins one.
@@ -81,7 +81,7 @@ class Masking:
         ranks = np.empty(len(starts))
         room, later = self.predicted, len(starts)
         for rank, word in enumerate(np.argsort(order[starts], kind="stable")):
-            # Words that do not fit come after all that do; special pieces come last.
+            # Words longer than the remaining number of predictions come after those that fit; special pieces last.
             fits = lengths[word] <= room and not special[starts[word]]
             ranks[word] = rank if fits else rank + later * (1 + special[starts[word]])
             room -= lengths[word] if fits else 0
@@ -91,8 +91,8 @@ class Masking:
 def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *, vocabulary: int) -> Batch:
     """Masks of labelled texts for the auxiliary loss of masked and permuted models (`LanguageModel.text_loss`).
 
-    K = round(0.15 * length), at least 1, pieces of each text are predicted and masked as in `Masking`; special pieces
-    only if a text has fewer others.
+    K = max(1, round(0.15 * length)) pieces of each text are predicted and masked as in `Masking`; special pieces only
+    if the text has fewer than K others.
 
     Args:
         tokens: (B, T), padded.
@@ -129,7 +129,8 @@ def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: in
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:
     """(V,) whether a piece continues the word of the previous piece.
 
-    The vocabulary shows its marks: `##` inside a word, or `Ġ` or `▁` at the beginning. Without marks, pieces are words.
+    The convention is the mark that most pieces of the vocabulary have: `##` inside a word, `Ġ` or `▁` at its beginning.
+    Without any mark, every piece is a word.
     """
     marks = {mark: sum(piece.startswith(mark) and len(piece) > len(mark) for piece in pieces) for mark in BEGINNINGS}
     mark = max(marks, key=marks.__getitem__)

@@ -38,13 +38,13 @@ class WeightAverage:
     """A running average of the weights.
 
     `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)), so that the weights of the
-    first steps lose their influence (torch's AveragedModel has no such warm-up). `asgd`: the mean of the weights after
-    the steps beyond `begins` (Polyak and Juditsky 1992). While `begins` is None there is no average and the weights are
-    used; the non-monotone trigger of NT-ASGD (Merity et al. 2018) sets it.
+    first steps lose their influence (torch's AveragedModel has no such warm-up); t counts updates. `asgd`: the mean of
+    the weights after each step later than `begins` (Polyak and Juditsky 1992). While `begins` is None there is no
+    average and `swap` has no effect; the non-monotone trigger of NT-ASGD (Merity et al. 2018) sets it.
 
     Attributes:
         tensors: the averages, in the order of the parameters.
-        count: number of weights in the average.
+        count: number of updates of the average; 0 before it begins.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
@@ -93,7 +93,7 @@ def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:
-    """The average that the settings name; None without one."""
+    """The average of weights that the settings request; None if they request none."""
     if settings.average == "asgd" or settings.optimizer == "asgd":
         return WeightAverage(parameters, kind="asgd", begins=None if settings.optimizer == "asgd" else 0)
     return WeightAverage(parameters, kind="ema") if settings.average == "ema" else None

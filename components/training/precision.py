@@ -1,7 +1,7 @@
 """Precision of training: weights are float32; `bf16` computes matrix products in bfloat16 (torch.autocast).
 
-`auto` is decided by the device's instructions and the model's size, never by a measurement of time, so that every run
-on a kind of machine computes the same.
+`auto` is decided by the device's instructions and the model's size, never by measured time, so that all runs on the
+same type of processor compute the same numbers.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def has_bf16(device: torch.device) -> bool:
 def product_size(model: LanguageModel) -> int:
     """Number of parameters in the matrices of all layers above the embeddings.
 
-    Embedding tables and output layers do not count, so models of one architecture have one size whatever their
-    vocabularies.
+    Embedding tables and output layers do not count, so the size of an architecture does not depend on the vocabulary.
     """
     return sum(
         parameter.numel() for layer in model.layer_groups()[1:] for parameter in layer if parameter.ndim > 1

@@ -37,7 +37,7 @@ def slanted_triangular(step: int, total: int, *, warmup: float, final: float) ->
     steps if T * cut_frac is not an integer; here it is at least 0.
     """
     cut = max(1, math.floor(total * warmup))
-    # A warm-up of 0 or 1 has no rise or no fall, so the division of that part is not needed.
+    # With a warm-up of 0 or 1 the formula for the fall would divide by zero.
     falls = cut * (1 / warmup - 1) if 0 < warmup < 1 else total
     p = step / cut if step < cut else 1 - (step - cut) / falls
     return (1 + max(0.0, p) * (SLANT_RATIO - 1)) / SLANT_RATIO

@@ -2,11 +2,11 @@
 
 OpenMP threads that wait for each other spin. With more threads than free cores, a spinning thread occupies the core
 that the awaited thread needs, and a step takes many times longer. So every process sets its number of threads, and
-waiting threads sleep soon. The latter is read once, when the OpenMP library is loaded: `environment` is for child
-processes, `prepare` for the current process before torch is imported.
+waiting threads sleep after a short spin. The OpenMP library reads this wait policy once, when it is loaded:
+`environment` sets it for child processes, `prepare` for the current process before torch is imported.
 
 OMP_NUM_THREADS in the environment of a command is the user's upper limit of threads per process, on every node. It must
-not be set for all processes of a machine (in an image or a manifest): each would compute with so few threads.
+not be set machine-wide (in an image or a manifest), because it would limit every process on the machine.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from components.processors import cores
 QUIET = {
     # Two threads next to busy processes: 9.2 s per step with spinning threads, 0.7 s with sleeping threads.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # But not immediately: a thread that sleeps and wakes between two operators costs a virtual machine a part of a
-    # step. This number of turns takes about 200 microseconds (docs/performance.md, benchmarks/waiting.py).
+    # Spin about 200 microseconds before sleeping: on a virtual machine, sleeping and waking between two operators takes
+    # a considerable part of a step (docs/performance.md, benchmarks/waiting.py).
     "GOMP_SPINCOUNT": "4000",
-    # The process keeps its memory instead of returning it and zeroing it again for every large temporary: page faults
-    # were a third to a half of an LSTM's training step. One arena, because a second thread's holds no large blocks.
+    # Freed memory stays in the process instead of being returned to the kernel, which zeroes it again at the next
+    # allocation: page faults took a third to a half of an LSTM's training step. One arena, because the arenas of
+    # further threads cannot hold large blocks.
     "MALLOC_MMAP_THRESHOLD_": str(2**32 - 1),
     "MALLOC_TRIM_THRESHOLD_": str(2**32 - 1),
     "MALLOC_ARENA_MAX": "1",
-    # torch requests huge pages for large tensors: fewer page faults, about 3 percent of a step.
+    # torch requests huge pages for large tensors, which saves page faults: about 3 percent of a step.
     "THP_MEM_ALLOC_ENABLE": "1",
-    # Results that do not depend on the workspace that cuBLAS selects (contract 7 on GPUs).
+    # Deterministic results of cuBLAS (contract 7 on GPUs).
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 #: The same for a running process: parameters of glibc's mallopt.
@@ -55,7 +56,7 @@ def prepare() -> None:
 
 
 def _quiet() -> dict[str, str]:
-    """`QUIET`, without the number of turns if the user has chosen another wait policy, which it would override."""
+    """`QUIET`; without GOMP_SPINCOUNT if the user has set another wait policy, over which it would take precedence."""
     own_policy = os.environ.get("OMP_WAIT_POLICY", QUIET["OMP_WAIT_POLICY"]) != QUIET["OMP_WAIT_POLICY"]
     return {name: value for name, value in QUIET.items() if not (own_policy and name == "GOMP_SPINCOUNT")}
 
@@ -68,7 +69,7 @@ def _allowed(threads: int) -> int:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """A block in which torch computes with this number of threads."""
+    """A block (or a decorated function) in which torch uses this number of threads."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,7 +1,7 @@
 """Interface of samplers: batches as pure functions of (seed, step), contract 6.
 
-A sampler makes the batch of any step, in any order, for any number of workers: the global batch is the same, and each
-worker receives its part of the rows. Between calls it keeps read-ahead buffers only.
+A sampler makes the batch of any step, in any order. The global batch does not depend on the number of workers, each of
+which receives its share of the rows. The only state between calls is read-ahead buffers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 
 
 class Tokens(Protocol):
-    """A token store as samplers use it: an endless stream of the documents' pieces, each document followed by END."""
+    """Interface of a token store for samplers: a cyclic stream of the documents' pieces, END after each document."""
 
     @property
     def documents(self) -> int: ...
@@ -32,7 +32,7 @@ class Tokens(Protocol):
         ...
 
     def span(self, start: int, length: int) -> Ids:
-        """`length` pieces from position `start`, across documents; position 0 follows the end."""
+        """(length,) pieces from position `start`, across documents; after the last piece the stream starts again."""
         ...
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
@@ -65,12 +65,12 @@ class WindowSampler(Sampler):
         window: tokens per row (on average, with `jitter`).
         seed: of the order of documents, windows and masks.
         vocabulary: number of pieces, for random replacements.
-        jitter: standard deviation of the window length.
-        config: of the model, for samplers with settings there (negatives, masks).
+        jitter: standard deviation of the window length, in tokens; 0: constant length.
+        config: config of the model, which contains the settings of some samplers (negatives, masks).
         pieces: id -> piece, for whole-word masking.
 
     Raises:
-        DataError: the store holds fewer tokens than one batch needs rows.
+        DataError: the store contains fewer than two tokens per row of a batch.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class WindowSampler(Sampler):
     ) -> None:
         if store.tokens < 2 * batch_size:
             raise DataError(
-                f"the corpus holds {store.tokens} tokens, too few for batches of {batch_size} rows; "
+                f"the corpus contains {store.tokens} tokens, too few for batches of {batch_size} rows; "
                 "add text or lower training.batch_size"
             )
         self.store, self.batch_size, self.window, self.seed = store, batch_size, window, seed
@@ -95,6 +95,7 @@ class WindowSampler(Sampler):
         self.config, self.pieces = config, pieces
 
     def _rows(self, rank: int, world: int) -> range:
+        """The rows of the global batch that belong to a worker."""
         if self.batch_size % world:
             raise TrainingError(
                 f"training.batch_size {self.batch_size} cannot be divided among {world} workers; "

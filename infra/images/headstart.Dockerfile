@@ -7,7 +7,7 @@ FROM python:3.11-slim-bookworm AS base
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ git \
     && rm -rf /var/lib/apt/lists/* \
-    # The workspace's volume and the checkout that it is cloned from have other owners.
+    # The workspace's volume and the checkout that it is cloned from belong to other users.
     && git config --system --add safe.directory '*'
 
 ENV PIP_NO_CACHE_DIR=1 \

@@ -31,27 +31,27 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of logs, databases and the clone.")]
 Params = Annotated[
     Path | None,
-    typer.Option("--params", help="File of keys that override params.yaml; the default makes a run of minutes."),
+    typer.Option("--params", help="File of keys that override params.yaml; with the default, a run takes minutes."),
 ]
 AsItIs = Annotated[bool, typer.Option("--as-it-is", help="Use params.yaml of the branch without overrides.")]
 
 
 @app.command()
 def up(*, folder: Folder = FOLDER, params: Params = PARAMS, as_it_is: AsItIs = False) -> None:
-    """Start every service and leave it running."""
+    """Start all services and leave them running."""
     running = _up(folder, None if as_it_is else params)
     print(f"\ninfra/local-stack run -- COMMAND uses it, infra/local-stack down stops it; logs in {running.layout.logs}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
-    command: Annotated[list[str] | None, typer.Argument(help="Command and arguments; the flow if none.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="Command and arguments; default: run the flow.")] = None,
     *,
     folder: Folder = FOLDER,
     params: Params = PARAMS,
     as_it_is: AsItIs = False,
 ) -> None:
-    """Run a command in the workspace with the running services, or with new ones that are stopped at the end."""
+    """Run a command in the workspace with the running services, or with services that are started for this command."""
     try:
         running = stack.attach(folder)
         ours = False
@@ -74,7 +74,7 @@ def down(*, folder: Folder = FOLDER) -> None:
 
 @app.command()
 def status(*, folder: Folder = FOLDER) -> None:
-    """Print which services run; the exit code is 1 unless all do."""
+    """Print which services are running; the exit code is 1 unless all are."""
     sys.exit(0 if stack.status(folder) else 1)
 
 
@@ -125,20 +125,20 @@ def _call(
 
 
 def _flow(running: stack.Stack) -> int:
-    """Run the deployment of the flow and print the worker's lines meanwhile."""
+    """Run the deployment of the flow, printing the Prefect worker's output; returns the exit code."""
     with running.layout.log("prefect-worker").open(encoding="utf-8", errors="replace") as lines:
         lines.seek(0, os.SEEK_END)
 
         def relay() -> None:
             for line in lines:
-                # Prefect's log repeats each line of the flow with a time stamp.
+                # Lines with a time stamp are Prefect's copies of lines that the flow has printed itself.
                 if not re.match(r"\d\d:\d\d:\d\d\.\d+ \|", line):
                     print(line, end="", flush=True)
 
         code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay)
     print(processes.last_lines(running.layout.log("flow"), 1).strip())
     if code == 0:
-        # The outputs, in addition to the data, for other clones.
+        # Makes the outputs available to other clones.
         code = _call(["dvc", "push", "--quiet"], running)
         for line in stack.stored(running):
             print(line)

@@ -62,14 +62,14 @@ def is_secret(name: str) -> bool:
     return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_TOKEN"))
 
 
-def draw_secret() -> str:
+def random_secret() -> str:
     """32 random hexadecimal characters, which need no escaping in URLs, SQL and JSON."""
     return secrets.token_hex(16)
 
 
-def fill_secrets(values: Mapping[str, str], draw: Callable[[], str] = draw_secret) -> dict[str, str]:
-    """`values` with a random value for every empty secret."""
-    return {name: draw() if not value and is_secret(name) else value for name, value in values.items()}
+def fill_secrets(values: Mapping[str, str], generate: Callable[[], str] = random_secret) -> dict[str, str]:
+    """`values` with a generated value for every empty secret."""
+    return {name: generate() if not value and is_secret(name) else value for name, value in values.items()}
 
 
 def interpolate(text: str, values: Mapping[str, str]) -> str:
@@ -112,7 +112,7 @@ def load_compose(values: Mapping[str, str], *, path: Path = COMPOSE) -> dict[str
 
 
 def services(compose: Mapping[str, Any]) -> dict[str, Service]:
-    """Every service with a command (that of Postgres is in its image)."""
+    """Every service that has a command in the compose file (Postgres's is in its image)."""
     return {
         name: Service(
             name, tuple(map(str, body["command"])), {k: str(v) for k, v in body.get("environment", {}).items()}
@@ -123,7 +123,7 @@ def services(compose: Mapping[str, Any]) -> dict[str, Service]:
 
 
 def free_ports(names: Iterable[str]) -> dict[str, int]:
-    """A free TCP port of 127.0.0.1 for each name; all are different."""
+    """A different free TCP port of 127.0.0.1 for each name."""
     held = {name: socket.socket() for name in names}
     try:
         for each in held.values():
@@ -135,7 +135,13 @@ def free_ports(names: Iterable[str]) -> dict[str, int]:
 
 
 def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: str = "") -> str:
-    """`text` with addresses and paths of containers replaced by local ones; `owner`: the service it belongs to."""
+    """`text` with container addresses and paths replaced by local ones.
+
+    Args:
+        ports: service -> local port.
+        workspace: local path of the shared clone.
+        owner: service whose command or environment contains `text`; its own port is replaced, too.
+    """
     for name, port in PORTS.items():
         text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
     if owner in PORTS:
@@ -147,7 +153,7 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
 
 
 def localize(service: Service, ports: Mapping[str, int], *, workspace: Path) -> Service:
-    """The service as a local process, without `join-ray`, because this host is a Ray node already."""
+    """The service as a local process; without `join-ray`, because this host is already a Ray node."""
     command = service.command[1:] if service.command[0].endswith("/join-ray") else service.command
     return replace(
         service,

@@ -1,6 +1,6 @@
 """Push this checkout's version of the data to the bucket: `python -m infra.stack.data s3://bucket/prefix`.
 
-As `dvc push data.dvc`, without a remote in the checkout's configuration.
+Like `dvc push data.dvc`, but the remote need not be in the checkout's DVC configuration.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ MISSING = "Postgres is not installed; run `apt-get install postgresql` (or put i
 
 
 def programs(folder: Path = DEBIAN) -> Path:
-    """The folder with initdb, postgres and psql: the one on the PATH, or else of Debian's newest version.
+    """The folder with initdb, postgres and psql: the one on the PATH, or else that of Debian's newest version.
 
     Raises:
-        StackError: not found.
+        StackError: there is no such folder.
     """
     versions = sorted(
         folder.glob("*/bin"), key=lambda each: [int(part) for part in re.findall(r"\d+", each.parent.name)]
@@ -73,7 +73,7 @@ def make_home(folder: Path, user: str | None) -> Path:
 
 
 def initdb_command(binaries: Path, home: Path, password_file: Path) -> list[str]:
-    """Create the cluster in `home`/data with a password of the superuser."""
+    """The command that creates the cluster in `home`/data, with the superuser's password from a file."""
     return [
         str(binaries / "initdb"),
         f"--pgdata={home / 'data'}",
@@ -87,7 +87,7 @@ def initdb_command(binaries: Path, home: Path, password_file: Path) -> list[str]
 
 
 def server_command(binaries: Path, home: Path, port: int) -> list[str]:
-    """Serve the cluster on 127.0.0.1, without a socket file, and without fsync because it is temporary."""
+    """The command that serves the cluster on 127.0.0.1, without a socket file, and without fsync (it is temporary)."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
@@ -100,6 +100,6 @@ def server_command(binaries: Path, home: Path, port: int) -> list[str]:
 
 
 def psql_command(binaries: Path, port: int, *arguments: str) -> list[str]:
-    """psql as the superuser; it stops at the first error."""
+    """A psql command as the superuser, which stops at the first error."""
     connection = ["--host=127.0.0.1", f"--port={port}", "--username=postgres", "--no-psqlrc", "--quiet"]
     return [str(binaries / "psql"), *connection, "--set=ON_ERROR_STOP=1", *arguments]

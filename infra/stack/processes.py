@@ -20,7 +20,7 @@ from components.errors import HeadstartError
 
 
 class StackError(HeadstartError):
-    """A part of the local stack is missing, did not start, or failed."""
+    """A program or service of the local stack is missing, did not start, or failed."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ def run(
     """Run a command and wait for its end, with its output in `log`.
 
     Raises:
-        StackError: it failed or took longer than `timeout` seconds; the message ends with its last lines.
+        StackError: it failed or took longer than `timeout` seconds; the message ends with the last lines of its log.
     """
     child = _popen(name, command, environment=environment, log=log, folder=folder, user=user)
     try:
         code = child.wait(timeout)
     except subprocess.TimeoutExpired as error:
         os.killpg(child.pid, signal.SIGKILL)
-        raise StackError(f"{name}: no end after {timeout:g} s; see {log}\n{last_lines(log)}") from error
+        raise StackError(f"{name}: did not end within {timeout:g} s; see {log}\n{last_lines(log)}") from error
     except BaseException:
         os.killpg(child.pid, signal.SIGKILL)
         raise
@@ -112,7 +112,8 @@ def wait_until(
     """Wait until `ready()`.
 
     Raises:
-        StackError: the process ended, or was not ready after `timeout` seconds; the message ends with its last lines.
+        StackError: the process ended, or was not ready after `timeout` seconds; the message ends with the last lines of
+            its log.
     """
     deadline = time.monotonic() + timeout
     while not ready():
@@ -124,7 +125,7 @@ def wait_until(
 
 
 def stop(started: Sequence[Started], *, marker: tuple[str, str] | None = None, patience: float = 6) -> None:
-    """Stop processes and everything that they started: SIGTERM, then SIGKILL after `patience` seconds.
+    """Stop processes and their descendants: SIGTERM, then SIGKILL after `patience` seconds.
 
     Ray's agents and the stages of a flow have their own sessions and outlive a killed parent, so neither the process
     group nor the tree contains all of them. `marker`, an environment variable and its value, is inherited by all.
@@ -169,7 +170,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 
 def remember(path: Path, started: Sequence[Started], facts: Mapping[str, object]) -> None:
-    """Store the running processes for later commands."""
+    """Store the running processes and `facts` in a file that only this user can read, for later commands."""
     write_atomic(path, json.dumps({"processes": [asdict(each) for each in started], **facts}, indent=1) + "\n")
     path.chmod(0o600)
 

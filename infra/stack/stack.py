@@ -66,7 +66,7 @@ class Layout:
 
 @dataclass
 class Stack:
-    """A stack: the processes that run so far, and its settings."""
+    """A stack: its settings, and the processes that have been started so far."""
 
     layout: Layout
     values: dict[str, str]
@@ -105,7 +105,7 @@ class Stack:
         return self.environment(self.services["prefect-worker"])
 
     def command(self, name: str) -> list[str]:
-        """The command of a service in compose, with the options that two Ray nodes on one host need."""
+        """The command of a service in compose; for Ray, with the options that two nodes on one host need."""
         command = list(self.services[name].command)
         if command[:2] == ["ray", "start"]:
             command += ["--node-ip-address=127.0.0.1", f"--object-store-memory={OBJECT_STORE_BYTES}"]
@@ -115,7 +115,7 @@ class Stack:
         return command
 
     def start(self, name: str, command: list[str] | None = None, **options: Any) -> Started:
-        """Start a service in the background and store it immediately."""
+        """Start a service in the background and record it in the state file immediately."""
         service = self.services.get(name)
         started = processes.start(
             name,
@@ -171,7 +171,7 @@ def up(folder: Path, *, say: Say = print) -> Stack:
     """Start all services and wait until they answer. If one fails, all are stopped.
 
     Raises:
-        StackError: a stack runs in this folder already, a program is missing, or a service did not start.
+        StackError: a stack of this folder is running, a program is missing, or a service did not start.
     """
     layout = Layout(folder.resolve())
     running, _ = processes.recall(layout.state)
@@ -206,13 +206,13 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     _make_databases(stack, binaries, user)
     report(f"postgres    {address['postgres']}, databases mlflow and prefect ({binaries})")
 
-    # Instead of compose's SeaweedFS a test server with the same protocol, in memory.
+    # Replaces compose's SeaweedFS: a test server with the same protocol, which stores objects in memory.
     s3 = stack.start("s3", ["moto_server", "-H", "127.0.0.1", "-p", str(stack.ports["s3"])])
     stack.wait(s3, lambda: answers(f"http://{address['s3']}/moto-api/"))
     stack.run("buckets")
     report(f"s3          {address['s3']}, buckets headstart and mlflow")
 
-    # These three start in parallel: they are independent and need most of a minute of processor time.
+    # These three start in parallel: they are independent, and together take most of a minute of processor time.
     mlflow = stack.start("mlflow")
     prefect = stack.start("prefect-server")
     head = stack.start("ray-head")
@@ -225,7 +225,7 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
     report(f"prefect     http://{address['prefect-server']}")
 
-    # If the branch names a version of the data that this checkout has, the workspace need not extract it.
+    # With this checkout's version of the data in the bucket, the workspace need not extract the built-in data.
     if _git("ls-files", "data.dvc"):
         client = stack.client_environment()
         processes.run(
@@ -321,7 +321,7 @@ def down(folder: Path, *, say: Say = print) -> None:
 
 
 def status(folder: Path, *, say: Say = print) -> bool:
-    """Print which services run; returns whether all do."""
+    """Print which services are running; returns whether all are."""
     started, facts = processes.recall(Layout(folder.resolve()).state)
     if not started:
         say(f"{folder}: no stack")
@@ -334,7 +334,7 @@ def status(folder: Path, *, say: Say = print) -> bool:
 
 
 def stored(running: Stack) -> list[str]:
-    """Contents of the buckets: a line per top-level folder, with objects and megabytes."""
+    """Contents of the buckets: one line per top-level folder, with the number of objects and their size in MB."""
     import s3fs  # type: ignore[import-untyped]  # slow to import, and used only here
 
     keys = running.services["buckets"].environment
@@ -347,7 +347,7 @@ def stored(running: Stack) -> list[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether a URL answers with success."""
+    """Whether an HTTP GET of the URL succeeds within 3 seconds."""
     try:
         with urllib.request.urlopen(address, timeout=3) as response:
             return bool(response.status < 400)

@@ -57,13 +57,13 @@ class TestSettings:
             compose.read_env(file)
 
     def test_fills_empty_secrets_and_keeps_the_rest(self) -> None:
-        filled = compose.fill_secrets({"A_PASSWORD": "", "B_TOKEN": "mine", "C": ""}, lambda: "drawn")
-        assert filled == {"A_PASSWORD": "drawn", "B_TOKEN": "mine", "C": ""}
+        filled = compose.fill_secrets({"A_PASSWORD": "", "B_TOKEN": "mine", "C": ""}, lambda: "generated")
+        assert filled == {"A_PASSWORD": "generated", "B_TOKEN": "mine", "C": ""}
 
     def test_secrets_need_no_escaping_and_differ(self) -> None:
-        drawn = {compose.draw_secret() for _ in range(20)}
-        assert len(drawn) == 20
-        assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in drawn)
+        generated = {compose.random_secret() for _ in range(20)}
+        assert len(generated) == 20
+        assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in generated)
 
     @pytest.mark.parametrize(
         ("text", "values", "expected"),
@@ -258,7 +258,7 @@ class TestProcesses:
     def test_a_failed_command_is_reported_with_its_last_lines(self, options: dict[str, Any]) -> None:
         with pytest.raises(StackError, match=r"(?s)^buckets: failed with exit code 7; see .*/log\n    no store$"):
             processes.run("buckets", ["sh", "-c", "echo no store; exit 7"], **options)
-        with pytest.raises(StackError, match=r"^buckets: no end after 0\.2 s; see "):
+        with pytest.raises(StackError, match=r"^buckets: did not end within 0\.2 s; see "):
             processes.run("buckets", SLEEP, **options, timeout=0.2)
 
     def test_a_program_that_is_missing_is_named(self, options: dict[str, Any]) -> None:

@@ -106,7 +106,7 @@ def test_all_invalid_settings_are_reported_at_once() -> None:
         build_model("bert", vocabulary=10, settings={"layer": 2, "dropout": 2}, tokenizer="char")
     message = str(caught.value)
     assert "bert: 3 problem(s)" in message
-    assert "tokenizer 'char' does not fit; it takes wordpiece" in message
+    assert "tokenizer 'char' is not supported; choose wordpiece" in message
     assert "model.layer: unknown key; did you mean 'layers'?" in message
     assert "model.dropout: Input should be less than 1 (found 2)" in message
 

@@ -50,7 +50,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         assert isinstance(job, Section)
 
 
-def test_each_corpus_goes_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+def test_each_corpus_uses_the_requested_vocabulary(raw: dict[str, Any]) -> None:
     raw["tokenizer"]["domain_vocabulary"] = "general"
     params = Params.model_validate(raw)
     tokenize = STAGES["tokenize"].items(params)
@@ -82,7 +82,7 @@ def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def with_all_ways(raw: dict[str, Any]) -> dict[str, Any]:
+def with_all_options(raw: dict[str, Any]) -> dict[str, Any]:
     """Two tasks, one of which is adapted to, and both are learned together too."""
     raw["run"]["tasks"] = ["aws-type", "aws-service"]
     raw["adapt_task"] = {"aws-type": {"epochs": 3, "rate": 0.004}}
@@ -90,8 +90,8 @@ def with_all_ways(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def test_a_model_goes_on_with_the_texts_of_a_task(with_all_ways: dict[str, Any]) -> None:
-    params = Params.model_validate(with_all_ways)
+def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_options)
     tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
     assert {name: str(value) for name, value in tokens.items()} == {
         "examples": "artifacts/examples/aws-type",
@@ -110,8 +110,8 @@ def test_a_model_goes_on_with_the_texts_of_a_task(with_all_ways: dict[str, Any])
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
 
 
-def test_tasks_learned_together_lie_beside_those_learned_alone(with_all_ways: dict[str, Any]) -> None:
-    params = Params.model_validate(with_all_ways)
+def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options: dict[str, Any]) -> None:
+    params = Params.model_validate(with_all_options)
     joint = STAGES["together"].items(params)
     assert list(joint) == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
     assert joint["aws-ulmfit-adapted"]["temperature"] == 2
@@ -142,32 +142,32 @@ def test_tasks_learned_together_lie_beside_those_learned_alone(with_all_ways: di
     }
 
 
-def test_what_does_not_go_together_is_said_before_anything_runs(
-    with_all_ways: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_settings_that_contradict_each_other_are_reported_before_a_run(
+    with_all_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    with_all_ways["finetune"]["ulmfit"] |= {"method": "features"}
-    with_all_ways["pretrain"]["word2vec"] = {**with_all_ways["pretrain"]["ulmfit"], "model": {}}
-    with_all_ways["adapt"]["word2vec"] = with_all_ways["adapt"]["ulmfit"]
-    with_all_ways["finetune"]["word2vec"] = {
-        **with_all_ways["finetune"]["ulmfit"],
+    with_all_options["finetune"]["ulmfit"] |= {"method": "features"}
+    with_all_options["pretrain"]["word2vec"] = {**with_all_options["pretrain"]["ulmfit"], "model": {}}
+    with_all_options["adapt"]["word2vec"] = with_all_options["adapt"]["ulmfit"]
+    with_all_options["finetune"]["word2vec"] = {
+        **with_all_options["finetune"]["ulmfit"],
         "method": "finetune",
         "lm_weight": 0.5,
     }
-    with_all_ways["run"]["families"] = ["ulmfit", "word2vec"]
-    with_all_ways["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
+    with_all_options["run"]["families"] = ["ulmfit", "word2vec"]
+    with_all_options["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
     with pytest.raises(ConfigError) as caught:
-        check_params(Params.model_validate(with_all_ways))
-    said = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec predicts no pieces of a text; set it to 0" in said
-    assert "finetune.ulmfit.method: tasks that learn together need finetune" in said
+        check_params(Params.model_validate(with_all_options))
+    message = str(caught.value)
+    assert "finetune.word2vec.lm_weight: word2vec does not predict the pieces of a text; set it to 0" in message
+    assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
     assert (
         "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
-        in said
+        in message
     )
 
 
-def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> None:
+def test_pairs_use_the_requested_vocabulary(raw: dict[str, Any]) -> None:
     raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
     raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
@@ -185,7 +185,7 @@ def test_pairs_go_with_the_vocabulary_that_is_asked_for(raw: dict[str, Any]) -> 
     assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
 
 
-def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
+def test_families_and_tokenizers_that_do_not_match(raw: dict[str, Any]) -> None:
     raw["data"]["parallel"] = {corpus: {"path": "data/absent"} for corpus in ("general", "domain")}
     raw["tokenizer"]["kinds"] = ["wordpiece", "word"]
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "word", "model": {}}
@@ -193,12 +193,14 @@ def test_families_and_pairs_that_do_not_fit(raw: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(raw))
     message = str(caught.value)
-    assert "pretrain.cove.tokenizer: word does not fit; it learns from pairs; set it to parallel" in message
-    assert "pretrain.ulmfit.tokenizer: parallel does not fit; it learns from text, not from pairs" in message
+    assert "pretrain.cove.tokenizer: word does not fit; cove is trained on pairs; set it to parallel" in message
+    assert "pretrain.ulmfit.tokenizer: parallel does not fit; ulmfit is trained on text, not on pairs" in message
     assert "data.parallel.domain.path: data/absent does not exist" in message
 
 
-def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
+    raw: dict[str, Any], monkeypatch, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
 
     class Job(SimpleNamespace):
@@ -220,7 +222,7 @@ def test_metrics_and_curve_are_laid_where_dvc_finds_them(raw: dict[str, Any], mo
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
 
 
-def test_unknown_stages_and_items_name_the_nearest(raw: dict[str, Any]) -> None:
+def test_errors_of_unknown_stages_and_items_suggest_the_nearest(raw: dict[str, Any]) -> None:
     params = Params.model_validate(raw)
     with pytest.raises(ConfigError, match="unknown stage 'pretrian'; did you mean 'pretrain'\\?"):
         run_stage("pretrian", params)
@@ -248,7 +250,7 @@ def test_families_are_checked_under_the_name_of_their_block(raw: dict[str, Any],
     ]
 
 
-def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str, Any]) -> None:
+def test_sizes_kinds_and_folders_are_checked_before_a_run(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
     raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
     raw["data"]["general"]["path"] = "data/absent"
@@ -260,7 +262,9 @@ def test_sizes_kinds_and_folders_are_checked_before_anything_runs(raw: dict[str,
     assert "data.general.path: data/absent does not exist; `headstart data` makes the built-in data" in message
 
 
-def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_of_a_source_is_checked(
+    raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "vectors.txt"
     source.write_text("king 1 2\nqueen 2 1\n")
     digest = source_digest(source)
@@ -268,7 +272,7 @@ def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, mo
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(raw))
     message = str(caught.value)
-    assert "pretrain.ulmfit: with a source its sizes are taken over; leave out preset and model" in message
+    assert "pretrain.ulmfit: the source determines the sizes of the model; remove preset and model" in message
     assert f"pretrain.ulmfit.digest: {'0' * 64}, but {source} has {digest}" in message
     raw["pretrain"]["ulmfit"]["source"] = str(tmp_path / "nothing")
     with pytest.raises(ConfigError, match=r"pretrain.ulmfit.source: .*nothing: does not exist"):
@@ -278,10 +282,10 @@ def test_a_source_is_named_by_its_digest(raw: dict[str, Any], tmp_path: Path, mo
         assert (arguments["source"], arguments["digest"]) == (str(tmp_path / "nothing"), "0" * 64)
 
 
-def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any]) -> None:
+def test_the_metric_of_promotion_is_one_of_the_task(raw: dict[str, Any]) -> None:
     for wrong, hint in (("macrof1", "did you mean 'macro_f1'"), ("ece", "known: accuracy, macro_f1, mcc, micro_f1")):
         raw["promote"]["metric"] = wrong
-        with pytest.raises(ConfigError, match=rf"promote.metric: '{wrong}' is no score of aws-type .*; {hint}"):
+        with pytest.raises(ConfigError, match=rf"promote.metric: '{wrong}' is not a metric of aws-type .*; {hint}"):
             check_params(Params.model_validate(raw))
     for right in (None, "accuracy"):
         raw["promote"]["metric"] = right
@@ -291,7 +295,7 @@ def test_the_score_that_promotion_asks_for_is_one_of_the_task(raw: dict[str, Any
         assert "promote.metric" not in str(caught.value)
 
 
-def test_files_of_a_task_that_are_not_there_are_named_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_missing_files_of_a_task_are_reported_by_split(raw: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").touch()
     files = {"train": ["train.jsonl", "more.jsonl"], "test": "test.json#test"}
     raw["data"]["tasks"]["aws-type"] = {"path": str(tmp_path), "dev": None, **files}

@@ -86,28 +86,28 @@ def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, 
 def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
-    told = json.loads((pretrained / "metrics.json").read_text())
+    before = json.loads((pretrained / "metrics.json").read_text())
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
     # On general text: before, the value that pretraining measured; after, more, because of forgetting.
-    assert metrics["general_before_perplexity_per_word"] == pytest.approx(told["perplexity_per_word"], rel=1e-4)
+    assert metrics["general_before_perplexity_per_word"] == pytest.approx(before["perplexity_per_word"], rel=1e-4)
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
 
 
 def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_path: Path) -> None:
     longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
     pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
-    told = json.loads((pretrained / "metrics.json").read_text())
+    before = json.loads((pretrained / "metrics.json").read_text())
     # A target has seven words and END: the perplexity is that of these pieces, not of the source's.
     held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
     assert held["targets"] == held["documents"] * 8 < held["tokens"]
-    assert told["perplexity_per_word"] == pytest.approx(told["perplexity"] ** (8 / 7))
+    assert before["perplexity_per_word"] == pytest.approx(before["perplexity"] ** (8 / 7))
     job = adapt_job(inputs, "cove", pretrained, tmp_path, training=longer)
     assert job.general_corpus.name == "general-parallel"
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity"] < metrics["before_perplexity"]
-    assert metrics["general_before_perplexity"] == pytest.approx(told["perplexity"], rel=1e-4)
+    assert metrics["general_before_perplexity"] == pytest.approx(before["perplexity"], rel=1e-4)
     # The general pairs in the domain's vocabulary, which contains few of their words.
     assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
 

@@ -112,7 +112,7 @@ def test_cells_are_sampled_in_proportion_to_their_weights(spilled: bool, monkeyp
 
 
 def test_documents_of_one_word() -> None:
-    with pytest.raises(DataError, match="no document of the corpus holds two words; there is nothing to count"):
+    with pytest.raises(DataError, match="no document of the corpus contains two words, so GloVe has nothing to count"):
         sampler(MemoryStore([[[7]]] * 20))
 
 

@@ -58,7 +58,7 @@ def test_rows_that_cannot_be_divided_among_workers() -> None:
 
 def test_too_little_text() -> None:
     store = MemoryStore([[[7, 8, 9]]])
-    with pytest.raises(DataError, match=r"holds 4 tokens, too few for batches of 4 rows; add text or lower"):
+    with pytest.raises(DataError, match=r"contains 4 tokens, too few for batches of 4 rows; add text or lower"):
         StreamSampler(store, batch_size=4, window=8, seed=0, vocabulary=20)
     with pytest.raises(DataError, match="at least two documents; the corpus contains one"):
         SentencePairSampler(store, batch_size=1, window=8, seed=0, vocabulary=20)

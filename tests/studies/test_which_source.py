@@ -122,7 +122,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert "macro F1 on dev" in found.chapter.figures[0].svg
     # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
-    with pytest.raises(ArtifactError, match=r"evaluation\.json: missing or of another size"):
+    with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
         which_source.run(outputs, encoders=names)
 
 

@@ -137,13 +137,13 @@ def test_a_directory_of_another_kind_is_an_error(store: TokenStore, tmp_path: Pa
         TokenStore(store.directory, "test")
     with pytest.raises(ArtifactError, match="not a complete output"):
         TokenStore(tmp_path / "nowhere")
-    with pytest.raises(ArtifactError, match="holds 'corpus', expected 'tokens'"):
+    with pytest.raises(ArtifactError, match="is of kind 'corpus', expected 'tokens'"):
         TokenStore(write_corpus(tmp_path / "corpus", train=[["a"]]))
     shard = store.directory / "train-b.arrow"
     content = shard.read_bytes()
     shard.unlink()
     shard.write_bytes(content[:-8])
-    with pytest.raises(ArtifactError, match="train-b.arrow: missing or of another size"):
+    with pytest.raises(ArtifactError, match="train-b.arrow: missing, or its size differs"):
         TokenStore(store.directory)
     shard.write_bytes(b"\0" * len(content))
     with pytest.raises(ArtifactError, match="train-b.arrow: not a readable Arrow file"):

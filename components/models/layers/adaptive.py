@@ -5,8 +5,8 @@ Grave, Joulin, Cisse, Grangier and Jegou 2017 (Efficient softmax approximation f
 
     p(w) = softmax([E_0; G] x)_w  for w in C_0          p(w) = softmax([E_0; G] x)_{C_i} softmax(E_i x)_w  for w in C_i
 
-where G has a row for every cluster but the first. A step computes a rare cluster only for the targets in it. With
-`divide`, cluster i has rows of width D / divide^i and a projection P_i, in the softmax and in the embedding.
+where G has a row for every cluster but the first. The loss computes a rare cluster only for the targets in it. With
+`divide`, the rows of cluster i have width D / divide^i, and a projection P_i is used in the softmax and the embedding.
 
 The vocabulary must be sorted by frequency, as word vocabularies are.
 
@@ -125,14 +125,18 @@ class TiedVocabulary(nn.Module):
 
     @torch.no_grad()
     def remapped(self, rows: Tensor) -> TiedVocabulary:
-        """The same for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows where it is -1.
+        """A copy for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows if that is -1.
 
         Clusters are ranges of ids of the new vocabulary, which is sorted by its own frequencies, so a piece may move to
-        another cluster. With projections, its new row is the least-squares fit in model width.
+        another cluster. With projections, its new row is then the least-squares fit to its old vector of width D.
+
+        Args:
+            rows: (new V,) int64.
         """
         rows = rows.to(self.bias.device)
         with torch.random.fork_rng(devices=[]):
-            # Only a new cluster keeps its initial weights, which are the same on every worker and after a resume.
+            # Only new clusters keep these random weights; the fixed seed makes them equal on all workers and after a
+            # resume.
             torch.manual_seed(0)
             new = TiedVocabulary(len(rows), self.width, cutoffs=self.cutoffs, divide=self.divide).to(self.bias)
         new.bias = remapped(self.bias, rows)

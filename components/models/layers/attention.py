@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 
-#: Maximum number of keys for which attention from separate operators is faster on the CPU than the fused kernel,
-#: forward and backward pass together.
+#: Maximum number of keys for which separate operators are faster than the fused attention kernel: on the CPU in
+#: bfloat16, forward and backward pass together.
 SHORT: Final = 256
 #: Keys and values (B, N, S, K) of earlier positions; () for none.
 Past = tuple[Tensor, ...]
@@ -106,8 +106,9 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """softmax(Q K^T / sqrt(K)) V; `mask`, broadcast to (B, N, T, S), is True where attention is allowed."""
         rate = self.dropout.rate
-        # On the CPU the fused kernel has no dropout, and its fallback samples more than necessary. Its backward pass
-        # for short rows in bfloat16 takes three times as long as separate operators.
+        # On the CPU the fused kernel does not support dropout, and torch's fallback samples more random bits than
+        # `Dropout`. For short rows in bfloat16 the kernel's backward pass takes three times as long as separate
+        # operators.
         slow = rate or (q_BNTK.requires_grad and q_BNTK.dtype == torch.bfloat16 and k_BNSK.shape[2] <= SHORT)
         if q_BNTK.is_cuda or not slow:
             return F.scaled_dot_product_attention(

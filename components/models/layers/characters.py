@@ -99,11 +99,11 @@ class CharacterCNN(nn.Module):
     def forward(self, spelt_NC: Tensor) -> Tensor:
         """(N, C) character ids -> (N, D)."""
         if not spelt_NC.is_cuda:
-            # All windows that contain only padding have the same value; one of them is enough.
+            # Convolution windows of padding only all have the same value, so the maximum needs only one of them.
             longest = int((spelt_NC != PADDING).sum(1).max())
             spelt_NC = spelt_NC[:, : longest + self.widest]
         x_NEC = F.embedding(spelt_NC.int(), self.characters).transpose(1, 2)
-        # The backward pass of `amax` takes twice as long.
+        # `max`, because the backward pass of `amax` takes twice as long.
         y_NF = F.relu(torch.cat([conv(x_NEC).max(-1).values for conv in self.filters], dim=1))
         for highway in self.highways:
             y_NF = highway(y_NF)

@@ -1,7 +1,7 @@
-"""Lengths of the texts of a batch, and long texts in chunks: the state is carried, only the last chunks have gradients.
+"""Reading long texts in chunks: the state is carried from chunk to chunk, and only the last chunks have gradients.
 
 Howard and Ruder 2018, section 3.3 (back-propagation through time for text classification, BPT3C): pooling reads the
-states of a long text at all positions, but only a few positions need memory for gradients.
+states at all positions of a long text, but activations are kept for the backward pass of the last chunks only.
 
 Shape suffixes: T time, B batch rows, I input width, H output width.
 """

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-#: Score of an illegal transition in decoding. Finite, so that if no sequence of some length is legal (only tags B and
-#: E, odd length), the one with the fewest illegal transitions is found.
+#: Score of an illegal transition in decoding. It is finite, so that decoding finds the sequence with the fewest illegal
+#: transitions if no sequence of this length is legal (such as an odd length with only the tags B and E).
 ILLEGAL = -1e9
-#: Tag after the last position of a row.
+#: Tag at padding, after the last position of a row.
 PADDING = -1
 
 
@@ -150,7 +150,7 @@ class LinearChainCRF(nn.Module):
         for position in range(1, x_BTC.shape[1]):
             best_B1 = alpha_BC.detach().amax(1, keepdim=True)
             sums_BC = (alpha_BC - best_B1).exp() @ weights_CC
-            # The clamp keeps the logarithm of unreachable tags finite, and their gradient zero.
+            # For unreachable tags, the clamp makes the logarithm finite and the gradient zero.
             ahead_BC = sums_BC.clamp_min(tiny).log() + best_B1 + largest + x_BTC[:, position]
             alpha_BC = torch.where((position < lengths)[:, None], ahead_BC, alpha_BC)
         return (alpha_BC + end_C).logsumexp(1)

@@ -1,4 +1,4 @@
-"""Models that read a text from its end, separately or together with one that reads it from its beginning.
+"""Reversal of the texts of a batch, for backward and bidirectional models.
 
 Shapes: B texts, T pieces (padding included), D width.
 """
@@ -17,10 +17,10 @@ def turned(lengths: Tensor, columns: int) -> Tensor:
 
 
 def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
-    """The positions of (B, T, D) in the order of `turned`."""
+    """(B, T, D) with each row reversed by the indices of `turned`."""
     return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand(-1, -1, x_BTD.shape[-1]))
 
 
 def joined(ahead_BTD: Tensor, back_BTD: Tensor, turned_BT: Tensor) -> Tensor:
-    """[forward; backward] outputs (B, T, 2 D) at each position; the backward ones come in the order of `turned`."""
+    """[forward; backward] outputs (B, T, 2 D) at each position; `back_BTD` is in reversed order, as from `turned`."""
     return torch.cat([ahead_BTD, turn(back_BTD, turned_BT)], -1)

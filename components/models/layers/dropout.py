@@ -19,7 +19,7 @@ _sampling = threading.local()
 
 @contextmanager
 def sampling_from(generator: torch.Generator) -> Iterator[None]:
-    """Sample this thread's CPU masks from its own generator, because threads share the global one."""
+    """Sample this thread's CPU masks from `generator` instead of the global generator, which threads share."""
     before = getattr(_sampling, "generator", None)
     _sampling.generator = generator
     try:
@@ -82,7 +82,7 @@ class RowDropout(Noise):
 
 
 def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-    """A mask of 0 and 1/(1 - rate) in the type and on the device of `like`.
+    """A dropout mask with values 0 and 1 / (1 - rate), with the dtype and device of `like`.
 
     Sampled from the global generator, or from that of `sampling_from`. On the CPU, where sampling dominates the cost of
     dropout, one 64-bit random number serves four values (16 bits each, so the rate is exact to 2^-16).

@@ -22,7 +22,7 @@ from components.models.layers.precision import compute_dtype
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
-    """h and c after one step from the pre-activation gates, for loops that no window kernel can compute."""
+    """h and c (B, H) after one step from the pre-activation gates (B, G), for decoders whose input depends on h."""
     i_BH, f_BH, g_BH, o_BH = gates_BG.chunk(4, dim=-1)
     c_BH = f_BH.sigmoid() * c_BH + i_BH.sigmoid() * g_BH.tanh()
     return o_BH.sigmoid() * c_BH.tanh(), c_BH

@@ -1,4 +1,4 @@
-"""How the window of an LSTM layer is computed: the only file that chooses between torch's kernels and its own.
+"""Kernels for a window of an LSTM layer; the only module that chooses between the libraries' kernels and our own.
 
 | layer          | device | kernel                                                                                |
 |----------------|--------|---------------------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 | LSTM           | CPU    | oneDNN; `StepwiseLSTM` where a large layer learns in bfloat16 (`suits_steps`)          |
 | projected LSTM | any    | `ProjectedRecurrence`: neither library clips cells and outputs                        |
 
-The own kernels compute step by step, without padding (`layers.ragged`), and take each weight's gradient in one matrix
+Our kernels compute step by step, without padding (`layers.ragged`), and compute each weight's gradient in one matrix
 product over all steps.
 
 Shape suffixes: T time, B batch rows, N positions of all steps that hold pieces, I input width, H hidden width (cells),
@@ -31,12 +31,12 @@ Window = tuple[Tensor, Tensor, Tensor]
 
 #: Minimum sizes for `StepwiseLSTM`: bytes of the weights in float32, and inputs per gate (I + H). Measured with
 #: AVX512, one thread, 30 steps, 16 and 64 rows (`benchmarks/steps.py`, two runs), as a fraction of oneDNN's time: 0.5
-#: to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), which is ULMFiT's last layer, where padding would
-#: otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512; 1.8 and more in float32.
+#: to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), which is included because it is ULMFiT's last layer,
+#: where padding would otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512; 1.8 and more in float32.
 STEPS_BYTES = 4.5 * 2**20
 STEPS_INPUTS = 800
-#: Maximum number of rows for `StepwiseLSTM`: for labelled texts, whose rows are divided among the threads, and for
-#: other windows, where all threads compute one window.
+#: Maximum number of rows for `StepwiseLSTM`: in windows of labelled texts, whose rows are divided among threads, and in
+#: other windows, which all threads compute together.
 STEPS_ROWS_OF_TEXTS, STEPS_ROWS = 64, 16
 
 
@@ -67,7 +67,7 @@ def suits_steps(x_TBI: Tensor, weights: Weights, texts: Texts | None) -> bool:
 
 
 def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """The window by oneDNN or cuDNN, which fuse all steps and compute padding as well."""
+    """Compute the window with oneDNN or cuDNN, which fuse all steps and also compute padding."""
     w_GI, w_GH, bias_G = weights
     # The libraries take two biases.
     out_TBH, h_1BH, c_1BH = torch._VF.lstm(
@@ -85,7 +85,7 @@ def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, text
 
 
 def by_steps(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """The window step by step, without padding."""
+    """Compute the window step by step, without padding."""
     packed = ragged(x_TBI, texts)
     out_NH, cells_NH = StepwiseLSTM.apply(
         packed.values, packed.sort_rows(h_BH), packed.sort_rows(c_BH), *weights, packed.counts
@@ -96,9 +96,9 @@ def by_steps(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
 class StepwiseLSTM(torch.autograd.Function):
     """One window: (x, h, c, weights, rows per step) -> outputs (N, H) and cells (N, H). The state has no gradient.
 
-    oneDNN's backward pass accumulates the weights' gradients at every step. If they do not fit into the cache, that
-    takes longer than all matrix products together, the more so the fewer rows a step has. Here the backward pass
-    computes step by step only what depends on the following step.
+    oneDNN's backward pass accumulates the weights' gradients at every step. If they do not fit into the cache, this
+    takes longer than all matrix products together, especially with few rows. Here, only the parts of the backward pass
+    that depend on the following step are computed step by step.
     """
 
     @staticmethod
@@ -194,7 +194,7 @@ def _preactivation_gradient(
     result_NG = grad_out_NH.new_empty(gates_NG.shape)
     grad_out_NH = grad_out_NH.to(gates_NG.dtype, copy=True)
     work_B4H = gates_NG.new_empty(counts[0], 4, hidden)
-    # Of the following step: gradient w.r.t. its pre-activations, and w.r.t. the cell before it.
+    # From the following time step: gradient w.r.t. its pre-activations, and w.r.t. the cell that it reads.
     next_BG, next_cell_BH = result_NG[:0], tanh_NH[:0]
     for grad_out, local_cell, local_o, local, f, result in reversed(
         by_step(counts, grad_out_NH, local_cell_NH, local_o_NH, local_N3H, f_NH, result_NG)
@@ -260,7 +260,7 @@ class ProjectedRecurrence(torch.autograd.Function):
         grad_NG = gates_NG.new_empty(gates_NG.shape, dtype=w_hh_GP.dtype)
         grad_NP = gradients[0].clone()
         work_BG = torch.empty_like(gates_NG[: counts[0]])
-        # Of the following step: gradient w.r.t. its pre-activations, and w.r.t. the cell before it.
+        # From the following time step: gradient w.r.t. its pre-activations, and w.r.t. the cell that it reads.
         next_BG, next_cell_BH = grad_NG[:0], cells_NH[:0]
         for grad_r, r, cell, previous_cell, gates, result in reversed(
             by_step(counts, grad_NP, r_NP, cells_NH, previous_cells_NH, gates_NG, grad_NG)

@@ -1,4 +1,4 @@
-"""What BERT, RoBERTa and ALBERT share: a post-norm Transformer encoder that predicts masked pieces.
+"""Base class of BERT, RoBERTa and ALBERT: a post-norm Transformer encoder that predicts masked pieces.
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
@@ -29,7 +29,7 @@ from components.tokenization.special import END, START
 
 
 class MaskedConfig(TransformerConfig):
-    """Sizes, dropout rates and masking.
+    """Keys of `TransformerConfig`, and:
 
     Attributes:
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
@@ -100,7 +100,7 @@ class MaskedModel(LanguageModel):
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second pass, because the task reads unmasked texts.
+        # A second forward pass over the masked texts, because `hidden` is that of the unmasked ones.
         targets_BM = batch["masked_targets"]
         top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
         positions_BM1 = batch["masked_positions"].unsqueeze(-1)
@@ -145,7 +145,7 @@ class MaskedModel(LanguageModel):
         x_BTE = self.token[tokens_BT] + positions_BTE
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
-        # From here on in the type of the matrix products: every block ends in a norm, which bounds rounding errors.
+        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
         for block in self.body():
             outputs.append(block(outputs[-1], mask))

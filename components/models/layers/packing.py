@@ -1,7 +1,7 @@
 """Sequence packing: several texts in one row, without attention between them.
 
-Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cross-contamination): other texts take the
-place of padding. Every piece keeps the position in its own text and attends to that text only, so its values equal
+Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cross-contamination): padding is replaced by
+other texts. Every piece keeps its position within its text and attends to that text only, so its hidden states are
 those of the text alone.
 
 Shape suffixes: B texts, T pieces of the longest, R packed rows of W positions, D width.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from components.models.layers.attention import SHORT
 
-#: Fraction of padding above which packing pays; below it, copying costs as much as is saved.
+#: Fraction of padding above which packing saves time; below it, copying takes as long as packing saves.
 PADDING = 0.05
 
 
@@ -88,14 +88,14 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
 def _placed(lengths: list[int]) -> tuple[list[int], list[int], int] | None:
     """The row and the first position of each text, and the width of the rows.
 
-    Longest text first, each into the row with the most free positions (Graham 1969, Bounds on Multiprocessing Timing
-    Anomalies). The largest number of rows that leaves at most `PADDING` empty, else the number that leaves the least;
-    None if the texts are too long to share rows.
+    Texts are assigned in order of decreasing length, each to the row with the most free positions (Graham 1969, Bounds
+    on Multiprocessing Timing Anomalies). The number of rows is the largest that leaves at most a fraction `PADDING`
+    empty, or else the one that leaves the least empty. None if the texts are too long to share rows.
     """
     order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
     total, longest, best = sum(lengths), max(lengths), None
     least = len(lengths) * longest
-    # More rows would be emptier than that, because a row is at least as wide as the longest text.
+    # More rows would leave more than `PADDING` empty, because a row is at least as wide as the longest text.
     most = int(total / longest / (1 - PADDING))
     for count in range(min(most, len(lengths) - 1), 0, -1):
         filled, rows, starts = [0] * count, [0] * len(lengths), [0] * len(lengths)

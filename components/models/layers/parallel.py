@@ -1,7 +1,7 @@
 """Two independent parts of a model, computed in parallel on the CPU.
 
-A recurrent layer is a chain of small matrix products, in which threads wait for each other at every step. For two
-directions, half of the threads each is faster than all threads for one direction after the other.
+A recurrent layer is a chain of small matrix products, and its threads synchronise at every step. Two directions in
+parallel, each with half of the threads, are faster than one after the other with all threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from components.models.layers.chunks import State
 from components.models.layers.dropout import sampling_from
 
-#: Returns a loss, and a detached state.
+#: A function that returns a loss and a detached state.
 Part = Callable[[], tuple[Tensor, State]]
 
 #: The thread of the second part; started on first use.

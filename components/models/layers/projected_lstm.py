@@ -36,7 +36,8 @@ class ProjectedLSTM(nn.Module):
     def __init__(self, inputs: int, cells: int, projection: int, *, clip: float = 3.0) -> None:
         super().__init__()
         self.cells, self.projection, self.clip = cells, projection, clip
-        # torch.compile would unroll the window. Disabled here and not at module level, because that loads the compiler.
+        # torch.compile would unroll the loop. Disabled here and not at module level, because `disable` loads the
+        # compiler.
         self._recurrence = torch.compiler.disable(ProjectedRecurrence.apply)
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, projection))

@@ -55,7 +55,7 @@ def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
     if texts is None or not worth_leaving_out(texts.lengths, steps):
         last_B = torch.arange((steps - 1) * rows, steps * rows, device=x_TBD.device)
         return Ragged(x_TBD.flatten(0, 1), [rows] * steps, (steps, rows), None, last_B)
-    # A packed sequence needs one position per row; that of a text which ended before this window is not used.
+    # Packed sequences require a length of at least 1; the output of texts that ended before this window is not used.
     lengths_B = texts.lengths.clamp(1, steps)
     packed = pack_padded_sequence(x_TBD, lengths_B, enforce_sorted=False)
     starts_T = packed.batch_sizes.cumsum(0) - packed.batch_sizes
@@ -70,7 +70,7 @@ def by_step(counts: list[int], *tables: Tensor) -> list[tuple[Tensor, ...]]:
 
 
 def previous_step(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
-    """(N, D) the value of each position's row one step earlier; `first_BD` at the first step."""
+    """(N, D): for each position, the value of the same row at the previous step; `first_BD` at the first step."""
     counts_T = torch.tensor(counts)
     earlier = torch.arange(counts[0], len(x_ND)) - counts_T[:-1].repeat_interleave(counts_T[1:])
     return torch.cat([first_BD, x_ND[earlier.to(x_ND.device)]])

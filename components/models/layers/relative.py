@@ -8,7 +8,7 @@ Context, section 3.3): the score of a query at position i and a key at position 
 with R_d the sinusoids of distance d (Vaswani et al. 2017) and u, v learned. XLNet (Yang et al. 2019, section 2.5) adds
 (q_i + s)^T g, where g depends on whether i and j are in the same segment.
 
-All queries are multiplied with W_R R of all distances, T (S + 1) dot products; then row i is shifted by its position
+All queries are multiplied by W_R R of all distances; then the scores of each query are shifted by its position
 ("relative shift").
 
 Shape suffixes: B batch rows, T positions of the segment, M further queries, Q = T + M queries, S keys (memory and
@@ -126,12 +126,12 @@ class Scope:
     backward: Tensor | None = None
 
     def further(self) -> Scope:
-        """The same without the first T queries; masks must be (B, Q, S)."""
+        """The same scope without the first T queries; masks must be (B, Q, S)."""
         hidden, differs = (None if mask is None else mask[:, self.length :] for mask in (self.hidden, self.differs))
         return replace(self, hidden=hidden, differs=differs)
 
     def within(self, mask: Tensor | None) -> Scope:
-        """The same, with the keys masked, too, for which `mask` (B, 1, Q, S) is False."""
+        """The same scope, with the keys additionally masked for which `mask` (B, 1, Q, S) is False."""
         if mask is None:
             return self
         hidden = ~mask[:, 0]

@@ -1,4 +1,4 @@
-"""Parameters with one row per piece under a change of vocabulary.
+"""Re-mapping of parameters with one row per piece to another vocabulary.
 
 Shape suffixes: V vocabulary, D width.
 """
