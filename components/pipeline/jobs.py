@@ -16,7 +16,8 @@ from components.settings.section import Section
 from components.settings.tokenizer import TokenizerSettings
 
 CORPORA = ("general", "domain")
-#: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts, and the suffix of the pairs' directories.
+#: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts; also the suffix of the directories of
+#: pairs.
 PARALLEL = "parallel"
 #: Name of the item of a stage with a single item.
 WHOLE = ""
