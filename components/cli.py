@@ -48,7 +48,7 @@ def check(*, params: ParamsFile = PARAMS) -> None:
 
 
 @app.command()
-def data(*, directory: Path = Path("data")) -> None:
+def data(*, directory: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data")) -> None:
     """Extract the built-in data from the documentation of the installed packages."""
     from components.ingestion.builtin import build
 
@@ -113,7 +113,7 @@ def try_(
     top_p: Annotated[
         float, typer.Option(help="Sample from the smallest set of pieces with this total probability.")
     ] = 1.0,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the first continuation; the next ones have seed + 1, + 2 ...")] = 0,
 ) -> None:
     """Continue a text, fill in its [MASK], or list the nearest words to "king - man + woman"."""
     from components.inference.generate import try_model
@@ -245,8 +245,8 @@ def label(
 def serve(
     *,
     task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
-    host: str = "127.0.0.1",
-    port: int = 5001,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 5001,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Serve the champion over HTTP with MLflow's server until stopped."""

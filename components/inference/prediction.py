@@ -97,14 +97,15 @@ def predict_file(
     batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Predict every row of `source` and write it to `output`. The suffixes determine the formats.
+    """Predict every row of `source` and write the rows with their predictions to `output`. The suffixes determine the
+    formats.
 
     Args:
         source: csv or tsv (with a header line), jsonl or parquet.
         output: one of the same formats; replaced if it exists.
         classifier: the model.
         columns: input of the task -> column of the file, if the names differ.
-        overwrite: whether `output` may be `source`.
+        overwrite: whether `output` and `source` may be the same file.
         batch_size: maximum number of rows of a batch.
         progress: called with the number of rows of each finished batch.
 

@@ -310,7 +310,7 @@ def _senses(
     """The occurrences of a word in the last layer, clustered into two senses.
 
     Raises:
-        DataError: there are fewer than ten.
+        DataError: fewer than ten occurrences are within the model's positions.
     """
     kept, vectors = [], []
     for number, indices, layers in states(encoder, [one for one, _ in occurrences]):

@@ -54,7 +54,7 @@ PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 STEPS = 100
 #: Largest default budget in labels per class: with many labels the layers differ little.
 MOST = 50
-#: Number of seeds; each samples other labels.
+#: Maximum number of the task's seeds that are used; each gives another sample of the labels.
 SEEDS = 3
 
 Labels = NDArray[np.int64]
@@ -245,7 +245,7 @@ def _chapter(
     chapter.text.append(
         f"{score} on dev at {budget}, frozen encoder, logistic regression, pooling {pooling}; mean over {samples} "
         "samples of the labels with its interval. For comparison, the dev F1 of BERT-base on CoNLL-2003 (Devlin et al. "
-        "2019, table 7). Empty cells: the layers differ in width and cannot be added, or there are too few."
+        "2019, table 7). Empty cells: the layers differ in width and cannot be added, or the encoder has too few."
     )
     chapter.tables.append(Table(["layers", "BERT-base, NER", *found], rows, f"{task} ({score} on dev)"))
     positions: dict[str, float] = {choice: float(index) for index, choice in enumerate(PUBLISHED)}

@@ -161,9 +161,9 @@ class Tokenizer(ABC):
         return logarithms
 
     def fingerprint(self) -> str:
-        """SHA-256 over the kind, the pieces and the ids of the texts in `PROBES`.
+        """SHA-256 over the kind, the pieces, the rules (merges, scores) and the ids of the texts in `PROBES`.
 
-        It changes with everything that changes ids: the vocabulary, a setting, or the behaviour of a library.
+        It changes with the vocabulary, and with settings or library behaviour that change the ids of a probe text.
         """
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.pieces).encode())

@@ -190,7 +190,7 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 
 
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions at which GPT-2's pattern always splits, judged by adjacent bytes.
+    """Positions at which GPT-2's pattern always splits, determined from adjacent bytes.
 
     Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only. A space
     before a character other than white space always begins a part.

@@ -40,7 +40,7 @@ WORDS: Final[dict[str, Any]] = {
 def normalization(*, lowercase: bool) -> dict[str, Any]:
     """NFKC, SentencePiece's default normalisation, in the notation of the library.
 
-    NFKC decomposes the vowel am of Thai and Lao, which text always has in composed form; it is composed again.
+    NFKC decomposes the Thai and Lao vowel sign AM, which is always composed in text; two rules compose it again.
     """
     composed = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
     steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
@@ -85,7 +85,7 @@ class UnigramTokenizer(LibraryTokenizer):
         model = {
             "type": "Unigram",
             "unk_id": UNK,
-            # The model never sees spaces, so text cannot be encoded to special pieces, whose names have one here.
+            # Special pieces are prefixed with a space: the model receives no spaces, so text is never encoded to them.
             "vocab": [[f" {piece}", 0.0] for piece in SPECIAL_PIECES]
             + [[piece, score] for piece, score in zip(self.pieces, self.scores, strict=True)][FIRST_ORDINARY:],
             "byte_fallback": False,
