@@ -1,4 +1,4 @@
-"""What tests of several packages need."""
+"""Fixtures of several packages, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-#: Tests that fork training processes come before Prefect has run in their process; then the flows, which take longest:
-#: the last tests, which processes take from each other, are short ones.
-FIRST = ("adaptation", "pretraining", "training", "flows")
+#: Folders whose tests run first. Tests that fork training processes run before Prefect is used in their process; then
+#: the flows, which take longest, so that the tests that parallel test processes run last are short.
+FIRST = ("pretraining", "training", "flows")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {folder: place for place, folder in enumerate(FIRST)}
-    items.sort(key=lambda item: places.get(item.path.parent.name, len(FIRST)))
+    ranks = {folder: rank for rank, folder in enumerate(FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))
 
 
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[str]:
-    """The address of an S3 test server of this module's own, with nothing in it."""
+    """The address of an empty S3 test server, one per test module."""
     from moto.server import ThreadedMotoServer
 
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

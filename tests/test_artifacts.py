@@ -1,4 +1,4 @@
-"""A directory is whole or absent, whatever happens while it is written."""
+"""An output directory is complete or absent, whatever happens while it is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(path: Path, text: str = "one") -> None:
         draft.facts["rows"] = 1
 
 
-def test_manifest_tells_files_and_facts(tmp_path: Path) -> None:
+def test_the_manifest_lists_files_and_facts(tmp_path: Path) -> None:
     make(tmp_path / "out")
     manifest = read_manifest(tmp_path / "out", kind="sample", verify=True)
     # SHA-256 of the three bytes "one".
@@ -34,7 +34,7 @@ def test_manifest_tells_files_and_facts(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
-def test_digest_depends_on_names_and_contents_alone(tmp_path: Path) -> None:
+def test_the_digest_depends_on_names_and_contents_only(tmp_path: Path) -> None:
     make(tmp_path / "first")
     time.sleep(0.01)
     make(tmp_path / "second")
@@ -82,7 +82,7 @@ def _hold(path: Path, folder: bool) -> None:
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_a_partial_path_is_swept_once_its_writer_is_gone(tmp_path: Path, folder: bool) -> None:
+def test_a_partial_path_is_swept_once_its_writer_has_ended(tmp_path: Path, folder: bool) -> None:
     process = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path / "out", folder))
     process.start()
     while not (tmp_path / "started").exists():
@@ -113,7 +113,7 @@ def test_names_of_partial_paths_are_unique_and_keep_the_suffix(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_a_partial_path_that_is_swept_before_it_is_locked_is_made_anew(
+def test_a_partial_path_that_is_swept_before_it_is_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, swept = artifacts._lock, []
@@ -154,7 +154,7 @@ def test_without_replace_a_complete_directory_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_keep_adds_to_the_files_of_before(tmp_path: Path) -> None:
+def test_keep_adds_to_the_existing_files(tmp_path: Path) -> None:
     make(tmp_path / "out")
     before = (tmp_path / "out" / "part" / "a.txt").stat()
     with writing(tmp_path / "out", kind="sample", keep=True) as draft:
@@ -173,7 +173,7 @@ def test_keep_adds_to_the_files_of_before(tmp_path: Path) -> None:
         (lambda out: (out / "part" / "a.txt").write_text("oen"), "altered since it was written"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_files_are_reported(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
     make(tmp_path / "out")
     damage(tmp_path / "out")
     with pytest.raises(ArtifactError, match=message):
@@ -190,7 +190,7 @@ def test_another_kind_and_a_newer_schema(tmp_path: Path) -> None:
         read_manifest(tmp_path / "out")
 
 
-def test_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomic(tmp_path / "a", "old")
 
     def full(descriptor: int) -> None:

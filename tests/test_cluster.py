@@ -1,4 +1,4 @@
-"""Launchers: this process, child processes, Ray; and killed processes."""
+"""Launchers (this process, child processes, Ray), and recovery after processes are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.training.helpers import (
 )
 
 LOCAL = ClusterSettings(launcher="local")
-#: Long enough to be killed in the middle.
+#: A run that is long enough to be killed before it ends.
 STEPS = 60
 LONG = lm_settings(tokens=4 * 8 * STEPS)
 
@@ -86,7 +86,7 @@ def test_map_parallel_raises_errors_of_items() -> None:
 
 
 def die_once(folder: Path) -> str:
-    """The first process that runs this dies."""
+    """Kills the first process that runs this function."""
     try:
         (folder / "died").touch(exist_ok=False)
     except FileExistsError:
@@ -141,7 +141,7 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -189,7 +189,7 @@ def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
 def test_the_plan_of_workers_for_a_cluster(
     monkeypatch: pytest.MonkeyPatch, nodes: list[object], workers: object, rows: int, expected: tuple[object, ...]
 ) -> None:
-    # Not the real one: Ray reads how it must authenticate once, when it is first imported, and nothing has said yet.
+    # A fake module, because Ray reads its authentication mode once, at its first import, and it is not set yet.
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: nodes))
     plan = cluster._plan(ClusterSettings.model_validate({"workers": workers}), rows=rows)
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
@@ -328,7 +328,7 @@ def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch
 def fail_on_the_last(message: str, worker: Worker) -> None:
     if worker.world.rank == worker.world.size - 1:
         raise DataError(message)
-    # The others wait for this worker, as in a step.
+    # The other workers wait for this one, as in a training step.
     worker.world.share("never")
 
 
@@ -388,7 +388,7 @@ def test_an_error_on_ray_cancels_pending_items(tmp_path: Path) -> None:
     assert not (tmp_path / "999").exists()
 
 
-#: The raylet is gone before the driver takes its leave of it.
+#: A driver whose raylet ends before `ray.shutdown`.
 ORPHAN = """
 import os, sys, time
 while os.getppid() == int(sys.argv[1]):
@@ -409,6 +409,6 @@ def test_a_driver_without_a_parent_ends_normally() -> None:
     # The process that starts the driver ends immediately, so that the driver's parent is process 1.
     starter = "import os, subprocess, sys; subprocess.Popen([*sys.argv[1:], str(os.getpid())])"
     command = [sys.executable, "-c", starter, sys.executable, "-c", ORPHAN]
-    # Returns when the driver has closed the pipe as well.
+    # `run` returns only when the driver, too, has closed the pipe.
     result = subprocess.run(command, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
     assert result.stdout.endswith("ended\n")

@@ -1,4 +1,4 @@
-"""What belongs to the code of a stage: the import closure, without comments, docstrings and imports for types."""
+"""The code of a stage is its import closure without comments, docstrings and imports for type checkers."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def test_what_changes_a_digest(root: Path, module: str, before: str, after: str,
     assert {name for name in {*old, *new} if old.get(name) != new.get(name)} == changed
 
 
-def test_a_module_that_is_not_there(root: Path) -> None:
+def test_a_missing_module(root: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no module components.gone"):
         closure("components.gone", sources=Sources(root))

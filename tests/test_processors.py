@@ -76,7 +76,7 @@ def test_damaged_or_missing_files_are_no_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(math.inf, 8), (16.0, 8), (8.0, 8), (2.9, 2), (0.5, 1)])
-def test_cores_are_the_affinity_cut_down_to_the_quota(
+def test_cores_are_the_affinity_limited_to_the_quota(
     quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
@@ -85,7 +85,7 @@ def test_cores_are_the_affinity_cut_down_to_the_quota(
 
 
 def test_every_count_of_processors_respects_the_quota() -> None:
-    """Modules take the number from `components.processors`, the only one that asks the system."""
+    """`components.processors` is the only module that queries the system for the number of processors."""
     root = Path(processors.__file__).parents[1]
     asking = {
         str(file.relative_to(root))
@@ -93,5 +93,5 @@ def test_every_count_of_processors_respects_the_quota() -> None:
         for file in (root / folder).rglob("*.py")
         if any(name in file.read_text() for name in ("sched_getaffinity", "cpu_count"))
     }
-    # The benchmark of ingestion binds itself to one processor.
+    # The ingestion benchmark binds itself to one processor.
     assert asking == {"components/processors.py", "benchmarks/ingestion.py"}

@@ -1,4 +1,4 @@
-"""Lines in a log, an updated line on a terminal; speed and time left are those of the last seconds."""
+"""Progress: lines in a log, an updated line on a terminal; speed and time left are estimated over the last seconds."""
 
 from __future__ import annotations
 

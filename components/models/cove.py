@@ -174,8 +174,8 @@ class CoVe(LanguageModel):
         indices_N = batch["places"] - batch["places"][0]
         picked_NH = mixed_BUH.flatten(0, 1).index_select(0, indices_N)
         total = linear_cross_entropy(picked_NH, self.output, self.bias, batch["targets"])
-        # Workers have different numbers of targets but equal numbers of rows, so that the mean of the workers' losses
-        # is the mean over all targets of the global batch.
+        # Workers have different numbers of targets. The quotient of the numbers of rows is the number of workers, so
+        # the mean of the workers' losses is the mean over all targets of the global batch.
         targets, rows = batch["whole"][0]
         return Losses(
             loss=total * (rows / len(batch["tokens"])) / targets,

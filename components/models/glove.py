@@ -67,7 +67,7 @@ class GloVe(StaticVectors):
         biases_BT = self.word_bias[tokens_BT].float() + self.context_bias[contexts_BT].float()
         errors_BT = products_BTD.sum(-1) + biases_BT - counts_BT.log()
         if not self.training:
-            # Held-out text is smaller, so all its log X are lower by about the same constant, which is removed.
+            # Held-out text is smaller, which lowers all log X by about a constant: subtracting the mean removes it.
             errors_BT = errors_BT - errors_BT.mean()
         total = errors_BT.square().sum()
         cells = torch.tensor(tokens_BT.numel(), device=total.device)

@@ -37,6 +37,8 @@ class AdaptJob(Section):
         general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory.
+        training: budget, batches, optimizer, schedule.
+        seed: of the batches and dropout.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
         cluster: where training runs; does not affect the result.

@@ -55,6 +55,8 @@ class LanguageModelRun(Section):
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         tokens, tokenizer: directories of the token shards and of their tokenizer.
+        training: budget, batches, optimizer, schedule.
+        seed: of the initial weights, the batches and dropout.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         storage, key: of the checkpoints; set by `train_encoder`.
     """
@@ -91,6 +93,7 @@ class TrainingHistory:
         steps: total number of steps of the run.
         seconds: training time, without measurements and checkpoints.
         tokens: input tokens so far.
+        workers: number of workers since the last start.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
@@ -253,6 +256,7 @@ def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str,
     point = {"step": report.step, "tokens": history.tokens, "seconds": round(history.seconds, 3)}
     if history.losses:
         point["loss"] = float(np.mean(history.losses))
+        # The last loss is kept for the progress line if the current one has not been read.
         history.losses = history.losses[-1:] if report.loss is None else []
     if measured:
         point["heldout"] = measured["loss"]

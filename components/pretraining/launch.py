@@ -145,7 +145,9 @@ def _check(run: LanguageModelRun) -> None:
     else:
         parent = load_encoder(run.parent)
         if parent.family != run.family:
-            raise ArtifactError(f"{run.parent}: holds {parent.family!r}; run the pretrain stage of {run.family} first")
+            raise ArtifactError(
+                f"{run.parent}: is an encoder of {parent.family!r}; run the pretrain stage of {run.family} first"
+            )
         model = parent.model
     window, positions = run.training.window, model.max_tokens
     if positions is not None and window > positions:

@@ -33,6 +33,8 @@ class PretrainJob(Section):
         tokenizer: directory of the tokenizer of the shards.
         source, digest: a published model to import instead of training, and its expected SHA-256.
         output: encoder directory.
+        training: budget, batches, optimizer, schedule.
+        seed: of the initial weights, the batches and dropout.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         cluster: where training runs; does not affect the result.
     """
@@ -59,6 +61,7 @@ class ScratchJob(Section):
         family, preset, model, source, digest: as in `PretrainJob`.
         tokenizer: directory of the tokenizer of downstream texts.
         output: encoder directory with the fact `trained: false`.
+        seed: of the random weights.
     """
 
     family: str

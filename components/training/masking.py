@@ -129,8 +129,8 @@ def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: in
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:
     """(V,) whether a piece continues the word of the previous piece.
 
-    The convention is the mark that most pieces of the vocabulary have: `##` inside a word, `Ġ` or `▁` at its beginning.
-    Without any mark, every piece is a word.
+    The most frequent mark in the vocabulary decides: `##` inside a word, `Ġ` or `▁` at its beginning. Without any mark,
+    every piece is a word.
     """
     marks = {mark: sum(piece.startswith(mark) and len(piece) > len(mark) for piece in pieces) for mark in BEGINNINGS}
     mark = max(marks, key=marks.__getitem__)

@@ -1,4 +1,4 @@
-"""The images: installed packages fit the lock, and the scripts are executable."""
+"""The images: installed packages are those of requirements.lock, and the scripts are executable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: their schemas, and that their parts fit together and say what compose says.
+"""The Kubernetes manifests: valid by their schemas, consistent with each other and with compose.yaml.
 
 The schemas of Kubernetes' own kinds come from the package kubernetes-validate. RayCluster is KubeRay's; no package
 carries its schema, so its pod templates are checked as what they are, and its other fields by name.
@@ -118,7 +118,7 @@ def test_every_ray_pod_has_the_token_the_workspace_and_shared_memory(manifests: 
 def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
     ours = only(manifests, "ConfigMap", "headstart")["data"]
     theirs = composed["services"]["workspace"]["environment"]
-    # Keys are in secrets here, Ray's token in a file of a secret.
+    # In Kubernetes, keys are in secrets, and Ray's token is a file of a secret.
     secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
     elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}

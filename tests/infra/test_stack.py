@@ -1,4 +1,4 @@
-"""The local stack without Postgres: translation, commands, processes, messages."""
+"""The local stack without Postgres: translation of compose.yaml, commands, processes, error messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.infra.conftest import ROOT
 
 PORTS = {"postgres": 45001, "s3": 45002, "mlflow": 45003, "prefect-server": 45004, "ray-head": 45005}
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
-#: Starts SLEEP in a session of its own, as Ray starts its agents, prints its number and sleeps as well.
+#: Starts SLEEP in a new session, as Ray starts its agents, prints the process id and sleeps as well.
 PARENT = [
     sys.executable,
     "-c",

@@ -1,4 +1,4 @@
-"""No file of infra/ limits the threads of the processes it starts: each takes the cores it owns."""
+"""No file of infra/ limits the threads of the processes that it starts; each process uses the cores that it owns."""
 
 from __future__ import annotations
 

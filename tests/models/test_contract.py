@@ -130,7 +130,7 @@ def test_layer_groups_cover_what_hidden_states_use(model: LanguageModel, texts: 
 
 
 def test_each_layer_uses_its_group_and_those_below(model: LanguageModel, texts: Texts) -> None:
-    """With shared weights there are fewer groups than layers; upper layers use all groups."""
+    """With shared weights there are fewer groups than layers, and the upper layers depend on all groups."""
     model.eval()
     groups = model.layer_groups()
     layers = model.hidden_states(*texts)

@@ -161,7 +161,7 @@ def test_threads_do_not_mix_up_unseen_words(
     together, first_ended = threading.Barrier(2), threading.Event()
 
     def interleaved(found: Iterable[str]) -> Tensor:
-        """Both calls look up which words are unseen; then the first ends before the second has its characters."""
+        """Both calls look up the unseen words; then the first call ends before the second reads their characters."""
         words = list(found)
         together.wait(timeout=10)
         if "zebra" in words:

@@ -1,4 +1,4 @@
-"""Encoder directories: errors for everything that does not fit, with the reason."""
+"""Encoder directories: saving and loading, and the error for each kind of inconsistency."""
 
 from __future__ import annotations
 

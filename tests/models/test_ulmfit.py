@@ -105,7 +105,7 @@ def by_hand(model: AWDLSTM, batch: dict[str, Tensor]) -> Tensor:
         log_probabilities = ((x[t] * out_BD) @ model.embedding.T + model.bias).log_softmax(dim=1)
         nats = nats - log_probabilities.gather(1, batch["targets"][:, t : t + 1]).sum()
     loss = nats / (rows * steps)
-    # AR on what the softmax sees, TAR on the output before its dropout (Merity et al. 2017b, equations 2 and 3).
+    # AR on the input of the softmax, TAR on the output before dropout (Merity et al. 2017b, equations 2 and 3).
     loss = loss + config.activation * torch.stack([h * out_BD for h in x]).square().mean()
     return loss + config.slowness * torch.stack([x[t + 1] - x[t] for t in range(steps - 1)]).square().mean()
 

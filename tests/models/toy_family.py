@@ -1,4 +1,4 @@
-"""A family that no table knows, for `test_new_family`: each state mixes a piece with the mean of the text up to it.
+"""A family outside of all tables, for `test_new_family`: each state combines a piece with the mean of the text so far.
 
     x_t = E[w_t]        h_t = tanh(W [x_t; mean(x_1 .. x_t)] + b)        p(w_{t+1}) = softmax(E h_t + c)
 

@@ -44,7 +44,7 @@ def changed(before: Flat, after: Flat) -> set[str]:
 
 @pytest.fixture(scope="module")
 def raw() -> dict[str, Any]:
-    """Settings with two families, two kinds of task and all ways to transfer."""
+    """Settings with two families, two kinds of task and all ways of transfer learning."""
     settings = yaml.safe_load((ROOT / "params.yaml").read_text())
     settings["run"] |= {"families": ["ulmfit", "bert"], "tasks": ["aws-type", "aws-code"]}
     for section in ("pretrain", "adapt", "finetune"):
@@ -80,7 +80,7 @@ def with_another_constant(module: str, text: str) -> str:
 def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date(
     raw: dict[str, Any], before: Flat
 ) -> None:
-    # Enough items to tell modules apart; all of them take four times as long.
+    # These items suffice to distinguish the modules; all items would take four times as long.
     params = Params.model_validate(raw | {"adapt_task": {}, "together": {}})
     before = flat(params)
     for module in MODULES:
@@ -105,7 +105,7 @@ def test_a_comment_and_a_docstring_make_nothing_out_of_date() -> None:
 
 
 def test_every_module_that_an_independent_search_finds_is_in_the_closure(raw: dict[str, Any], before: Flat) -> None:
-    """The import instructions of the compiled code: what they name must be there."""
+    """Every module that an import instruction of the compiled code names is in the closure."""
     for stage, entry in STAGES.items():
         # No model is published in these settings.
         found = found_by_bytecode(entry.module, without=IMPORTING)
@@ -166,7 +166,7 @@ SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
         (("ingest", "heldout"), 0.02, {"ingest@*"}),
         (("promote", "latency_ms"), 70, {"promote"}),
         (("data", "tasks", "aws-type", "seeds"), [0, 1], {"examples@aws-type"}),
-        # A default that is written down.
+        # The default value, set explicitly.
         (("finetune", "ulmfit", "stride"), None, set()),
         (("finetune", "ulmfit", "training", "clip"), 0.5, set()),
     ],

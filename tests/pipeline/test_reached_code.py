@@ -1,4 +1,4 @@
-"""The modules that a stage loads when it really runs are in its identity."""
+"""All modules that a running stage loads are in its identity."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
 
 @pytest.fixture
 def with_all_options(raw: dict[str, Any]) -> dict[str, Any]:
-    """Two tasks, one of which is adapted to, and both are learned together too."""
+    """Settings with two tasks, task adaptation for one of them, and joint training of both."""
     raw["run"]["tasks"] = ["aws-type", "aws-service"]
     raw["adapt_task"] = {"aws-type": {"epochs": 3, "rate": 0.004}}
     raw["together"] = {"aws": {"tasks": ["aws-type", "aws-service"], "temperature": 2.0}}
@@ -129,7 +129,7 @@ def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_op
     assert evaluated["aws-service"]["starts"] == [*alone, *joined]
     (register,) = STAGES["register"].items(params).values()
     assert register["further"] == {"aws-type": ["task-adapted", *joined], "aws-service": joined}
-    # Whatever is evaluated has a stage that writes it.
+    # Every system that is evaluated is written by a stage.
     written = {
         str(arguments["output"])
         for stage in ("finetune", "finetune-task-adapted", "share")

@@ -23,7 +23,7 @@ LONG = lm_settings(tokens=4 * 8 * 20)
 
 
 class Pretrained(dict[str, Path]):
-    """Family -> encoder directory, pretrained when it is first asked for."""
+    """Family -> encoder directory, pretrained at its first use."""
 
     def __init__(self, inputs: Path, folder: Path) -> None:
         self.inputs, self.folder = inputs, folder
@@ -90,7 +90,7 @@ def test_perplexity_before_and_after(inputs: Path, tmp_path: Path) -> None:
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
-    # On general text: before, the value that pretraining measured; after, more, because of forgetting.
+    # General text: the perplexity before adaptation equals that after pretraining; forgetting increases it.
     assert metrics["general_before_perplexity_per_word"] == pytest.approx(before["perplexity_per_word"], rel=1e-4)
     assert metrics["general_after_perplexity_per_word"] > 1.5 * metrics["general_before_perplexity_per_word"]
 
@@ -99,7 +99,7 @@ def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_p
     longer = lm_settings(tokens=4 * 8 * 100, rate=0.02)
     pretrained = pretrain(pretrain_job(inputs, "cove", tmp_path, training=longer))
     before = json.loads((pretrained / "metrics.json").read_text())
-    # A target has seven words and END: the perplexity is that of these pieces, not of the source's.
+    # A target has seven words and END; the perplexity is that of the target's pieces, not the source's.
     held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
     assert held["targets"] == held["documents"] * 8 < held["tokens"]
     assert before["perplexity_per_word"] == pytest.approx(before["perplexity"] ** (8 / 7))
@@ -108,7 +108,7 @@ def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs: Path, tmp_p
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["perplexity"] < metrics["before_perplexity"]
     assert metrics["general_before_perplexity"] == pytest.approx(before["perplexity"], rel=1e-4)
-    # The general pairs in the domain's vocabulary, which contains few of their words.
+    # The general pairs are encoded with the domain's vocabulary, which contains few of their words.
     assert metrics["general_after_perplexity"] != pytest.approx(metrics["general_before_perplexity"], rel=1e-2)
 
 
@@ -124,7 +124,9 @@ def test_the_general_vocabulary_can_be_kept(inputs: Path, pretrained: dict[str, 
 
 
 def test_an_encoder_of_another_family(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"pretrained: holds 'bert'; run the pretrain stage of ulmfit first"):
+    with pytest.raises(
+        ArtifactError, match=r"pretrained: is an encoder of 'bert'; run the pretrain stage of ulmfit first"
+    ):
         adapt(adapt_job(inputs, "ulmfit", pretrained["bert"], tmp_path))
 
 
@@ -134,7 +136,7 @@ def test_a_missing_encoder(inputs: Path, tmp_path: Path) -> None:
 
 
 def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
-    """Its vocabulary is that of neither corpus: forgetting is measured in its own pieces."""
+    """The model's vocabulary is that of neither corpus; forgetting is measured with the model's own pieces."""
     from components.interchange.exporting import export_encoder
     from components.interchange.importing import import_encoder
 

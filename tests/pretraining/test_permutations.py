@@ -50,7 +50,7 @@ def test_a_row_is_text_then_two_segments() -> None:
 
 
 def test_the_text_continues_from_step_to_step() -> None:
-    """It is the stream of `StreamSampler` in windows of its length; a follows it."""
+    """The text is the stream of `StreamSampler` in windows of the text's length; segment a follows it."""
     store = numbered_store(documents=60)
     lanes = StreamSampler(store, batch_size=ROWS, window=TEXT, seed=3, vocabulary=5000)
     for step, batch in enumerate(batches(80)):

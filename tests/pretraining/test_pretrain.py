@@ -40,7 +40,7 @@ def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str
     killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
     assert killed >= 1
     assert same_bits(weights(unbroken), weights(job.output))
-    # Not only the weights: also the metrics, except times.
+    # The metrics are equal, too, except for times.
     timed = {"seconds", "tokens_per_second"}
     told = [json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output)]
     assert {key: told[0][key] for key in told[0].keys() - timed} == {
@@ -74,7 +74,7 @@ def test_the_encoder_and_its_metrics(inputs: Path, tmp_path: Path) -> None:
     assert (metrics["workers"], metrics["precision"]) == (1, "float32")
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert metrics["loss"] < metrics["before_loss"]
-    # Per word and per character from the same sum: pieces / words and pieces / characters of the held-out text.
+    # The loss per word and per character is the loss per piece times pieces / words and pieces / characters.
     counts = json.loads((job.tokens / "metrics.json").read_text())["heldout"]
     assert metrics["perplexity_per_word"] == pytest.approx(
         math.exp(metrics["loss"] * counts["tokens"] / counts["words"])
@@ -315,7 +315,7 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     monkeypatch.setattr(language_model, "train", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         work(run, Worker())
-    # Another speed after resuming changes nothing: the number of steps is that of the first attempt.
+    # The speed after resuming has no effect, because the number of steps is that of the first attempt.
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
     monkeypatch.setattr(language_model, "train", real)
     work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))

@@ -1,4 +1,4 @@
-"""One thread, because OpenMP threads of parallel tests would wait for each other."""
+"""Tests run on one thread, because the OpenMP threads of parallel test processes would compete for the cores."""
 
 from __future__ import annotations
 

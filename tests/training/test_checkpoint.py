@@ -48,7 +48,7 @@ def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, o
     found: list[object] = []
     for case in ("newer", "none", "damaged", "late", "missing"):
         if (case, rank) == ("late", 1):
-            # Visible to this rank after its first attempt.
+            # The checkpoint becomes visible to this rank after its first attempt.
             module.time.sleep = lambda _, late=folder / case / "1": store_with(late, 4)  # type: ignore[assignment]
         try:
             checkpoint = CheckpointStore(str(folder / case / str(rank)), key="run").latest_for_all(World(rank, 2))

@@ -250,7 +250,7 @@ def test_the_non_monotone_trigger_is_that_of_the_paper() -> None:
 
 
 def test_exact_values_of_the_non_monotone_trigger() -> None:
-    # With five checks since the best one there is no trigger; with six there is.
+    # Five checks after the best one do not trigger the average, six do.
     assert not non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])

@@ -16,7 +16,7 @@ PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
     ("pieces", "inside"),
     [
         (["play", "##ing", "a", "##"], [False, True, False, False]),
-        # "##" is text in these: the mark of their vocabulary is more frequent.
+        # "##" is ordinary text here, because another mark is more frequent in the vocabulary.
         (["Ġplay", "ing", "Ġa", "##", "##a", "Ġ"], [False, True, False, True, True, False]),
         (["▁play", "ing", "▁a", "▁"], [False, True, False, False]),
         (["play", "a", "the"], [False, False, False]),
