@@ -66,7 +66,7 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     """Reproduce one stage with DVC.
 
     Returns:
-        A completed state. Its name and result tell what DVC did: Completed, Cached (the output of an earlier run was
+        A completed state. Its name and result are the outcome: Completed, Cached (the output of an earlier run was
         restored) or Skipped.
 
     Raises:
@@ -100,7 +100,7 @@ def add_data(root: Path) -> None:
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:
-    """The plan of a dvc.yaml, computed by a process of its own. `Plan.problem` is set if DVC cannot read the pipeline.
+    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`.
 
     Raises:
         StageError: the process crashed.

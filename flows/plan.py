@@ -62,7 +62,7 @@ class Plan:
     Attributes:
         stages: in the order in which they run.
         data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
-        problem: DVC's message if it could not read the pipeline.
+        problem: message if DVC could not read the pipeline, or if the settings are invalid.
     """
 
     stages: tuple[Stage, ...]
@@ -83,7 +83,7 @@ class Plan:
         """Raise `problem`, if there is one.
 
         Raises:
-            ConfigError: DVC could not read the pipeline.
+            ConfigError: DVC could not read the pipeline, or the settings are invalid.
         """
         if self.problem:
             raise ConfigError(self.problem)
@@ -102,7 +102,9 @@ class Plan:
 
 
 def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
-    """The plan of a dvc.yaml. The working directory must be the root of the repository.
+    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`.
+
+    The working directory must be the root of the repository.
 
     Args:
         pipeline: the dvc.yaml.

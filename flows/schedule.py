@@ -28,6 +28,7 @@ from flows.terminal import terminal
 
 HOST = "127.0.0.1"
 PORT = 4200
+#: Time limit in seconds for the start of the server.
 START_S = 300.0
 
 

@@ -8,7 +8,8 @@ word pairs with the question. Of these, the answer maximises
 
 P are the words of the context, S the words of question and candidate, IC(w) = log(1 + 1 / count of w in P); distances
 are fractions of the context's length. Rajpurkar et al. use the constituents of a parse as candidates. Here a candidate
-is a run of words between stop words or punctuation: names, numbers, noun phrases.
+is a run of words between stop words or punctuation, not all of them words of the question: names, numbers, noun
+phrases. The score of an answer is the number of shared words and pairs plus the maximum above.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class SlidingWindow:
 
         Args:
             fields: inputs of dev.
-            score: answers on dev -> (N,) primary metric of each.
+            score: answers on dev -> (N,) primary metric of each row.
         """
         self.threshold = NEVER
         raw = np.stack(self.answers(fields))

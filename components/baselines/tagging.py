@@ -1,8 +1,8 @@
 """Baselines for tagging: the most frequent tag of each word, and a CRF on features of the words.
 
 The linear-chain CRF (Lafferty et al. 2001) has the features of taggers before word vectors (Ratinov and Roth 2009;
-Finkel et al. 2005): the word, its shape, prefixes and suffixes, and the same of its neighbours. Its weights W, A, a, b
-minimise
+Finkel et al. 2005): the word, its shape, prefixes and suffixes, and the same of its neighbours. Its weights, W (F, C)
+for the features, A (C, C) for the transitions, a and b (C,) for the first and the last tag, minimise
 
     -sum log p(tags | words) + penalty / 2 * (|W|^2 + |A|^2 + |a|^2 + |b|^2)
 
@@ -78,7 +78,7 @@ class FeatureTagger:
         """Train on labelled sentences; keeps the weights of the best penalty (the strongest at a tie).
 
         Args:
-            train: N sentences.
+            train: R sentences.
             score: tagger -> metric on dev, higher is better.
             penalties: candidates, in order.
 

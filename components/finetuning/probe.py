@@ -30,7 +30,7 @@ from components.tasks.data import Answer, Target
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 
-#: Maximum number of training rows; of more, a sample is used.
+#: Maximum number of rows on which a head is trained; of larger splits, a sample is used.
 MOST_ROWS = 20_000
 
 Score = Callable[[NDArray[np.float32]], float]

@@ -95,7 +95,7 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
     """Execute the runs that are not finished, in parallel.
 
     Args:
-        specs: all runs, the longest first, so that no core waits for one at the end.
+        specs: all runs, the longest first, so that no core is idle while the last run finishes.
         title: of the progress line.
         names: one per member, for its score in the progress line.
         cluster: where the runs are executed.
@@ -298,7 +298,7 @@ def _specs(
     *,
     trained: bool,
 ) -> Iterator[RunSpec]:
-    """The longest runs first, so that no core waits for one at the end."""
+    """The longest runs first, so that no core is idle while the last run finishes."""
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
             yield spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
