@@ -246,14 +246,26 @@ def serve(
     *,
     task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 5001,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
+    challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
+    canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
+    share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Serve the champion over HTTP with MLflow's server until stopped."""
-    from components.registry.serving import serve as serve_champion
+    """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
+    from components.serving.server import serve as serve_champion
 
     settings = load_params(params)
-    raise typer.Exit(serve_champion(settings.registry, task or settings.run.tasks[0], host=host, port=port))
+    serve_champion(
+        settings.registry,
+        task or settings.run.tasks[0],
+        settings=settings.serve,
+        host=host,
+        port=port,
+        challenger=challenger,
+        mode="canary" if canary else "shadow",
+        share=share,
+    )
 
 
 #: Subcommand -> help text of the Prefect flows. Each is a module of `flows` that is executed in place of this process,

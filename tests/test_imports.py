@@ -91,7 +91,7 @@ LAYERS = (
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
     ("inference",),
     ("registry",),
-    ("pipeline",),
+    ("pipeline", "serving"),
     ("studies",),
     ("cli",),
 )

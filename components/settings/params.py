@@ -14,6 +14,7 @@ from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.run import RunSettings
 from components.settings.section import Section
+from components.settings.serve import ServeSettings
 from components.settings.together import TogetherSettings
 from components.settings.tokenizer import TokenizerSettings
 
@@ -47,3 +48,5 @@ class Params(Section):
     registry: RegistrySettings = RegistrySettings()
     #: The promotion rule.
     promote: PromotionRule = PromotionRule()
+    #: The prediction server.
+    serve: ServeSettings = ServeSettings()

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from components.registry.serving import check_port, serve
 
 from components.errors import RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.promote import promote
-from components.registry.serving import check_port, serve
 from components.registry.stage import register
 from components.settings.registry import RegistrySettings
 from components.tracking import connect

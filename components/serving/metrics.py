@@ -1,0 +1,39 @@
+"""Prometheus metrics of the server."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from components.serving.models import Served
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+class Metrics:
+    """Counts of one server; a registry of its own, so that several servers in one process do not share them."""
+
+    def __init__(self) -> None:
+        own = self.registry = CollectorRegistry()
+        self.requests = Counter("headstart_requests", "Requests by status.", ["status"], registry=own)
+        self.seconds = Histogram("headstart_request_seconds", "Seconds per request.", buckets=SECONDS, registry=own)
+        self.rows = Counter("headstart_rows", "Rows by outcome and version.", ["outcome", "version"], registry=own)
+        self.batch_rows = Histogram("headstart_batch_rows", "Rows per batch.", buckets=ROWS, registry=own)
+        self.batch_seconds = Histogram("headstart_batch_seconds", "Seconds per batch.", buckets=SECONDS, registry=own)
+        self.confidence = Histogram(
+            "headstart_confidence", "Confidence of answers by version.", ["version"], buckets=SHARES, registry=own
+        )
+        self.model = Gauge("headstart_model", "1 for the served version.", ["name", "version", "digest"], registry=own)
+        self.failures = Counter("headstart_follow_failures", "Failed checks of the champion's alias.", registry=own)
+        self.waiting = Gauge("headstart_waiting_rows", "Rows that wait for a batch.", registry=own)
+        self.shadow = Counter("headstart_shadow_rows", "Rows of the shadow.", ["agrees"], registry=own)
+
+    def serve(self, served: Served) -> None:
+        """Record that another version is served."""
+        self.model.clear()
+        self.model.labels(**served.described).set(1)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

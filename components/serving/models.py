@@ -1,0 +1,110 @@
+"""The models that a server answers with: the champion, followed through the registry, and perhaps a challenger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from components.errors import HeadstartError
+from components.inference.prediction import Classifier, predict_rows
+from components.registry.champion import find_champion, load_version, model_name
+from components.tasks.kinds import find_kind
+from components.tasks.task_io import TaskIO
+from components.tracking import Registry, Version
+
+
+@dataclass(frozen=True)
+class Served:
+    """A loaded version."""
+
+    version: Version
+    classifier: Classifier
+
+    @property
+    def io(self) -> TaskIO:
+        """Columns of inputs and outputs."""
+        return find_kind(self.classifier.kind).io
+
+    @property
+    def described(self) -> dict[str, str]:
+        """The version, as every answer names it."""
+        return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
+
+
+def load(registry: Registry, version: Version) -> Served:
+    """Load a version, verify its files, and predict its example inputs once, so that no request pays for that.
+
+    Raises:
+        ArtifactError: the files differ from the registered ones.
+        RegistryError: the files cannot be downloaded.
+    """
+    served = Served(version, load_version(registry, version))
+    predict_rows(served.classifier, [served.io.parse(example) for example in served.io.examples])
+    return served
+
+
+class ChampionFollower:
+    """Holds the champion of a task and replaces it after the alias has moved.
+
+    The new version is loaded next to the old one, so no request waits for it. If the registry cannot be reached or the
+    version cannot be loaded, the old version stays.
+
+    Args:
+        registry: where the alias is.
+        task: name of the task.
+        poll_seconds: seconds between two checks.
+        on_change: called with each version that is served from now on.
+        on_failure: called with the message of each failed check.
+
+    Raises:
+        RegistryError: there is no champion, or it cannot be downloaded.
+        ArtifactError: its files differ from the registered ones.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        task: str,
+        *,
+        poll_seconds: float,
+        on_change: Callable[[Served], None] = lambda served: None,
+        on_failure: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._registry, self._task = registry, task
+        self._poll_seconds, self._on_change, self._on_failure = poll_seconds, on_change, on_failure
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follow-champion", daemon=True)
+        self.current = load(registry, find_champion(registry, task))
+        on_change(self.current)
+
+    def start(self) -> None:
+        """Start checking the alias."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop checking; a version that is being loaded is given up."""
+        self._stop.set()
+
+    def check(self) -> bool:
+        """Check the alias once; returns whether another version is served now."""
+        try:
+            version = self._registry.alias(model_name(self._registry.settings, self._task), "champion")
+            if version is None:
+                raise HeadstartError(f"{self._task}: the alias champion is gone; {self.current.version.label} stays")
+            if (version.number, version.digest) == (self.current.version.number, self.current.version.digest):
+                return False
+            served = load(self._registry, version)
+        except HeadstartError as error:
+            self._on_failure(str(error))
+            return False
+        self.current = served
+        self._on_change(served)
+        return True
+
+    def _follow(self) -> None:
+        while not self._stop.wait(self._poll_seconds):
+            try:
+                self.check()
+            except Exception as error:  # the thread must outlive a defect of one version
+                self._on_failure(f"{type(error).__name__}: {error}")

@@ -1,0 +1,326 @@
+"""The server: answers, limits, following the alias, the challenger, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from components.errors import RegistryError
+from components.serving.app import Service, create_app
+from components.serving.batching import Batcher, OverloadedError, Request
+from components.serving.challenger import Challenger
+from components.serving.metrics import Metrics
+from components.serving.models import ChampionFollower, Served
+from components.serving.server import listen
+from components.settings.serve import ServeSettings
+from components.tracking import Version
+
+
+class Letters:
+    """Labels a text by its first letter; `gate` holds every batch until it is set."""
+
+    kind = "classification"
+    labels = ("a", "b")
+
+    def __init__(self, *, flipped: bool = False) -> None:
+        self.flipped, self.gate, self.batches = flipped, threading.Event(), []
+        self.gate.set()
+
+    def answer(self, rows: Sequence[tuple[str, ...]], batch_size: int = 0) -> list[Any]:
+        self.gate.wait(10)
+        self.batches.append(len(rows))
+        if rows[0][0] == "crash":
+            raise ZeroDivisionError("a path: /secret")
+        first = [text[0] == "a" for (text,) in rows]
+        return [np.array([0.9, 0.1] if yes != self.flipped else [0.1, 0.9], dtype=np.float32) for yes in first]
+
+
+class FakeRegistry:
+    """A registry with one model, whose champion is `present`."""
+
+    settings = SimpleNamespace(prefix="p")
+    address = "fake"
+
+    def __init__(self, models: dict[str, Letters]) -> None:
+        self.models, self.present, self.tags = models, "1", {}
+        self.problem: Exception | None = None
+
+    def alias(self, name: str, alias: str) -> Version | None:
+        assert (name, alias) == ("p-t", "champion")
+        if self.problem:
+            raise self.problem
+        return version(self.present) if self.present else None
+
+    def set_tag(self, of: Version, key: str, value: str) -> None:
+        self.tags[of.number, key] = value
+
+
+def version(number: str) -> Version:
+    return Version("p-t", number, "", "", {"digest": number * 8})
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
+    fake = FakeRegistry({"1": Letters(), "2": Letters(flipped=True)})
+    monkeypatch.setattr("components.serving.models.load_version", lambda registry, of: registry.models[of.number])
+    return fake
+
+
+@pytest.fixture
+def made() -> Iterator[list[Service]]:
+    services: list[Service] = []
+    yield services
+    for service in services:
+        for model in service.follower._registry.models.values():  # type: ignore[attr-defined]
+            model.gate.set()
+        service.stop()
+
+
+def service_of(
+    registry: Any, made: list[Service], *, token: str = "", challenger: Any = None, **settings: Any
+) -> Service:
+    metrics = Metrics()
+    follower = ChampionFollower(registry, "t", poll_seconds=60, on_change=metrics.serve)
+    service = Service(follower, ServeSettings(**settings), metrics=metrics, token=token)
+    if challenger:
+        service.challenger = Challenger(
+            Served(version("2"), registry.models["2"]), registry=registry, metrics=metrics, **challenger
+        )
+    made.append(service)
+    return service
+
+
+def call(
+    service: Service, *requests: tuple[str, str, Any], headers: dict[str, str] | None = None
+) -> list[httpx.Response]:
+    """Answers to (method, path, content) requests that are sent at once."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app=create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            sent = [
+                client.request(method, path, content=body if isinstance(body, bytes | None) else json.dumps(body))
+                for method, path, body in requests
+            ]
+            return list(await asyncio.gather(*sent))
+
+    return asyncio.run(all_of_them())
+
+
+def post(service: Service, *texts: Any) -> httpx.Response:
+    (response,) = call(service, ("POST", "/invocations", {"inputs": {"text": list(texts)}}))
+    return response
+
+
+def test_answers_name_the_version_and_bad_rows_have_their_reason(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made)
+    response = post(service, "apple", None, "berry", 5)
+    assert response.status_code == 200
+    first, missing, second, number = response.json()["predictions"]
+    assert (first["label"], second["label"]) == ("a", "b")
+    assert first["confidence"] == pytest.approx(0.9) and set(first["probabilities"]) == {"a", "b"}
+    assert missing == {"error": "'text' is missing or null"}
+    assert number == {"error": "'text' is int, expected text"}
+    assert response.json()["model"] == {"name": "p-t", "version": "1", "digest": "11111111"}
+    assert post(service, None).status_code == 422
+
+
+def test_limits_have_a_status_each(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, body_megabytes=0.001, timeout_seconds=0.3, queue_rows=2)
+    (large,) = call(service, ("POST", "/invocations", b"x" * 2000))
+    assert (large.status_code, large.json()["error"]) == (413, "the body has more than 0.001 MB; send fewer rows")
+    (bad,) = call(service, ("POST", "/invocations", b"{"))
+    assert bad.status_code == 400
+    crash = post(service, "crash")
+    assert (crash.status_code, crash.json()) == (500, {"error": "the prediction failed (ZeroDivisionError)"})
+    registry.models["1"].gate.clear()
+    body = {"inputs": {"text": ["a", "b"]}}
+    statuses = [response.status_code for response in call(service, *[("POST", "/invocations", body)] * 3)]
+    registry.models["1"].gate.set()
+    # The last finds the queue full; the first is computed, and too late.
+    assert set(statuses) == {503, 504}
+    assert post(service, "a").status_code == 200
+
+
+def test_requests_that_wait_share_a_batch(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, batch_rows=4)
+    model = registry.models["1"]
+    model.batches.clear()
+    model.gate.clear()
+    threading.Timer(0.3, model.gate.set).start()
+    body = {"inputs": {"text": ["a", "b"]}}
+    responses = call(service, *[("POST", "/invocations", body)] * 5)
+    assert [[row["label"] for row in response.json()["predictions"]] for response in responses] == [["a", "b"]] * 5
+    assert max(model.batches) == 4 and sum(model.batches) == 10
+
+
+def test_a_token(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, token="secret")
+    paths = ["/model", "/metrics", "/livez", "/readyz"]
+    answers = call(service, *[("GET", path, None) for path in paths])
+    assert [answer.status_code for answer in answers] == [401, 401, 200, 200]
+    right = call(service, *[("GET", path, None) for path in paths], headers={"Authorization": "Bearer secret"})
+    assert [answer.status_code for answer in right] == [200] * 4
+    (wrong,) = call(service, ("GET", "/model", None), headers={"Authorization": "Bearer secrets"})
+    assert wrong.status_code == 401
+
+
+def test_metrics_and_readiness(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made)
+    post(service, "apple", None)
+    (answer,) = call(service, ("GET", "/metrics", None))
+    for line in (
+        'headstart_requests_total{status="200"} 1.0',
+        'headstart_rows_total{outcome="answered",version="1"} 1.0',
+        'headstart_rows_total{outcome="refused",version="1"} 1.0',
+        'headstart_model{digest="11111111",name="p-t",version="1"} 1.0',
+        'headstart_confidence_count{version="1"} 1.0',
+    ):
+        assert line in answer.text
+    service.ready = False
+    live, ready = call(service, ("GET", "/livez", None), ("GET", "/readyz", None))
+    assert (live.status_code, ready.status_code) == (200, 503)
+
+
+def test_the_champion_is_followed_and_stays_if_the_registry_fails(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made)
+    follower = service.follower
+    failures: list[str] = []
+    follower._on_failure = failures.append
+    assert not follower.check()
+    registry.present = "2"
+    assert follower.check()
+    assert post(service, "apple").json()["model"]["version"] == "2"
+    registry.present = ""
+    assert not follower.check()
+    registry.problem = RegistryError("no server")
+    assert not follower.check()
+    assert failures == ["t: the alias champion is gone; p-t/2 stays", "no server"]
+    assert post(service, "apple").json()["predictions"][0]["label"] == "b"
+
+
+def test_no_request_fails_while_the_champion_changes(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made)
+    statuses: list[int] = []
+    stop = threading.Event()
+
+    def load() -> None:
+        while not stop.is_set():
+            statuses.append(post(service, "apple").status_code)
+
+    client = threading.Thread(target=load)
+    client.start()
+    for number in ("2", "1") * 10:
+        registry.present = number
+        assert service.follower.check()
+    stop.set()
+    client.join()
+    assert statuses and set(statuses) == {200}
+
+
+def test_a_shadow_predicts_a_share_and_its_agreement_is_recorded(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, challenger={"mode": "shadow", "share": 0.5})
+    for _ in range(8):
+        assert post(service, "apple", "berry").json()["model"]["version"] == "1"
+    challenger = service.challenger
+    assert challenger is not None
+    deadline = time.monotonic() + 10
+    while challenger.counts.rows < 8 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    challenger.record()
+    assert (challenger.counts.rows, challenger.counts.agree) == (8, 0)
+    assert registry.tags["2", "shadow.agreement"] == "0.0000"
+    assert (registry.tags["2", "shadow.rows"], registry.tags["2", "shadow.share"]) == ("8", "0.5")
+
+
+def test_a_canary_answers_its_share(registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made, challenger={"mode": "canary", "share": 0.25})
+    versions = [post(service, "apple").json()["model"]["version"] for _ in range(8)]
+    assert versions.count("2") == 2
+    service.challenger.record()  # type: ignore[union-attr]
+    assert registry.tags["2", "canary.rows"] == "2"
+
+
+def test_waiting_requests_are_answered_before_the_end() -> None:
+    model = Letters()
+    model.gate.clear()
+    batcher = Batcher(batch_rows=1, queue_rows=2)
+    served = Served(version("1"), model)
+    requests = [Request([("a",)], choose=lambda: served, deadline=time.monotonic() + 60) for _ in range(4)]
+    first = batcher.submit(requests[0])
+    while batcher.waiting_rows:
+        time.sleep(0.001)
+    rest = [batcher.submit(request) for request in requests[1:3]]
+    with pytest.raises(OverloadedError):
+        batcher.submit(requests[3])
+    model.gate.set()
+    batcher.stop(seconds=10)
+    assert not batcher.alive
+    assert [future.result(0)[1][0]["label"] for future in [first, *rest]] == ["a"] * 3  # type: ignore[index]
+
+
+def test_a_port_in_use() -> None:
+    first = listen("127.0.0.1", 0)
+    first.listen()
+    port = first.getsockname()[1]
+    with pytest.raises(RegistryError, match=rf"127.0.0.1:{port}: cannot listen on this address"):
+        listen("127.0.0.1", port)
+    first.close()
+    listen("127.0.0.1", port).close()
+
+
+SERVER = """
+import sys
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+import components.serving.models as models, components.serving.server as server
+from components.settings.registry import RegistrySettings
+from components.settings.serve import ServeSettings
+from tests.serving.test_server import FakeRegistry, Letters
+server.connect = lambda settings: FakeRegistry({"1": Letters()})
+models.load_version = lambda registry, of: registry.models[of.number]
+server.serve(RegistrySettings(), "t", settings=ServeSettings(), port=0)
+"""
+
+
+def test_sigterm_ends_the_process_and_frees_the_port(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(root)], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        assert process.stderr is not None
+        address = ""
+        while not address:
+            line = process.stderr.readline()
+            assert line, "the server ended"
+            address = line.strip() if line.startswith("http") else ""
+        request = urllib.request.Request(address, data=b'{"inputs": {"text": ["apple", null]}}')
+        with urllib.request.urlopen(request, timeout=30) as response:
+            assert json.loads(response.read())["predictions"][0]["label"] == "a"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(address, data=b"{"), timeout=30)
+        assert caught.value.code == 400
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+        port = int(address.split(":")[2].split("/")[0])
+        listen("127.0.0.1", port).close()
+    finally:
+        process.kill()
+        process.wait()
