@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -17,14 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from components.registry.serving import check_port, serve
 
 from components.errors import RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.stage import register
+from components.serving.server import serve
 from components.settings.registry import RegistrySettings
+from components.settings.serve import ServeSettings
 from components.tracking import connect
 from tests.registry.conftest import Pipeline
 
@@ -162,13 +164,63 @@ def test_registration_and_promotion_with_an_mlflow_server(
 
 
 def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) -> None:
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         message = rf"^127.0.0.1:{port}: cannot listen on this address \(Address already in use\); stop the process that"
         with pytest.raises(RegistryError, match=message):
-            serve(pipeline.settings, "letters", port=port)
-    check_port("127.0.0.1", port)
+            serve(pipeline.settings, "letters", settings=ServeSettings(), port=port)
+
+
+SERVER = """
+import sys
+from components.serving.server import serve
+from components.serving.server import serve
+from components.settings.registry import RegistrySettings
+from components.settings.serve import ServeSettings
+from components.settings.serve import ServeSettings
+serve(RegistrySettings(tracking=sys.argv[1]), "letters", settings=ServeSettings(poll_seconds=0.2), port=0)
+"""
+
+
+def test_the_server_follows_the_alias_without_a_failed_request(pipeline: Pipeline) -> None:
+    register(pipeline.register_job(starts=["scratch", "adapted"]))
+    promote(pipeline.promote_job())
+    registry = connect(pipeline.settings)
+    first = registry.alias("headstart-letters", "champion")
+    assert first is not None
+    (other,) = [one for one in registry.versions("headstart-letters") if one.number != first.number]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, pipeline.settings.tracking],
+        cwd=pipeline.root,
+        env=environment(PYTHONPATH=str(root)),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        address = ""
+        while not address:
+            line = process.stderr.readline()
+            assert line, "the server has ended"
+            address = line.strip() if line.startswith("http://") else ""
+        # Later lines must not fill the pipe.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+
+        def ask() -> str:
+            request = urllib.request.Request(address, data=b'{"inputs": {"text": ["a", "bb"]}}')
+            with urllib.request.urlopen(request, timeout=30) as response:
+                content = json.loads(response.read())
+            assert all("label" in row for row in content["predictions"])
+            return str(content["model"]["version"])
+
+        assert ask() == first.number
+        registry.set_alias("headstart-letters", "champion", other)
+        end = time.monotonic() + 30
+        while ask() != other.number:
+            assert time.monotonic() < end
+    finally:
+        process.terminate()
+        process.wait(20)
