@@ -67,6 +67,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/orchestration.py
+	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/waiting.py
 	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \
 		--tokenizer artifacts/tokenizer/domain-wordpiece

@@ -37,7 +37,7 @@ def test_the_example_of_settings_names_all_variables() -> None:
 def test_no_secret_is_committed() -> None:
     example = compose.read_env(compose.ENV_EXAMPLE)
     secret = {name for name in example if compose.is_secret(name)}
-    assert len(secret) == 10
+    assert len(secret) == 11
     assert {example[name] for name in secret} == {""}
     assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
 
@@ -79,7 +79,7 @@ def test_third_party_images_are_pinned(composed: dict[str, Any]) -> None:
 
 def test_pages_are_published_on_this_host_only(composed: dict[str, Any]) -> None:
     published = [port for body in composed["services"].values() for port in body.get("ports", [])]
-    assert published == ["127.0.0.1:5000:5000", "127.0.0.1:4200:4200"]
+    assert published == [f"127.0.0.1:{port}:{port}" for port in (5000, 4200, 8000)]
 
 
 def test_health_checks_use_the_port_of_the_service(composed: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra" / "kubernetes"
 #: Kinds whose schema comes with kubernetes-validate.
-CORE = {"v1", "apps/v1", "batch/v1", "rbac.authorization.k8s.io/v1"}
+CORE = {"v1", "apps/v1", "batch/v1", "rbac.authorization.k8s.io/v1", "autoscaling/v2", "policy/v1"}
 
 
 def check(document: dict[str, Any]) -> None:
@@ -177,7 +177,7 @@ def test_images_are_replaced_by_the_kustomization_and_built_here(manifests: list
 def test_pods_have_no_service_links(manifests: list[dict[str, Any]]) -> None:
     pods = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] in ("Deployment", "Job")]
     pods += [each["spec"] for each in templates(only(manifests, "RayCluster", "headstart")).values()]
-    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 7
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 8
 
 
 def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
