@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -139,7 +140,8 @@ def main() -> None:
                     found.setdefault((name, clients), []).append(turn)
     finally:
         for process in processes.values():
-            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(process.pid, signal.SIGTERM)
             process.wait()
     values = {}
     for clients in CLIENTS:
