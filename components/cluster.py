@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from components import errors
-from components.errors import ConfigError, HeadstartError, TrainingError
+from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -228,7 +228,8 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             **own,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise TrainingError(
+        kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
+        raise kind(
             f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
             "cluster.address: local"
         ) from error

@@ -1,7 +1,8 @@
 """Errors that a user can act on.
 
 Every error that a user can cause is a `HeadstartError`: the command line prints its message without a traceback and
-exits with code 2. Any other exception is a defect of Headstart and keeps its traceback.
+exits with the error's code, 2 or, for a `TransientError`, 75 (EX_TEMPFAIL of sysexits.h). Flows retry a stage after a
+transient error. Any other exception is a defect of Headstart and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ ERROR_FILE = "HEADSTART_ERROR_FILE"
 
 class HeadstartError(Exception):
     """A problem whose message names the location (file and line, or key), the problem, and the remedy."""
+
+    #: Exit code of a command that ends with this error.
+    exit_code = 2
+
+
+class TransientError(HeadstartError):
+    """A system does not answer. Nothing has to be corrected, and a later attempt may succeed."""
+
+    exit_code = 75
 
 
 class ConfigError(HeadstartError):
@@ -38,11 +48,27 @@ class TrainingError(HeadstartError):
 
 
 class RegistryError(HeadstartError):
-    """The model registry cannot be reached, or lacks the requested model."""
+    """The model registry lacks the requested model, or rejects a request."""
+
+
+class RegistryUnavailableError(RegistryError, TransientError):
+    """The model registry does not answer."""
 
 
 class StorageError(HeadstartError):
-    """The object store cannot be reached, or rejects a request."""
+    """The object store rejects a request."""
+
+
+class StorageUnavailableError(StorageError, TransientError):
+    """The object store does not answer."""
+
+
+class CheckpointUnavailableError(TrainingError, TransientError):
+    """The storage of checkpoints does not answer."""
+
+
+class ClusterUnavailableError(TrainingError, TransientError):
+    """The Ray cluster does not answer."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

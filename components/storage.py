@@ -13,9 +13,10 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import ConnectionError as UnreachableError
 
-from components.errors import StorageError
+from components.errors import StorageError, StorageUnavailableError
 
 #: Error codes for a bucket that does not exist.
 ABSENT = ("404", "NoSuchBucket", "NotFound")
@@ -30,7 +31,8 @@ def ensure_bucket(bucket: str) -> bool:
         True if it was created.
 
     Raises:
-        StorageError: no store at the endpoint, no credentials, or no permission.
+        StorageError: no credentials, or no permission.
+        StorageUnavailableError: no store at the endpoint.
     """
     client = _client()
     with _translated(f"s3://{bucket}"):
@@ -66,8 +68,10 @@ def _translated(what: str) -> Iterator[None]:
     )
     try:
         yield
-    except EndpointConnectionError as error:
-        raise StorageError(f"{what}: no store at {endpoint}; start it, or correct AWS_ENDPOINT_URL") from error
+    except (UnreachableError, HTTPClientError) as error:  # no connection, or no answer in time
+        raise StorageUnavailableError(
+            f"{what}: no store at {endpoint}; start it, or correct AWS_ENDPOINT_URL ({error})"
+        ) from error
     except NoCredentialsError as error:
         raise StorageError(f"{what}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
     except ClientError as error:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from components.data_version import DataVersion
-from components.errors import RegistryError
+from components.errors import RegistryError, RegistryUnavailableError
 from components.settings.registry import RegistrySettings
 
 # MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
@@ -137,7 +137,7 @@ def _probe(uri: str) -> None:
                 ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise RegistryError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
+            raise RegistryUnavailableError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
         except Exception as error:  # http.client raises errors of its own for responses that are not HTTP
             raise RegistryError(f"{where}: the server at this address does not speak HTTP ({error!r})") from None
     elif parts.scheme == "sqlite":
@@ -156,7 +156,7 @@ def _probe(uri: str) -> None:
         try:
             socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
         except OSError as error:
-            raise RegistryError(
+            raise RegistryUnavailableError(
                 f"{where}: no database server at this address ({error}); start it, or correct the address"
             ) from None
     elif parts.scheme in ("", "file"):
@@ -172,14 +172,18 @@ def _without_password(uri: str) -> str:
 
 @contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Raise errors of MLflow and of its HTTP client as `RegistryError` with a message of one line."""
+    """Raise errors of MLflow and of its HTTP client as `RegistryError` with a message of one line; as its subclass
+    `RegistryUnavailableError` if the server gives no answer."""
     try:
         yield
     except MlflowException as error:
         text = " ".join(str(error.message).split())
-        raise RegistryError(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
+        # MLflow reports a failed connection as an exception of its own with this text.
+        unanswered = "failed with exception" in text and "API request to" in text
+        kind = RegistryUnavailableError if unanswered else RegistryError
+        raise kind(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
     except OSError as error:  # includes the errors of requests
-        raise RegistryError(f"MLflow, {what}: {error}") from error
+        raise RegistryUnavailableError(f"MLflow, {what}: {error}") from error
 
 
 @contextmanager

@@ -41,4 +41,4 @@ def main(function: Callable[..., Any]) -> None:
         sys.exit(2)
     except HeadstartError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)

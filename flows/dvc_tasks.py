@@ -24,7 +24,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from components.artifacts import flatten, read_json
-from components.errors import ERROR_FILE
+from components.errors import ERROR_FILE, TransientError
 from flows import processes
 from flows.plan import Plan, Stage
 from flows.repository import environment
@@ -51,7 +51,7 @@ _NOISE = re.compile(
 
 
 def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
-    """Whether a failed task is retried: after a crash, not after an error that the user has to correct."""
+    """Whether a failed task is retried: after a crash or a transient error, not if the user has to correct it."""
     error = state.result(raise_on_failure=False)
     return not (isinstance(error, StageError) and error.final)
 
@@ -181,11 +181,12 @@ def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") ->
         code: exit code of the command, which may be `dvc repro`.
         lines: its output.
         message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
-            is final. So is an error of DVC itself, about dvc.yaml or the data. A killed or crashed stage is not.
+            is final, unless the exit code is that of a `TransientError`. So is an error of DVC itself, about dvc.yaml
+            or the data. A killed or crashed stage is not.
     """
-    if message:
-        return StageError(f"{name}: {message}", final=True)
     failed = next((match for line in reversed(lines) if (match := _FAILED.match(line))), None)
+    if message:
+        return StageError(f"{name}: {message}", final=(int(failed[1]) if failed else code) != TransientError.exit_code)
     refused = [number for number, line in enumerate(lines) if _REFUSED.match(line)]
     if refused and failed is None:
         text = "\n".join(lines[refused[-1] :]).rstrip()

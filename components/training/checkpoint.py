@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from components.artifacts import digest_file, partial_path, sweep, sync
-from components.errors import TrainingError
+from components.errors import CheckpointUnavailableError, TrainingError
 from components.training.distributed import World
 
 TENSORS = "state.safetensors"
@@ -81,7 +82,7 @@ class CheckpointStore:
                 self.files, self.root = pyarrow.fs.LocalFileSystem(), self.name
                 sweep(Path(self.root), target=f"{PREFIX}*")
         except (OSError, pa.ArrowInvalid) as error:
-            raise TrainingError(f"cluster.storage {storage}: cannot be used ({error})") from error
+            raise self._error(error)(f"cluster.storage {storage}: cannot be used ({error})") from error
 
     def save(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Write a checkpoint, then remove all but the newest two.
@@ -114,18 +115,29 @@ class CheckpointStore:
                 self.files.delete_dir(self._path(old))
         except (OSError, SafetensorError) as error:
             full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space" in str(error)
-            kept = self.steps()
-            raise TrainingError(
+            kept: list[int] = []
+            with suppress(TrainingError):  # the storage may not answer now either
+                kept = self.steps()
+            kind = TrainingError if full else self._error(error)
+            raise kind(
                 f"{self.name}: checkpoint of step {step} cannot be written "
                 f"({'no space left' if full else error}); free space or set cluster.storage to another location and "
                 f"run again: training {f'resumes from step {kept[-1]}' if kept else 'restarts'}"
             ) from error
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending. Their contents are not verified."""
+        """Steps with a complete checkpoint, ascending. Their contents are not verified.
+
+        Raises:
+            TrainingError: the storage cannot be read.
+        """
         found = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
-        for entry in self.files.get_file_info(listing):
+        try:
+            entries = self.files.get_file_info(listing)
+        except OSError as error:
+            raise self._error(error)(f"{self.name}: checkpoints cannot be listed ({error})") from error
+        for entry in entries:
             folder, _, name = entry.path.rpartition("/")
             folder = folder.rpartition("/")[2]
             if name == NUMBERS and folder.startswith(PREFIX):
@@ -176,10 +188,16 @@ class CheckpointStore:
         )
 
     def clear(self) -> None:
-        """Remove all checkpoints of this run, once its output is written."""
-        info = self.files.get_file_info(self.root)
-        if info.type == pyarrow.fs.FileType.Directory:
-            self.files.delete_dir(self.root)
+        """Remove all checkpoints of this run, once its output is written.
+
+        Raises:
+            TrainingError: the storage cannot be reached.
+        """
+        try:
+            if self.files.get_file_info(self.root).type == pyarrow.fs.FileType.Directory:
+                self.files.delete_dir(self.root)
+        except OSError as error:
+            raise self._error(error)(f"{self.name}: checkpoints cannot be removed ({error})") from error
 
     def _load(self, step: int) -> Checkpoint | None:
         """A checkpoint, or None if it is missing or its digest differs."""
@@ -190,7 +208,13 @@ class CheckpointStore:
                 pyarrow.fs.copy_files(self._path(step), folder, self.files, pyarrow.fs.LocalFileSystem())
             except FileNotFoundError:
                 return None
+            except OSError as error:
+                raise self._error(error)(f"{self.name}: checkpoint of step {step} cannot be read ({error})") from error
             return _read(Path(folder), step)
+
+    def _error(self, error: Exception) -> type[TrainingError]:
+        """An object store that fails may answer later; a local disk needs the user."""
+        return CheckpointUnavailableError if self.remote and isinstance(error, OSError) else TrainingError
 
     def _path(self, step: int) -> str:
         return f"{self.root}/{PREFIX}{step:09d}"

@@ -1,0 +1,83 @@
+"""Classes and exit codes of errors: what the user has to correct, and what may succeed later."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.errors import CheckpointUnavailableError, RegistryError, StorageUnavailableError, TransientError
+from components.settings.registry import RegistrySettings
+from components.storage import ensure_bucket
+from components.tracking import connect
+from components.training.checkpoint import CheckpointStore
+from flows.dvc_tasks import failure
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_registry_that_does_not_answer_is_a_transient_error(closed_port: int) -> None:
+    for uri in (f"http://127.0.0.1:{closed_port}", f"postgresql://u:p@127.0.0.1:{closed_port}/mlflow"):
+        with pytest.raises(TransientError):
+            connect(RegistrySettings(tracking=uri))
+
+
+def test_a_registry_that_cannot_be_used_is_not(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database at all")
+    with pytest.raises(RegistryError) as caught:
+        connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
+    assert not isinstance(caught.value, TransientError) and caught.value.exit_code == 2
+
+
+def test_an_object_store_that_does_not_answer(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{closed_port}",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageUnavailableError):
+        ensure_bucket("headstart")
+    with pytest.raises(CheckpointUnavailableError, match="checkpoints cannot be listed"):
+        CheckpointStore("s3://headstart/checkpoints", key="a").latest()
+    with pytest.raises(CheckpointUnavailableError, match="checkpoint of step 1 cannot be written"):
+        CheckpointStore("s3://headstart/checkpoints", key="a").save(1, {}, {})
+
+
+def test_the_exit_code_of_a_command_tells_which_it_is(closed_port: int, tmp_path: Path) -> None:
+    script = (
+        "import sys; from components import cli; from components.errors import ConfigError, RegistryUnavailableError\n"
+        "error = {'user': ConfigError, 'transient': RegistryUnavailableError}[sys.argv[1]]\n"
+        "def app(): raise error('a message')\n"
+        "cli.app = app; cli.main()"
+    )
+    codes = {}
+    for kind in ("user", "transient"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HEADSTART_ERROR_FILE": str(tmp_path / kind)}
+        done = subprocess.run([sys.executable, "-c", script, kind], env=environment, capture_output=True, text=True)
+        assert (tmp_path / kind).read_text() == "a message" and done.stderr == ""
+        codes[kind] = done.returncode
+    assert codes == {"user": 2, "transient": 75}
+
+
+@pytest.mark.parametrize(("code", "final"), [(2, True), (75, False)])
+def test_a_stage_is_retried_after_a_transient_error(code: int, final: bool) -> None:
+    alone = failure("a", code, [], message="no answer")
+    through_dvc = failure(
+        "a", 255, [f"ERROR: failed to reproduce 'a': failed to run: x, exited with {code}"], message="no answer"
+    )
+    assert [error.final for error in (alone, through_dvc)] == [final, final]
+    assert str(alone) == "a: no answer"
