@@ -329,7 +329,7 @@ def fail_on_the_last(message: str, worker: Worker) -> None:
     if worker.world.rank == worker.world.size - 1:
         raise DataError(message)
     # The other workers wait for this one, as in a training step.
-    worker.world.share("never")
+    worker.world.broadcast("never")
 
 
 @pytest.mark.slow
