@@ -224,9 +224,12 @@ def label(
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer does not mutate the default
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow."""
+    """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow.
+
+    Bad rows are written to OUTPUT.rejected.jsonl with the reason."""
     from components.inference.prediction import named_columns, predict_file
     from components.progress import Progress
     from components.registry.champion import load_champion
@@ -234,11 +237,20 @@ def label(
     settings, columns = load_params(params), named_columns(column)
     threads.own(cores())
     champion = load_champion(settings.registry, task or settings.run.tasks[0])
+    rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with Progress("label", total=None, unit="row") as bar:
         done = predict_file(
-            source, output=output, classifier=champion, columns=columns, overwrite=overwrite, progress=bar.advance
+            source,
+            output=output,
+            classifier=champion,
+            columns=columns,
+            overwrite=overwrite,
+            rejects=None if strict else rejects,
+            progress=bar.advance,
         )
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
+    if done.rejected:
+        print(f"{rejects}: {done.rejected} rejected rows")
 
 
 @app.command()

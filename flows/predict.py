@@ -40,6 +40,7 @@ def predict(
     task: str = "",
     columns: list[str] | None = None,
     overwrite: bool = False,
+    strict: bool = False,
     params: str = "params.yaml",
 ) -> str:
     """Predict every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write the rows to `output`.
@@ -50,6 +51,7 @@ def predict(
         task: the first of `run.tasks` if empty.
         columns: `INPUT=COLUMN` where the column of an input has another name, such as `text=body`.
         overwrite: whether `output` and `source` may be the same file.
+        strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
         params: the settings file; it names the registry.
 
     Raises:
@@ -58,6 +60,7 @@ def predict(
     file = Path(params).resolve()
     flags = [flag for column in columns or [] for flag in ("--column", column)]
     flags += ["--params", str(file), *(["--task", task] if task else []), *(["--overwrite"] if overwrite else [])]
+    flags += ["--strict"] if strict else []
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -70,10 +73,13 @@ def command(
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer does not mutate the default
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion."""
-    predict(str(source), str(output), task=task, columns=column, overwrite=overwrite, params=str(params))
+    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
+
+    Bad rows are written to OUTPUT.rejected.jsonl with the reason."""
+    predict(str(source), str(output), task=task, columns=column, overwrite=overwrite, strict=strict, params=str(params))
 
 
 if __name__ == "__main__":

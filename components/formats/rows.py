@@ -2,6 +2,8 @@
 
 The readers of `components.formats.tables` extract text for training; here, rows are written again, so names, order,
 types and line breaks are preserved, rows may have any length, and invalid UTF-8 is an error.
+
+A bad row is an error, or with `rejected` a call of that function, and the next row follows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from components.errors import DataError
 from components.formats.tables import DIALECTS, parse_object, refuse_ambiguous
 
 Row = dict[str, Any]
+#: Called with the error of a bad row, whose message begins with the location, and the row as far as it is known.
+Rejected = Callable[[DataError, Any], None]
 _READ_ERRORS = (UnicodeDecodeError, csv.Error, OSError)
+#: Characters of a line that cannot be parsed which are passed on.
+SHOWN = 2000
 # Rows of a Parquet file that are decoded at once.
 _PARQUET_ROWS = 512
 
@@ -43,63 +49,103 @@ class Rows:
     rows: Iterator[tuple[str, Row]]
 
 
-def open_rows(path: Path, stack: ExitStack) -> Rows:
+def open_rows(path: Path, stack: ExitStack, *, rejected: Rejected | None = None) -> Rows:
     """Open a csv, tsv, jsonl or parquet file, by its suffix; `stack` closes it.
+
+    Args:
+        path: the file.
+        stack: closes it.
+        rejected: receives bad rows; None: they are raised.
 
     Raises:
         DataError: the file is damaged or not UTF-8, a row does not fit the header, or a column name is ambiguous; also
             raised by the iterator, with the line.
     """
-    return READERS[path.suffix](path, stack)
+    return READERS[path.suffix](path, stack, rejected or _raise)
 
 
-def _open_delimited(path: Path, stack: ExitStack) -> Rows:
+def _raise(error: DataError, row: Any) -> None:
+    raise error
+
+
+def _open_delimited(path: Path, stack: ExitStack, rejected: Rejected) -> Rows:
     csv.field_size_limit(2**31 - 1)
-    file = stack.enter_context(path.open(encoding="utf-8-sig", newline=""))
+    # Invalid bytes become surrogates, so that the row that contains them is known.
+    file = stack.enter_context(path.open(encoding="utf-8-sig", errors="surrogateescape", newline=""))
     reader = csv.DictReader(file, **DIALECTS[path.suffix])
     try:
         names = list(reader.fieldnames or [])
     except _READ_ERRORS as error:
         raise _unreadable(f"{path}, line 1", error) from error
+    if any(map(_invalid, names)):
+        raise _not_utf8(f"{path}, line 1")
     refuse_ambiguous(path, names, names)
 
     def rows() -> Iterator[tuple[str, Row]]:
-        try:
-            for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in row:
-                    raise DataError(f"{where}: has more fields than the header's {len(names)}")
+        while True:
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                rejected(_unreadable(f"{path}, line {reader.line_num}", error), None)
+                continue
+            except OSError as error:
+                raise _unreadable(f"{path}, line {reader.line_num + 1}", error) from error
+            where = f"{path}, line {reader.line_num}"
+            if None in row:
+                rejected(DataError(f"{where}: has more fields than the header's {len(names)}"), row.pop(None) and row)
+            elif any(map(_invalid, row.values())):
+                rejected(_not_utf8(where), {name: _replaced(value) for name, value in row.items()})
+            else:
                 yield where, row
-        except _READ_ERRORS as error:
-            raise _unreadable(f"{path}, line {reader.line_num + 1}", error) from error
 
     return Rows(names, fixed=True, schema=None, rows=rows())
 
 
-def _open_jsonl(path: Path, stack: ExitStack) -> Rows:
+def _invalid(value: str | None) -> bool:
+    """Whether a text contains bytes that are not UTF-8."""
+    return value is not None and not value.isascii() and any("\udc80" <= character <= "\udcff" for character in value)
+
+
+def _replaced(value: str | None) -> str | None:
+    return value and value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _open_jsonl(path: Path, stack: ExitStack, rejected: Rejected) -> Rows:
     file = stack.enter_context(path.open("rb"))
 
+    refused = 0
+
     def rows() -> Iterator[tuple[str, Row]]:
+        nonlocal refused
         number = 0
         try:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}, line {number}"
+                if not line.strip():
+                    continue
+                where = f"{path}, line {number}"
+                try:
                     row, _ = parse_object(line.decode("utf-8-sig" if number == 1 else "utf-8"), where)
+                except UnicodeDecodeError:
+                    refused += 1
+                    rejected(_not_utf8(where), line.decode("utf-8", "replace")[:SHOWN])
+                except DataError as error:
+                    refused += 1
+                    rejected(error, line.decode("utf-8", "replace")[:SHOWN])
+                else:
                     yield where, row
-        except UnicodeDecodeError as error:
-            raise _unreadable(f"{path}, line {number}", error) from error
         except OSError as error:
             raise _unreadable(f"{path}, line {number + 1}", error) from error
 
     everything = rows()
     first = next(everything, None)
     if first is None:
-        raise DataError(f"{path}: is empty")
+        raise DataError(f"{path}: " + ("no line can be read as a row" if refused else "is empty"))
     return Rows(list(first[1]), fixed=False, schema=None, rows=chain([first], everything))
 
 
-def _open_parquet(path: Path, stack: ExitStack) -> Rows:
+def _open_parquet(path: Path, stack: ExitStack, rejected: Rejected) -> Rows:
     try:
         file = stack.enter_context(pq.ParquetFile(path))
     except (pa.ArrowInvalid, OSError) as error:
@@ -123,7 +169,7 @@ def _open_parquet(path: Path, stack: ExitStack) -> Rows:
 
 
 #: Suffix -> reader.
-READERS: dict[str, Callable[[Path, ExitStack], Rows]] = {
+READERS: dict[str, Callable[[Path, ExitStack, Rejected], Rows]] = {
     ".csv": _open_delimited,
     ".tsv": _open_delimited,
     ".jsonl": _open_jsonl,
@@ -131,7 +177,11 @@ READERS: dict[str, Callable[[Path, ExitStack], Rows]] = {
 }
 
 
+def _not_utf8(where: str) -> DataError:
+    return DataError(f"{where}: not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)")
+
+
 def _unreadable(where: str, error: Exception) -> DataError:
     if isinstance(error, UnicodeDecodeError):
-        return DataError(f"{where}: not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)")
+        return _not_utf8(where)
     return DataError(f"{where}: cannot be read ({error})")

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import partial_path
 from components.errors import ConfigError, DataError, nearest
-from components.formats.rows import READERS, Row, Rows, open_rows
+from components.formats.rows import READERS, Rejected, Row, Rows, open_rows
 from components.formats.tables import DIALECTS
 from components.tasks.data import Answer, Fields
 from components.tasks.kinds import find_kind
@@ -28,6 +28,8 @@ from components.tasks.task_io import TaskIO, Value
 
 #: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
 ROWS = 4096
+#: Maximum number of characters of a text, about a thousand pages: a longer one is a file that was not split.
+LONGEST = 2_000_000
 #: Number of characters after which a batch ends.
 CHARACTERS = 4_000_000
 _TYPES: dict[Value, pa.DataType] = {
@@ -57,10 +59,12 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True)
 class Predicted:
-    """Number of rows written, and how many of them were skipped because a part of the input is missing."""
+    """Number of rows written, how many of them were skipped because a part of the input is missing, and number of rows
+    that were rejected."""
 
     rows: int
     empty: int
+    rejected: int = 0
 
 
 def predict_rows(
@@ -94,6 +98,7 @@ def predict_file(
     classifier: Classifier,
     columns: Mapping[str, str] | None = None,
     overwrite: bool = False,
+    rejects: Path | None = None,
     batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
@@ -106,13 +111,15 @@ def predict_file(
         classifier: the model.
         columns: input of the task -> column of the file, if the names differ.
         overwrite: whether `output` and `source` may be the same file.
+        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in
+            `output`. It is written only if there are some. None: the first bad row is an error.
         batch_size: maximum number of rows of a batch.
         progress: called with the number of rows of each finished batch.
 
     Raises:
         ConfigError: `columns` names an input that the task does not have.
-        DataError: a file is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; `output`
-            is `source`, or cannot be written. The message names the line.
+        DataError: a file is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
+            row is rejected; `output` is `source`, or cannot be written. The message names the line.
     """
     source, output, task_io = Path(source), Path(output), find_kind(classifier.kind).io
     for path in (source, output):
@@ -129,9 +136,10 @@ def predict_file(
     inputs = _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
     rows = empty = 0
     with ExitStack() as stack:
-        table = open_rows(source, stack)
+        bad = stack.enter_context(_Rejects(rejects)) if rejects is not None else None
+        table = open_rows(source, stack, rejected=bad)
         write = stack.enter_context(_writing(output, table.names, task_io, table.schema))
-        for batch in _batches(_parsed(source, table, inputs), batch_size):
+        for batch in _batches(_parsed(source, table, inputs, rejected=bad), batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
             added = ({name: answer[name] if answer else None for name in task_io.columns} for answer in answers)
             write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
@@ -139,7 +147,40 @@ def predict_file(
             empty += sum(answer is None for answer in answers)
             if progress is not None:
                 progress(len(batch))
-    return Predicted(rows=rows, empty=empty)
+        if bad is not None and bad.count and not rows:
+            raise DataError(f"{source}: every row is rejected, the first because: {bad.first}")
+    return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
+
+
+class _Rejects:
+    """Writes rejected rows; the file exists only if there are some, and replaces that of an earlier run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._stack = path, ExitStack()
+        self._file: IO[str] | None = None
+        self.count, self.first = 0, ""
+
+    def __call__(self, error: DataError, row: Any) -> None:
+        with _write_errors(self._path):
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._partial = self._stack.enter_context(partial_path(self._path))
+                self._file = self._stack.enter_context(self._partial.open("w", encoding="utf-8"))
+            line = json.dumps({"reason": str(error), "row": row}, ensure_ascii=False, default=str)
+            self._file.write(line.encode("utf-8", "replace").decode() + "\n")
+        self.count += 1
+        self.first = self.first or str(error)
+
+    def __enter__(self) -> _Rejects:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        with self._stack, _write_errors(self._path):
+            if self._file is not None:
+                self._file.close()
+                self._partial.replace(self._path)
+            elif kind is None:
+                self._path.unlink(missing_ok=True)
 
 
 def named_columns(pairs: Sequence[str]) -> dict[str, str]:
@@ -180,6 +221,18 @@ class _Inputs:
                 message = message.replace(repr(name), repr(column))
             raise DataError(f"{location}: {message}") from error
 
+    def check_text(self, fields: Fields | None, location: str) -> None:
+        """Check for what no text of a person contains.
+
+        Raises:
+            DataError: a part contains a NUL character or is longer than `LONGEST`; the message begins with `location`.
+        """
+        for part in fields or ():
+            if "\0" in part:
+                raise DataError(f"{location}: contains a NUL character; remove it")
+            if len(part) > LONGEST:
+                raise DataError(f"{location}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
+
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         """Check the column names of a file or row.
 
@@ -197,16 +250,24 @@ class _Inputs:
 Parsed = tuple[Row, Fields | None]
 
 
-def _parsed(path: Path, table: Rows, inputs: _Inputs) -> Iterator[Parsed]:
+def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
     """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
     if table.fixed:
         inputs.check_columns(str(path), table.names)
     if table.schema is not None:
         _check_types(path, table.schema, inputs)
     for where, row in table.rows:
-        if not table.fixed:
-            inputs.check_columns(where, list(row))
-        yield row, inputs.parse(row, where)
+        try:
+            if not table.fixed:
+                inputs.check_columns(where, list(row))
+            fields = inputs.parse(row, where)
+            inputs.check_text(fields, where)
+        except DataError as error:
+            if rejected is None:
+                raise
+            rejected(error, row)
+        else:
+            yield row, fields
 
 
 def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:

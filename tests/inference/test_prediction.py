@@ -157,8 +157,67 @@ def test_a_file_without_rows(tmp_path: Path) -> None:
 
 
 def test_a_very_long_text(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("text\n" + "x" * 10_000_000 + "\n")
+    (tmp_path / "in.csv").write_text("text\n" + "x" * 2_000_000 + "\n")
     assert predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength()).rows == 1
+    (tmp_path / "in.csv").write_text("text\na\n" + "x" * 2_000_001 + "\n")
+    with pytest.raises(DataError, match="in.csv, line 3: 2,000,001 characters, more than 2,000,000; cut the text"):
+        predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength())
+
+
+BAD_ROWS = {
+    "in.jsonl": (
+        b'{"text": "one"}\n{"text": 5}\n{"text"\n{"text": "a\xff"}\n[1]\n\n{"txt": "x"}\n{"text": "a\\u0000"}\n'
+        b'{"text": "two"}\n',
+        [
+            ("line 2: 'text' is int, expected text", {"text": 5}),
+            ("line 3: not valid JSON", '{"text"\n'),
+            ("line 4: not UTF-8; convert the file", '{"text": "a\ufffd"}\n'),
+            ("line 5: ", "[1]\n"),
+            ("line 7: has no column 'text'; found: txt", {"txt": "x"}),
+            ("line 8: contains a NUL character; remove it", {"text": "a\0"}),
+        ],
+    ),
+    "in.csv": (
+        b'text,id\none,1\na\xff,2\na,b,c\n"two",5\n',
+        [
+            ("line 3: not UTF-8; convert the file", {"text": "a\ufffd", "id": "2"}),
+            ("line 4: has more fields than the header's 2", {"text": "a", "id": "b"}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(tmp_path: Path, name: str) -> None:
+    content, rejected = BAD_ROWS[name]
+    source, output, rejects = tmp_path / name, tmp_path / f"out{Path(name).suffix}", tmp_path / "out.rejected.jsonl"
+    source.write_bytes(content)
+    done = predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
+    assert (done.rows, done.rejected) == (2, len(rejected))
+    assert [word in output.read_text() for word in ("one", "two")] == [True, True]
+    found = [json.loads(line) for line in rejects.read_text().splitlines()]
+    for line, (reason, row) in zip(found, rejected, strict=True):
+        assert line["reason"].startswith(f"{source}, {reason}")
+        assert line["row"] == row
+    # Without a place for them, the first is an error, and nothing is written.
+    output.unlink()
+    with pytest.raises(DataError, match=rejected[0][0]):
+        predict_file(source, output=output, classifier=ByLength())
+    assert not output.exists()
+
+
+def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_error(tmp_path: Path) -> None:
+    source, output, rejects = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
+    source.write_text('{"text": 5}\n{"text": 6}\n')
+    with pytest.raises(DataError, match="every row is rejected, the first because: .*line 1: 'text' is int"):
+        predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
+    assert not output.exists() and len(rejects.read_text().splitlines()) == 2
+    source.write_text("{\n")
+    with pytest.raises(DataError, match="in.jsonl: no line can be read as a row"):
+        predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
+    source.write_text('{"text": "a"}\n')
+    assert predict_file(source, output=output, classifier=ByLength(), rejects=rejects).rejected == 0
+    assert not rejects.exists()
 
 
 @pytest.mark.parametrize(
