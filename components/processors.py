@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 PROCESS = Path("/proc/self")
+#: Instruction sets that compute bf16 products, by their flag in /proc/cpuinfo. Their results differ in the last bits.
+BF16 = {"amx_bf16": "AMX", "avx512_bf16": "AVX512"}
 
 
 def cores() -> int:
@@ -66,3 +68,17 @@ def _quota_of(folder: Path) -> float | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def processor_name(cpuinfo: Path) -> str | None:
+    """Name of the processor and its instruction sets for bf16 products; None if the file does not name it."""
+    try:
+        lines = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
+    if not (name := facts.get("model name")):
+        return None
+    flags = facts.get("flags", "").split()
+    kinds = [kind for flag, kind in BF16.items() if flag in flags]
+    return f"{name} (bf16 by {' and '.join(kinds)})" if kinds else f"{name} (no bf16)"

@@ -60,7 +60,8 @@ def _interval(score: dict[str, float] | None) -> str:
 
 
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
-    """The verdict on each task's challenger with its first reason, or the champion if nothing was decided.
+    """The verdict on each task's challenger with its first reason, the present champion, and the warnings; the champion
+    alone if nothing was decided.
 
     Args:
         root: of the repository.
@@ -74,10 +75,12 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         return [
             f"{task}: nothing new to compare; {_champion(decision['alias_after'])}" for task, decision in found.items()
         ]
-    return [
-        f"{task}: {decision['verdict']}" + (f" ({decision['reasons'][0]})" if decision.get("reasons") else "")
-        for task, decision in found.items()
-    ]
+    lines = []
+    for task, decision in found.items():
+        reason = f" ({decision['reasons'][0]})" if decision.get("reasons") else ""
+        lines.append(f"{task}: {decision['verdict']}{reason}; {_champion(decision['alias_after'])}")
+        lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
+    return lines
 
 
 def _champion(version: str | None) -> str:

@@ -370,7 +370,6 @@ def promote(params: Params) -> dict[str, Arguments]:
             "rule": params.promote,
             "examples": {task: out(params, "examples", task) for task in params.run.tasks},
             "out": Path(params.run.out),
-            "seed": params.run.seed,
         }
     }
 

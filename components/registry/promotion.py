@@ -1,44 +1,77 @@
 """The promotion rule: whether a challenger replaces the champion.
 
 `decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
-the alias.
-
-The comparison is a paired bootstrap (Efron & Tibshirani 1993, chapter 16; Koehn 2004 for text models): the test rows
-are resampled with replacement, and the gain is computed on every sample from both systems' predictions of the same
-rows. Every metric is a function of sums over rows (`components.scoring`), so all samples are one matrix product.
+the alias. The statistics are those of `components.registry.comparison`; there are no random numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import NormalDist
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring import Scoring, resampled
-from components.settings.promote import PromotionRule
+from components.registry.comparison import (
+    DEFAULT_NOISE,
+    POWER,
+    Gain,
+    TrainingNoise,
+    Variance,
+    compare,
+    detectable,
+    half_width,
+    power,
+    training_variances,
+    units_needed,
+)
+from components.scoring import Scoring
+from components.settings.promote import Mode, PromotionRule
+from components.tasks.data import MIN_GROUPS
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 
-#: Power of the advised number of test labels, if the true gain is the observed one.
-POWER = 0.8
+#: Factor by which the minimal detectable effect may exceed that of the first comparison on the same test rows before
+#: new ones are advised. With many clusters a factor of 1.5 is reached at the twelfth comparison, with few clusters or
+#: seeds earlier; the same effect would then need 1.5^2 times the labels.
+REFRESH = 1.5
+#: Minimum reduction of the latency in mode `latency`. Smaller ones are within the variation between two measurements.
+FASTER = 0.05
+#: Training noise of a constant prediction.
+NO_NOISE = TrainingNoise(Variance(0.0, math.inf), "a constant", "constant prediction")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency of one text, as measured once for an artifact.
+
+    Attributes:
+        p50: median in milliseconds.
+        p99: 99th percentile in milliseconds.
+        rounds: median of each pass over the same rows, in milliseconds.
+        conditions: number of rows and threads, and the processor.
+    """
+
+    p50: float
+    p99: float
+    rounds: tuple[float, ...] = ()
+    conditions: str = ""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A model version and its predictions of the test rows.
+    """A model version or baseline, and its predictions of the test rows.
 
     Attributes:
         name: label of the version, such as `headstart-aws-type/3`.
         digest: content digest of the model.
         test_digest: digest of the test split of `statistics`.
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
-        latency_ms: median latency of one row in milliseconds; None if not measured.
+        latency: None if not measured.
+        noise: training noise of its recipe; None if it is unknown.
         problem: why `statistics` is None.
         rolled_back: whether a person rolled this version back.
     """
@@ -47,7 +80,8 @@ class Scored:
     digest: str
     test_digest: str
     statistics: sparse.csr_array | None
-    latency_ms: float | None = None
+    latency: Latency | None = None
+    noise: TrainingNoise | None = None
     problem: str = ""
     rolled_back: bool = False
 
@@ -61,6 +95,7 @@ class TestRows:
         scoring: scoring of the task.
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
         slices: name of each row's slice, or None without slices.
+        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
     """
 
     __test__ = False  # pytest would collect it because of its name
@@ -69,24 +104,63 @@ class TestRows:
     scoring: Scoring
     stand_in: sparse.csr_array
     slices: Sequence[str | None] | None = None
+    groups: Sequence[str | None] | None = None
 
     def __len__(self) -> int:
         return int(self.stand_in.shape[0])
 
+    @property
+    def clusters(self) -> NDArray[np.int64] | None:
+        """(N,) number of each row's cluster, from 0, or None if rows are independent."""
+        if self.groups is None or not any(name is not None for name in self.groups):
+            return None
+        names = [name if name is not None else index for index, name in enumerate(self.groups)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.asarray([numbers[name] for name in names], dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class SliceChange:
-    """Scores of both systems on one slice. `beyond_chance`: the candidate is worse with the rule's confidence
-    (bootstrap of the slice's rows, Bonferroni correction for the number of slices)."""
+    """Scores of both systems on one slice.
+
+    Attributes:
+        name: of the slice.
+        rows: number of its test rows.
+        champion: score of the champion on them.
+        candidate: score of the candidate on them.
+        low: lower bound of the gain: at the error of the comparison for a named slice, otherwise at that of the slices.
+        high: upper bound of the gain.
+        margin: maximum loss; of a named slice (`promote.slices`), its own.
+        named: whether the slice is named in the rule.
+        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
+    """
 
     name: str
     rows: int
     champion: float
     candidate: float
-    beyond_chance: bool
+    low: float
+    high: float
+    margin: float
+    named: bool = False
+    power: float | None = None
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all (the
+        loss itself has to exceed the margin)."""
+        if self.named:
+            return self.high < -self.margin
+        return self.high < 0 and self.champion - self.candidate > self.margin
+
+    @property
+    def shown(self) -> bool:
+        """Whether a loss of more than the margin is excluded."""
+        return self.low > -self.margin
 
     def __str__(self) -> str:
-        return f"slice {self.name!r} ({self.rows} rows) falls from {self.champion:.3f} to {self.candidate:.3f}"
+        direction = "falls" if self.candidate < self.champion else "goes"
+        return f"slice {self.name!r} ({self.rows} rows) {direction} from {self.champion:.3f} to {self.candidate:.3f}"
 
 
 @dataclass(frozen=True)
@@ -94,19 +168,29 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
+        mode: mode of the rule; `superiority` without a champion.
         metric: metric of the rule, or the task's primary metric.
-        against: name of the champion; without a champion, name of the constant prediction ("most frequent class").
+        against: name of the champion; without one, of the best baseline or the constant prediction.
         reasons: sentences, the decisive ones first.
         candidate_score: score of the candidate; None without a comparison, as all fields below.
-        champion_score: score of the champion or of the constant prediction.
+        champion_score: score of the champion, baseline or constant prediction.
         gain: candidate's score minus the other one.
-        low: lower one-sided bootstrap bound of the gain.
-        high: upper one-sided bootstrap bound of the gain.
-        labels_needed: test labels at which an inconclusive comparison reaches 80% power at the observed gain.
-        slices: scores on the slices with at least `slice_rows` rows.
+        low: lower one-sided bound of the gain.
+        high: upper one-sided bound of the gain.
+        test_uses: number of distinct comparisons on this version of the test rows, this one included.
+        alpha: one-sided error of this comparison.
+        units: "clusters" or "rows", of which `count` were compared.
+        count: number of units.
+        detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
+        training_std: std of the gain due to training; None if the rule ignores it.
+        labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
+            does not exceed the threshold, or training noise alone prevents it.
+        refresh: whether new test rows are advised.
+        slices: scores on the named slices and on those with at least `slice_rows` rows.
     """
 
     verdict: Verdict
+    mode: Mode
     metric: str
     against: str
     reasons: tuple[str, ...]
@@ -115,52 +199,77 @@ class Decision:
     gain: float | None = None
     low: float | None = None
     high: float | None = None
+    test_uses: int | None = None
+    alpha: float | None = None
+    units: Literal["clusters", "rows"] | None = None
+    count: int | None = None
+    detectable: float | None = None
+    training_std: float | None = None
     labels_needed: int | None = None
-    slices: tuple[SliceChange, ...] = ()
+    refresh: bool = False
+    slices: tuple[SliceChange, ...] = field(default=())
 
 
 def decide(
-    candidate: Scored, champion: Scored | None, rule: PromotionRule, *, rows: TestRows, seed: int = 0
+    candidate: Scored,
+    champion: Scored | None,
+    rule: PromotionRule,
+    *,
+    rows: TestRows,
+    test_uses: int = 1,
+    baseline: Scored | None = None,
 ) -> Decision:
     """Decide whether a challenger is promoted. The first row that applies gives the verdict:
 
-    | situation                                                        | verdict      |
-    |------------------------------------------------------------------|--------------|
-    | candidate is the champion (same content)                         | unchanged    |
-    | candidate was rolled back                                        | reject       |
-    | candidate has no predictions, or none of this test version       | reject       |
-    | candidate is slower than the limit, or its latency is unknown    | reject       |
-    | champion has no predictions, or none of this test version        | inconclusive |
-    | upper bound of the gain does not exceed the least gain           | reject       |
-    | a slice of enough rows loses more than allowed, beyond chance    | reject       |
-    | lower bound of the gain exceeds the least gain                   | promote      |
-    | the bounds enclose the least gain                                | inconclusive |
+    | situation                                                            | verdict      |
+    |----------------------------------------------------------------------|--------------|
+    | candidate is the champion (same content)                             | unchanged    |
+    | candidate was rolled back                                            | reject       |
+    | candidate has no predictions, or none of this test version           | reject       |
+    | candidate is slower than the limit, or its latency is unknown        | reject       |
+    | champion has no predictions, or none of this test version            | inconclusive |
+    | there are clusters, but fewer than five, or one holds most rows      | inconclusive |
+    | upper bound of the gain does not exceed the threshold                | reject       |
+    | a slice loses more than allowed, beyond chance                       | reject       |
+    | mode latency: the candidate is not significantly faster              | reject       |
+    | mode latency: latencies were measured under different conditions     | inconclusive |
+    | lower bound of the gain does not exceed the threshold                | inconclusive |
+    | a loss of more than its margin is not excluded on a named slice      | inconclusive |
+    | otherwise                                                            | promote      |
 
-    Of many small slices some decline by chance: with 16 slices of 50 to 200 rows, a challenger that is 3 points better
-    on every slice would be rejected about half the time. A slice therefore leads to rejection only if its loss is
-    significant; any other loss is listed among the reasons.
+    The threshold is `least_gain`, or `-margin` in modes `non_inferiority` and `latency`. Without a champion the
+    candidate has to be better than the best baseline, with a threshold of 0 and without slices; without a baseline,
+    better than the best constant prediction (in classification the most frequent class).
 
-    Without a champion the candidate is compared with the best constant prediction (in classification the most frequent
-    class), with a least gain of 0 and without slices.
+    Bounds are one-sided at the error `rule.error_of(test_uses)`. Of many small slices some decline by chance: with 16
+    slices of 50 to 200 rows, a challenger that is 3 points better on every slice would be rejected about half the time.
+    A slice that is not named therefore leads to rejection only if its loss is significant (at 1 - confidence, with a
+    Bonferroni correction for the number of slices); any other loss is listed among the reasons.
 
     Args:
         candidate: the challenger.
         champion: the version that is served, or None.
         rule: `params.promote`.
         rows: the test split of both predictions.
-        seed: seed of the bootstrap.
+        test_uses: number of distinct comparisons on this version of the test rows, this one included.
+        baseline: the best baseline; compared with only if there is no champion.
 
     Raises:
         ValueError: the numbers of predictions and rows differ (a defect of the caller).
     """
-    against = champion.name if champion is not None else rows.scoring.constant_name
     metric = rule.metric or rows.scoring.main
+    other = champion or baseline or Scored(
+        rows.scoring.constant_name, "", rows.digest, rows.stand_in, noise=NO_NOISE
+    )  # fmt: skip
+    if champion is None:
+        rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
+        rows = replace(rows, slices=None)
 
     def verdict(outcome: Verdict, *reasons: str) -> Decision:
-        return Decision(verdict=outcome, metric=metric, against=against, reasons=reasons)
+        return Decision(verdict=outcome, mode=rule.mode, metric=metric, against=other.name, reasons=reasons)
 
     if champion is not None and candidate.digest == champion.digest:
-        same = "is already the champion" if candidate.name == champion.name else f"has the content of {against}"
+        same = "is already the champion" if candidate.name == champion.name else f"has the content of {other.name}"
         return verdict("unchanged", f"{candidate.name} {same}")
     if candidate.rolled_back:
         return verdict("reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand")
@@ -172,147 +281,236 @@ def decide(
         )
     if too_slow := _too_slow(candidate, rule):
         return verdict("reject", too_slow)
-    if champion is None:
-        no_slices = replace(rows, slices=None)
-        return _compare(candidate, rows.stand_in, against, rule.model_copy(update={"least_gain": 0.0}), no_slices, seed)
-    if champion.statistics is None:
-        return verdict("inconclusive", f"champion {champion.name} could not be scored: {champion.problem}")
-    if champion.test_digest != rows.digest:
+    role = "champion" if champion is not None else "baseline"
+    if other.statistics is None:
+        return verdict("inconclusive", f"{role} {other.name} could not be scored: {other.problem}")
+    if other.test_digest != rows.digest:
         return verdict(
             "inconclusive",
-            f"champion {champion.name} was scored on test version {champion.test_digest}, not {rows.digest}: "
+            f"{role} {other.name} was scored on test version {other.test_digest}, not {rows.digest}: "
             "scores of different test versions are not comparable; score it again",
         )
-    return _compare(candidate, champion.statistics, against, rule, rows, seed)
+    return _compare(candidate, other, rule, rows, metric, test_uses)
 
 
 def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
     if rule.latency_ms is None:
         return ""
-    if candidate.latency_ms is None:
+    if candidate.latency is None:
         return f"{candidate.name}: latency was not measured, and the rule limits it to {rule.latency_ms:g} ms"
-    if candidate.latency_ms > rule.latency_ms:
-        return f"{candidate.name} takes {candidate.latency_ms:.1f} ms per text, more than {rule.latency_ms:g} ms"
+    if candidate.latency.p50 > rule.latency_ms:
+        conditions = f" ({candidate.latency.conditions})" if candidate.latency.conditions else ""
+        return (
+            f"{candidate.name} takes {candidate.latency.p50:.1f} ms per text, more than {rule.latency_ms:g} ms"
+            f"{conditions}"
+        )
     return ""
 
 
 def _compare(
-    candidate: Scored, other: sparse.csr_array, against: str, rule: PromotionRule, rows: TestRows, seed: int
+    candidate: Scored, other: Scored, rule: PromotionRule, rows: TestRows, metric: str, test_uses: int
 ) -> Decision:
-    own, scoring, metric = candidate.statistics, rows.scoring, rule.metric or rows.scoring.main
+    own, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
     assert own is not None
-    if not len(rows) == own.shape[0] == other.shape[0]:
-        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {other.shape[0]} predictions")
-    score, other_score = (score_of(statistics, scoring, metric=metric) for statistics in (own, other))
-    gain = score - other_score
-    gains = paired_gains(other, own, scoring=scoring, metric=metric, resamples=rule.resamples, seed=seed)
-    low, high = (float(bound) for bound in np.quantile(gains, [1 - rule.confidence, rule.confidence]))
-    changes = _slice_changes(rows, other, own, rule, seed)
-    losses = [change for change in changes if change.champion - change.candidate > rule.largest_slice_loss]
-    reasons = [f"{change}, more than {rule.largest_slice_loss:g}" for change in losses if change.beyond_chance]
-    insignificant = [f"{change}, which may be chance" for change in losses if not change.beyond_chance]
-    measured = (
-        f"{metric} {score:.4f} against {other_score:.4f} of {against}: gain {gain:+.4f}, "
-        f"between {low:+.4f} and {high:+.4f} at one-sided {rule.confidence:.0%} on {len(rows)} test rows"
-    )
+    assert theirs is not None
+    if not len(rows) == own.shape[0] == theirs.shape[0]:
+        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
+    gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
+    training = training_variances(candidate.noise, other.noise) if rule.training_noise else []
+    variances, alpha, threshold = [gain.sampling, *training], rule.error_of(test_uses), rule.threshold
+    half = half_width(variances, alpha)
+    low, high, effect = gain.value - half, gain.value + half, detectable(variances, alpha)
+    units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
+    changes = _slice_changes(rows, theirs, own, rule, metric, alpha)
+    lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
+    open_slices = [_not_shown(change) for change in changes if change.named and not change.shown]
+    chance = [
+        f"{change}, which may be chance"
+        for change in changes
+        if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
+    ]
     needed = None
-    outcome: Verdict
-    if high <= rule.least_gain:
+    outcome: Verdict = "promote"
+    reasons: list[str] = []
+    few = _too_few(rows, clusters)
+    faster, speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
+    if few:
+        outcome, reasons = "inconclusive", [few]
+    elif high <= threshold or lost:
         outcome = "reject"
-        reasons.insert(0, f"not better by more than {rule.least_gain:g}")
-    elif reasons:
-        outcome = "reject"
-    elif low > rule.least_gain:
-        outcome = "promote"
-    else:
+        reasons = [_not_better(rule), *lost] if high <= threshold else lost
+    elif faster is False:
+        outcome, reasons = "reject", [speed]
+    elif faster is None:
+        outcome, reasons = "inconclusive", [speed]
+    elif low <= threshold:
         outcome = "inconclusive"
-        needed = labels_needed(
-            gain, float(gains.std()), len(rows), least_gain=rule.least_gain, confidence=rule.confidence
+        needed = units_needed(gain.value - threshold, gain.sampling, gain.units, further=training, error=alpha)
+        reasons = [_undecided(gain, needed, units, len(rows), threshold, effect, rule)]
+    elif open_slices:
+        outcome, reasons = "inconclusive", open_slices
+    elif speed:
+        reasons = [speed]
+    measured = (
+        f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}, "
+        f"between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows"
+        + (f" in {gain.units} clusters" if clusters is not None else "")
+    )
+    first = detectable(variances, rule.error_of(1))
+    refresh = effect > REFRESH * first
+    if refresh:
+        chance.append(
+            f"comparison {test_uses} on these test rows: the smallest gain that is detected grew from {first:.4f} to "
+            f"{effect:.4f}; label new test rows"
         )
-        reasons = [
-            f"{needed} test labels would decide it with {POWER:.0%} power at this gain (now {len(rows)})"
-            if needed is not None
-            else f"the gain is exactly the least gain of {rule.least_gain:g}: no number of test labels would decide it"
-        ]
     return Decision(
         verdict=outcome,
+        mode=rule.mode,
         metric=metric,
-        against=against,
-        reasons=(*reasons, measured, *insignificant),
-        candidate_score=score,
-        champion_score=other_score,
-        gain=gain,
+        against=other.name,
+        reasons=(*reasons, measured, *_training(candidate, other, training), *chance),
+        candidate_score=gain.candidate,
+        champion_score=gain.other,
+        gain=gain.value,
         low=low,
         high=high,
+        test_uses=test_uses,
+        alpha=alpha,
+        units=units,
+        count=gain.units,
+        detectable=effect,
+        training_std=math.sqrt(sum(part.value for part in training)) if rule.training_noise else None,
         labels_needed=needed,
+        refresh=refresh,
         slices=changes,
     )
 
 
+def _too_few(rows: TestRows, clusters: NDArray[np.int64] | None) -> str:
+    """Why the variance between clusters cannot be estimated, or an empty string."""
+    if clusters is None:
+        return ""
+    sizes = np.bincount(clusters)
+    if len(sizes) < MIN_GROUPS:
+        return (
+            f"the test rows come from {len(sizes)} cluster(s), and the variance between clusters needs {MIN_GROUPS}: "
+            "label rows of further clusters, or set data.tasks.<name>.group to null if rows are independent"
+        )
+    if sizes.sum() ** 2 < 2 * (sizes.astype(np.float64) ** 2).sum():
+        return (
+            f"one cluster holds {sizes.max()} of {len(rows)} test rows, so the variance between clusters cannot be "
+            "estimated: label rows of further clusters"
+        )
+    return ""
+
+
+def _not_better(rule: PromotionRule) -> str:
+    if rule.mode == "superiority":
+        return f"not better by more than {rule.least_gain:g}"
+    return f"worse by more than the margin of {rule.margin:g}"
+
+
+def _undecided(
+    gain: Gain, needed: int | None, units: str, rows: int, threshold: float, effect: float, rule: PromotionRule
+) -> str:
+    """What is missing for a verdict: the minimal detectable effect, and the labels if the gain is on the right side."""
+    smallest = (
+        f"the smallest gain that these test rows detect with {POWER:.0%} power is {threshold + effect:+.4f}"
+        if rule.mode == "superiority"
+        else f"a loss of less than {rule.margin:g} is shown with {POWER:.0%} power if the true gain is at least "
+        f"{threshold + effect:+.4f}"
+    )
+    if gain.value <= threshold:
+        return smallest
+    if needed is None:
+        return f"{smallest}; training noise exceeds the gain, so no number of test labels would decide it"
+    if units == "rows":
+        return f"{smallest}; {needed} test labels would decide it at this gain (now {rows})"
+    return (
+        f"{smallest}; {needed} clusters with about {math.ceil(needed * rows / gain.units)} test labels would decide it "
+        f"at this gain (now {gain.units} clusters with {rows})"
+    )
+
+
+def _training(candidate: Scored, other: Scored, training: Sequence[Variance]) -> list[str]:
+    """The source of the training noise."""
+    if not training:
+        return []
+    std = math.sqrt(sum(part.value for part in training))
+    sources = dict.fromkeys(noise.source for noise in (candidate.noise, other.noise) if noise is not None)
+    unknown = [scored.name for scored in (candidate, other) if scored.noise is None]
+    sentence = f"training noise: std {std:.4f} of the gain"
+    if sources:
+        sentence += f", from {' and '.join(sources)}"
+    if unknown:
+        sentence += (
+            f"; it is unknown for {' and '.join(unknown)} (one seed, no other version of the recipe), a std of "
+            f"{DEFAULT_NOISE:g} is assumed"
+        )
+    return [sentence]
+
+
 def _slice_changes(
-    rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, seed: int
+    rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
 ) -> tuple[SliceChange, ...]:
+    """Gains on the named slices and on the large ones. The rows of a slice are clustered if they belong to enough
+    clusters; otherwise the slice is a population of its own (one service, for instance), whose rows are a sample."""
     if rows.slices is None:
         return ()
-    scoring, metric = rows.scoring, rule.metric or rows.scoring.main
     of_row = np.array([name or "" for name in rows.slices])
     names, counts = np.unique(of_row[of_row != ""], return_counts=True)
-    large = [str(name) for name, count in zip(names, counts, strict=True) if count >= rule.slice_rows]
+    known = dict(zip(map(str, names), counts, strict=True))
+    named = [name for name in rule.slices if name in known]
+    large = [name for name, count in known.items() if count >= rule.slice_rows and name not in named]
+    clusters = rows.clusters
     changes = []
-    for name in large:
+    for name in [*named, *large]:
         inside = np.flatnonzero(of_row == name)
-        before, after = other[inside], candidate[inside]
-        gains = paired_gains(before, after, scoring=scoring, metric=metric, resamples=rule.resamples, seed=seed)
-        highest = float(np.quantile(gains, 1 - (1 - rule.confidence) / len(large)))
+        groups = None if clusters is None else np.unique(clusters[inside], return_inverse=True)[1]
+        if groups is not None and groups.max() + 1 < MIN_GROUPS:
+            groups = None
+        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
+        error = alpha if name in named else (1 - rule.confidence) / len(large)
+        half = half_width([gain.sampling], error)
+        margin = rule.slices[name] if name in named else rule.largest_slice_loss
         changes.append(
             SliceChange(
                 name=name,
                 rows=len(inside),
-                champion=score_of(before, scoring, metric=metric),
-                candidate=score_of(after, scoring, metric=metric),
-                beyond_chance=highest < 0,
+                champion=gain.other,
+                candidate=gain.candidate,
+                low=gain.value - half,
+                high=gain.value + half,
+                margin=margin,
+                named=name in named,
+                power=power([gain.sampling], error, margin) if name in named else None,
             )
         )
     return tuple(changes)
 
 
-def labels_needed(gain: float, std: float, rows: int, *, least_gain: float, confidence: float) -> int | None:
-    """Number of test rows at which a true gain of `gain` is decided with 80% power.
-
-    The std of the gain is proportional to 1 / sqrt(rows). With s = std * sqrt(rows), the sample size of a one-sided z
-    test is n = ((z_confidence + z_power) * s / |gain - least_gain|) ** 2.
-
-    Args:
-        gain: observed gain.
-        std: bootstrap std of the gain on `rows` rows.
-        rows: current number of test rows.
-        least_gain: minimum gain of the rule.
-        confidence: one-sided confidence of the rule.
-
-    Returns:
-        The number, at least `rows` + 1; None if the gain equals the least gain.
-    """
-    effect = abs(gain - least_gain)
-    if effect < 1e-12:
-        return None
-    z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
-    return max(rows + 1, math.ceil(rows * (z * std / effect) ** 2))
+def _not_shown(change: SliceChange) -> str:
+    return (
+        f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
+        f"power {change.power:.0%} if the scores are equal)"
+    )
 
 
-def score_of(statistics: sparse.csr_array, scoring: Scoring, *, metric: str) -> float:
-    """A metric of one system, from its (N, K) statistics."""
-    return float(scoring.scores(np.asarray(statistics.sum(0), dtype=np.float64).ravel())[metric])
-
-
-def paired_gains(
-    champion: sparse.csr_array,
-    candidate: sparse.csr_array,
-    *,
-    scoring: Scoring,
-    metric: str,
-    resamples: int,
-    seed: int = 0,
-) -> NDArray[np.float64]:
-    """(resamples,) gains of the candidate over the champion on bootstrap samples of the rows."""
-    before, after = resampled([champion, candidate], resamples=resamples, seed=seed)
-    return np.asarray(scoring.scores(after)[metric] - scoring.scores(before)[metric])
+def _faster(candidate: Scored, other: Scored, rule: PromotionRule) -> tuple[bool | None, str]:
+    """Whether the candidate is significantly faster by at least `FASTER`; None if the measurements do not tell."""
+    own, theirs = candidate.latency, other.latency
+    if own is None or theirs is None or min(len(own.rounds), len(theirs.rounds)) < 2:
+        return None, f"the latencies of {candidate.name} and {other.name} were not both measured"
+    if own.conditions != theirs.conditions:
+        return None, (
+            f"the latencies were measured under different conditions ({own.conditions}; {theirs.conditions}); "
+            "run promote on one machine"
+        )
+    logs = [np.log(latency.rounds) for latency in (theirs, own)]
+    change = float(logs[1].mean() - logs[0].mean())
+    variances = [Variance(float(np.var(values, ddof=1)) / len(values), len(values) - 1) for values in logs]
+    highest = change + half_width(variances, 1 - rule.confidence)
+    measured = f"{own.p50:.2f} ms per text against {theirs.p50:.2f} ms"
+    if highest < math.log1p(-FASTER):
+        return True, f"{measured}: at least {1 - math.exp(highest):.0%} faster"
+    return False, f"{measured}: not significantly faster by at least {FASTER:.0%}"

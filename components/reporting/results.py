@@ -26,14 +26,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from components.artifacts import read_json, write_atomic
 from components.errors import ArtifactError, DataError, nearest
-from components.processors import cores
+from components.processors import cores, processor_name
 from components.settings.names import FileName
 from components.settings.section import Section
 
 SCHEMA = 1
 RESULTS, FIGURES = Path("docs/results"), Path("docs/figures")
-#: Instruction sets that compute bf16 products, by their flag in /proc/cpuinfo. Their results differ in the last bits.
-BF16 = {"amx_bf16": "AMX", "avx512_bf16": "AVX512"}
 # A block begins at the beginning of a line; an indented one is an example.
 _BLOCK = re.compile(
     r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)",
@@ -468,20 +466,6 @@ def _estimate(value: float | Sequence[float]) -> list[float]:
     numbers = value if isinstance(value, Sequence) else [value]
     # Six significant digits: further digits are noise and would change the file with every run.
     return [float(f"{number:.6g}") for number in numbers]
-
-
-def processor_name(cpuinfo: Path) -> str | None:
-    """Name of the processor and its instruction sets for bf16 products; None if the file does not name it."""
-    try:
-        lines = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return None
-    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
-    if not (name := facts.get("model name")):
-        return None
-    flags = facts.get("flags", "").split()
-    kinds = [kind for flag, kind in BF16.items() if flag in flags]
-    return f"{name} (bf16 by {' and '.join(kinds)})" if kinds else f"{name} (no bf16)"
 
 
 def _commit(folder: Path) -> str | None:

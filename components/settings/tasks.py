@@ -21,6 +21,8 @@ Scheme = Literal["bio", "iob1", "iobes", "none"]
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet")
+#: Value of `group` by which the clusters are found.
+AUTO = "auto"
 SPLITS = ("train", "dev", "test")
 
 
@@ -45,18 +47,18 @@ KINDS: dict[str, Kind] = {
 _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
 #: Keys that only some formats have.
-_FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "comments", "encoding", "slice", "id"))
+_FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "comments", "encoding", "slice", "group", "id"))
 FORMATS: dict[Format, frozenset[str]] = {
-    "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "id")),
-    "tsv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "id")),
-    "jsonl": frozenset(("encoding", "slice", "id")),
-    "json": frozenset(("slice", "id")),
-    "parquet": frozenset(("slice", "id")),
+    "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
+    "tsv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
+    "jsonl": frozenset(("encoding", "slice", "group", "id")),
+    "json": frozenset(("slice", "group", "id")),
+    "parquet": frozenset(("slice", "group", "id")),
     "label-first": frozenset(("encoding",)),
-    "parallel": frozenset(("encoding", "slice", "id")),
+    "parallel": frozenset(("encoding", "slice", "group", "id")),
     "conll": frozenset(("delimiter", "comments", "encoding")),
-    "conllu": frozenset(("slice", "id")),
-    "squad": frozenset(("slice",)),
+    "conllu": frozenset(("slice", "group", "id")),
+    "squad": frozenset(("slice", "group")),
 }
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
@@ -128,6 +130,10 @@ class TaskSource(Section):
     #: Column whose values are slices of test with metrics of their own; in conllu the key of a comment, in squad only
     #: `title`.
     slice: Column | None = None
+    #: Column whose values are clusters (service, customer, author): rows of one cluster are not independent, and the
+    #: promotion rule estimates variances between clusters. `auto`: the column `group` if the rows have one, otherwise
+    #: the column `slice` if test has at least five values of it, otherwise no clusters. null: rows are independent.
+    group: Column | None = AUTO
     #: Column of the row's id; in conllu the key of a comment. Null: file and line.
     id: Column | None = None
     #: Whether csv and tsv have a header line.
@@ -227,6 +233,8 @@ class TaskSource(Section):
             ]
         if "squad" in formats and self.slice not in (None, "title"):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
+        if "squad" in formats and self.group not in (None, AUTO, "title"):
+            problems.append(f"group can only be title in format squad; found {self.group!r}")
         if "conllu" in formats and self.words not in (None, "form"):
             problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:

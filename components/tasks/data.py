@@ -29,6 +29,10 @@ Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
+#: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
+MIN_GROUPS = 5
+
+
 @dataclass(frozen=True)
 class Split:
     """Labelled rows, in order.
@@ -37,6 +41,8 @@ class Split:
         fields: N inputs.
         targets: N vectors of different lengths.
         slices: N names of the row's slice; None for rows without one.
+        groups: N names of the cluster of a row (service, customer, author): rows of one cluster are not independent.
+            None: the row is a cluster of its own. Empty in the output of versions without clusters.
         ids: N ids of the rows in their source; may be empty.
         lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
     """
@@ -45,6 +51,7 @@ class Split:
     targets: list[Target]
     slices: list[str | None]
     ids: list[str] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -67,7 +74,8 @@ class Split:
             [self.targets[row] for row in rows],
             [self.slices[row] for row in rows],
             [self.ids[row] for row in rows] if self.ids else [],
-            [self.lines[row] for row in rows] if self.lines else [],
+            groups=[self.groups[row] for row in rows] if self.groups else [],
+            lines=[self.lines[row] for row in rows] if self.lines else [],
         )
 
 

@@ -1,7 +1,7 @@
 """Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id; see
-`components.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group;
+see `components.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
 budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
 
@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         ("target", pa.list_(pa.float64())),
         ("slice", pa.string()),
         ("id", pa.string()),
+        ("group", pa.string()),
     ]
 )
 
@@ -115,6 +116,7 @@ def examples(job: ExamplesJob) -> Path:
                     list_column(split.targets, pa.float64()),
                     pa.array(split.slices, pa.string()),
                     pa.array(split.ids, pa.string()),
+                    pa.array(split.groups, pa.string()),
                 ],
                 schema=SCHEMA,
             )
@@ -176,7 +178,8 @@ def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -
     Raises:
         ArtifactError: the file cannot be read.
     """
-    table = read_columns(directory / f"{split}.parquet", SCHEMA.names, stage="examples")
+    path = directory / f"{split}.parquet"
+    table = read_columns(path, _columns(path), stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
     return Split(
@@ -184,4 +187,14 @@ def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -
         vectors(table.column("target")),
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
+        table.column("group").to_pylist() if "group" in table.column_names else [],
     )
+
+
+def _columns(path: Path) -> list[str]:
+    """The columns of a split; an earlier version of the stage wrote no column `group`."""
+    try:
+        known = pq.read_schema(path).names
+    except (OSError, pa.ArrowException):
+        known = SCHEMA.names  # the caller's attempt gives the message
+    return [name for name in SCHEMA.names if name != "group" or name in known]

@@ -34,7 +34,12 @@ EVALUATION = {
 }
 DECISION = {
     "decisions": {
-        "aws-type": {"verdict": "promote", "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"], "alias_after": "3"}
+        "aws-type": {
+            "verdict": "promote",
+            "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"],
+            "warnings": ["a baseline does better: tfidf-words"],
+            "alias_after": "3",
+        }
     }
 }
 
@@ -64,7 +69,8 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "- aws-type: Transfer was worth 4 times the labels.",
         "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
         "",
-        "aws-type: promote (better by 0.05 (0.03 to 0.07))",
+        "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
+        "aws-type: warning: a baseline does better: tfidf-words",
         f"report: {params.parent}/artifacts/report/report.html",
         "MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db, then open http://127.0.0.1:5000",
     ]

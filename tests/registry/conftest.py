@@ -30,7 +30,7 @@ from components.settings.training import Training
 from components.task_models.classifier import TextClassifier, load_classifier, save_classifier
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.tasks.examples import ExamplesJob, examples, read_split
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.results import KIND as FINETUNED
 from components.tasks.results import RunResult, write_results
 from components.tokenization.char import CharTokenizer
@@ -43,7 +43,7 @@ PIECES = [*SPECIAL_PIECES, *LETTERS]
 SETTINGS = FinetuneSettings(
     layers="first", pooling="max", head_norm="none", head_dropout=0.0, training=Training(rate=0.1, batch_size=4)
 )
-RULE = PromotionRule(metric="accuracy", resamples=300, slice_rows=20, latency_ms=10_000)
+RULE = PromotionRule(metric="accuracy", slice_rows=20, latency_ms=10_000)
 
 
 @dataclass
@@ -147,6 +147,7 @@ class Pipeline:
                 results.append(RunResult(system, "ulmfit", start, record, found))
             write_results(draft.path, results, splits=splits, labels=LABELS)
             (draft.path / "metrics.json").write_text(json.dumps({f"{system}.20.seconds": 1.5}))
+            draft.facts["examples"] = read_facts(self.out / "examples" / "letters").digests
         evaluation = self.out / "evaluation" / "letters" / "metrics.json"
         evaluation.parent.mkdir(parents=True, exist_ok=True)
         evaluation.write_text(json.dumps({f"{system}.20.accuracy": 0.5, "tfidf-words.20.accuracy": 0.25}))
@@ -189,6 +190,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 @pytest.fixture
 def pipeline(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """A copy of `finished` for one test, with fewer rows for the latency."""
-    monkeypatch.setattr("components.registry.promote.LATENCY_ROWS", 10)
+    monkeypatch.setattr("components.registry.latency.LATENCY_ROWS", 10)
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Pipeline(tmp_path)

@@ -11,7 +11,8 @@ import torch
 
 from components.inference.prediction import Predicted, predict_file, predict_rows
 from components.models.encoder import build_model
-from components.registry.promote import measure_latency, scored_rows
+from components.registry.judging import scored_rows
+from components.registry.latency import measure_latency
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.classifier import load_classifier, save_classifier
@@ -75,4 +76,4 @@ def test_a_bundle_predicts_the_columns_of_its_form(kind: str, tmp_path: Path) ->
     test, statistics = scored_rows(facts, Split(fields, targets, [None, None]), {"m": classifier})
     best = scoring_for(kind, labels).score(fields, targets, found)
     assert test.scoring.scores(statistics["m"].sum(0))[test.scoring.main] == pytest.approx(best[test.scoring.main])
-    assert measure_latency({"m": classifier}, fields, rounds=2)["m"]["p50"] > 0
+    assert measure_latency(classifier, fields).p50 > 0

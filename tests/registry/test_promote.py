@@ -16,8 +16,11 @@ import components.registry.ledger as ledger_module
 from components.errors import ArtifactError, HeadstartError, RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
+from components.registry.judging import scored_rows
+from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
 from components.registry.ledger import Ledger, champions, locked
-from components.registry.promote import measure_latency, promote, rollback, scored_rows
+from components.registry.promote import promote, rollback
+from components.registry.promotion import Latency
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
 from components.task_models.classifier import TextClassifier
@@ -66,7 +69,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
     assert decision["candidate_score"] == pytest.approx(22 / 26)
     assert (decision["alias_before"], decision["alias_after"]) == (None, "1")
     assert decision["candidate"]["name"] == NAME
-    assert decision["candidate"]["latency_ms"].keys() == {"p50", "p99"}
+    assert decision["candidate"]["latency_ms"].keys() == {"p50", "p99", "rounds", "conditions"}
     assert decision["test"]["rows"] == 260
     assert decision["last_change"]["action"] == "promote"
     assert champion(pipeline) == "1"
@@ -120,8 +123,8 @@ def test_the_same_content_changes_nothing_and_is_not_scored(
 ) -> None:
     run(pipeline)
     before = events(pipeline)
-    monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
-    monkeypatch.setattr("components.registry.promote.read_split", _must_not_be_called)
+    monkeypatch.setattr("components.registry.judging.load_version", _must_not_be_called)
+    monkeypatch.setattr("components.registry.judging.read_split", _must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -135,7 +138,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline: Pipeline, mon
     first = run(pipeline, knows=16)
     before = events(pipeline)
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.promote.load_version", _must_not_be_called)
+        patch.setattr("components.registry.judging.load_version", _must_not_be_called)
         assert run(pipeline) == first
     assert events(pipeline) == before
 
@@ -149,15 +152,33 @@ def _must_not_be_called(*_: object) -> None:
     raise AssertionError("scored again")
 
 
-def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline) -> None:
+    register(pipeline.register_job(starts=["adapted"]))
+    (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
+    decision = run(pipeline)
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"][0].startswith(f"{NAME}/1 has no accuracy: ")
+
+    (pipeline.root / "elsewhere").rename(pipeline.root / "mlruns")
+    assert run(pipeline)["verdict"] == "promote"
+
+
+def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, conditions: str) -> Latency:
+        return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
+
     with monkeypatch.context() as patch:
-        slow = {f"{NAME}/1": {"p50": 99_999.0, "p99": 99_999.0}}
-        patch.setattr("components.registry.promote.measure_latency", lambda *_, **__: slow)
+        patch.setattr("components.registry.latency.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
-    assert decision["reasons"] == [f"{NAME}/1 takes 99999.0 ms per text, more than 10000 ms"]
+    assert decision["reasons"][0].startswith(f"{NAME}/1 takes 99999.0 ms per text, more than 10000 ms (10 rows, ")
 
-    assert run(pipeline)["verdict"] == "promote"
+    # A second attempt finds the stored value and does not measure until it passes.
+    monkeypatch.setattr("components.registry.latency.measure_latency", _must_not_be_called)
+    assert run(pipeline)["reasons"] == decision["reasons"]
+    stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
+    ((conditions, latency),) = stored.items()
+    assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
 
 
 def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
@@ -298,7 +319,7 @@ def test_a_crash_before_the_intent_repeats_the_change_without_the_comparison(
             promote(pipeline.promote_job())
     assert events(pipeline) == ["decision"]
 
-    monkeypatch.setattr("components.registry.promote.load_version", _must_not_be_called)
+    monkeypatch.setattr("components.registry.judging.load_version", _must_not_be_called)
     written = json.loads(promote(pipeline.promote_job()).read_text())
     assert written["decisions"]["letters"]["verdict"] == "promote"
     assert champion(pipeline) == "1"
@@ -385,25 +406,25 @@ def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
     assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": 0}
 
 
-def test_latency_is_measured_per_row_in_alternation() -> None:
-    calls: list[str] = []
+def test_latency_is_measured_per_row_in_several_passes() -> None:
+    calls: list[Fields] = []
 
     class Recorded:
         kind = "classification"
         labels = LABELS
 
-        def __init__(self, name: str) -> None:
-            self.name = name
-
         def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
             assert len(rows) == batch_size == 1
-            calls.append(self.name)
+            calls.append(rows[0])
             return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
 
-    measured = measure_latency({"a": Recorded("a"), "b": Recorded("b")}, [("t",)] * 40, rounds=10)
-    assert calls == ["a", "b"] * 15  # 5 warm-up rows and 10 timed rows
-    assert all(times["p99"] >= times["p50"] > 0 for times in measured.values())
-    assert measure_latency({"a": Recorded("a")}, [], rounds=10) == {}
+    rows = [(str(number),) for number in range(8)]
+    measured = measure_latency(Recorded(), rows, conditions="here")
+    assert calls == [*rows[:WARM_UP], *rows * ROUNDS]
+    assert measured.p99 >= measured.p50 > 0
+    assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
+    assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
+    assert spaced([], 3) == []
 
 
 def test_concurrent_appends_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

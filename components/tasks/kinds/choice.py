@@ -31,7 +31,9 @@ def read_choices(name: str, source: TaskSource) -> Examples:
             prompt = filled(record.values[0], "the text", source.text, record.position)
             choices = _choices(record, source)
             right = _right(label_of(record.values[-1], source.label, record.position), choices, source, record.position)
-            rows.setdefault(split, []).append(Row((prompt, *choices), right, record.slice, record.id, record.position))
+            rows.setdefault(split, []).append(
+                Row((prompt, *choices), right, record.slice, record.id, record.position, record.group)
+            )
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
 
 

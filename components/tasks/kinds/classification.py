@@ -51,7 +51,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
                 part = None
                 if split != "test":
                     continue
-            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position))
+            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position, record.group))
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(

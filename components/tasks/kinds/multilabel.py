@@ -32,7 +32,9 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
         for record in _records(path, member, source):
             text = filled(record.values[0], "the text", source.text, record.position)
             names = tuple(sorted(set(_labels(record, source))))
-            rows.setdefault(split, []).append(Row((text,), names, record.slice, record.id, record.position))
+            rows.setdefault(split, []).append(
+                Row((text,), names, record.slice, record.id, record.position, record.group)
+            )
     seen = {label for row in rows["train"] for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")

@@ -13,7 +13,7 @@ from components.formats.lines import Reading
 from components.formats.squad import Question, answers_of, read_squad
 from components.formats.textkey import text_key
 from components.scoring.questions import Questions
-from components.settings.tasks import TaskSource
+from components.settings.tasks import AUTO, TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
 from components.tasks.reading.records import Position, filled, read_records, split_files
@@ -27,6 +27,7 @@ class _Entry:
     slice: str | None
     id: str | None
     position: Position
+    group: str | None = None
 
 
 def read_questions(name: str, source: TaskSource) -> Examples:
@@ -54,7 +55,7 @@ def read_questions(name: str, source: TaskSource) -> Examples:
             if bad and (source.wrong_spans == "drop" or not spans):
                 continue
             counts["unanswerable"] += not spans
-            row = Row((found.question, found.context), tuple(spans), entry.slice, entry.id, entry.position)
+            row = Row((found.question, found.context), tuple(spans), entry.slice, entry.id, entry.position, entry.group)
             rows.setdefault(split, []).append(row)
     if wrong and source.wrong_spans == "refuse":
         raise DataError(
@@ -82,7 +83,8 @@ def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Entry]:
         for number, question in enumerate(read_squad(path, Reading()), 1):
             position = Position(str(path), number, "question")
             part = question.title if source.slice is not None else None
-            yield _checked(_Entry(question, part, question.id, position), ("question", "context"))
+            title = question.title if source.group not in (None, AUTO) else None
+            yield _checked(_Entry(question, part, question.id, position, title), ("question", "context"))
         return
     columns = [source.question, source.context, source.answers]
     for record in read_records(path, member, source, columns, nested=True):
@@ -93,7 +95,7 @@ def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Entry]:
         ]
         answers = answers_of(_entries(given, source.answers, record.position), str(record.position))
         question = Question(record.id or str(record.position), None, texts[0], texts[1], answers)
-        yield _Entry(question, record.slice, record.id, record.position)
+        yield _Entry(question, record.slice, record.id, record.position, record.group)
 
 
 def _checked(entry: _Entry, columns: tuple[str, str]) -> _Entry:

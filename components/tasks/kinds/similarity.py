@@ -41,7 +41,9 @@ def read_similarities(name: str, source: TaskSource) -> Examples:
                 raise DataError(
                     f"{record.position}: the score ({source.score!r}) is {value!r}, not a number; correct it"
                 )
-            rows.setdefault(split, []).append(Row(fields, score, record.slice, record.id, record.position))
+            rows.setdefault(split, []).append(
+                Row(fields, score, record.slice, record.id, record.position, record.group)
+            )
     if len({row.target for row in rows["train"]}) < 2:
         raise DataError(
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"

@@ -16,10 +16,10 @@ from components.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.formats.textkey import text_key
 from components.scoring.spans import read_tags
 from components.scoring.tagging import Tagging
-from components.settings.tasks import TaskSource
+from components.settings.tasks import AUTO, TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Position, as_text, read_records, split_files
+from components.tasks.reading.records import AUTO_GROUP, Position, as_text, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TaskIO, texts
 
@@ -41,6 +41,7 @@ class _Tagged:
     slice: str | None
     id: str | None
     position: Position
+    group: str | None = None
 
 
 def read_tagging(name: str, source: TaskSource) -> Examples:
@@ -72,7 +73,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
                 if not tag:
                     raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
             tags = _learned(sentence, source)
-            rows[split].append(Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position))
+            row = Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position, sentence.group)
+            rows[split].append(row)
         if len(rows[split]) == before:
             raise DataError(f"{path}: holds no sentences")
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
@@ -145,7 +147,7 @@ def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]
         first, second = (
             _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
         )
-        yield _Tagged(first, second, [], record.slice, record.id, record.position)
+        yield _Tagged(first, second, [], record.slice, record.id, record.position, record.group)
 
 
 def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
@@ -153,7 +155,9 @@ def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
     comments = sentence.comments
     part = comments.get(source.slice) if source.slice is not None else None
     row_id = comments.get(source.id or "sent_id")
-    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, Position(str(path), sentence.line))
+    group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
+    position = Position(str(path), sentence.line)
+    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, position, group)
 
 
 def _listed(value: Any, column: str, position: Position) -> list[str]:

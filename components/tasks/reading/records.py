@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from components.errors import DataError
 from components.formats.lines import Reading
 from components.formats.plain import read_label_first, read_parallel
 from components.formats.tables import TABLES, Layout
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.tasks import AUTO, SPLITS, TaskSource
 
+#: Column of the clusters if `data.tasks.<name>.group` is `auto`.
+AUTO_GROUP = "group"
 _READERS = {**TABLES, "label-first": read_label_first, "parallel": read_parallel}
 
 
@@ -35,6 +37,7 @@ class Record:
 
     values: tuple[Any, ...]
     slice: str | None
+    group: str | None
     id: str | None
     position: Position
 
@@ -78,18 +81,30 @@ def read_records(
         member=member,
         nested=nested,
     )
-    extra = [name for name in (source.slice, source.id) if name is not None]
+    group = source.group
+    if group == AUTO:
+        group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+    extra = [name for name in (source.slice, group, source.id) if name is not None]
     unit = "row" if form in ("json", "parquet") else "line"
     name, count = f"{path}{'#' * bool(member)}{member}", 0
     for number, values in _READERS[form](path, [*columns, *extra], layout, Reading()):
         position = Position(name, number, unit)
         rest = iter(values[len(columns) :])
         part = as_text(next(rest), position) if source.slice is not None else None
+        cluster = as_text(next(rest), position) if group is not None else None
         row_id = as_text(next(rest), position) if source.id is not None else None
         count += 1
-        yield Record(tuple(values[: len(columns)]), part, row_id, position)
+        yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position)
     if not count:
         raise DataError(f"{name}: holds no rows")
+
+
+def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
+    """Whether the first row of a file has a column of text or numbers with this name."""
+    try:
+        return next(_READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
+    except DataError:
+        return False
 
 
 def as_text(value: Any, position: Position) -> str | None:

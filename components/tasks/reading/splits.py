@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from components.errors import DataError
 from components.formats.textkey import text_key
-from components.settings.tasks import SPLITS, TaskSource
-from components.tasks.data import Examples, Fields, Split
+from components.settings.tasks import AUTO, SPLITS, TaskSource
+from components.tasks.data import MIN_GROUPS, Examples, Fields, Split
 from components.tasks.reading.records import Position
 
 Rows = dict[str, list["Row"]]
@@ -30,6 +30,7 @@ class Row:
     slice: str | None
     id: str | None
     position: Position
+    group: str | None = None
 
 
 def train_of(source: TaskSource) -> str:
@@ -94,7 +95,8 @@ def examples_of(
             counts[f"{split}_rows_unused"] = len(splits[split]) - most
             chosen = np.random.default_rng(0).permutation(len(splits[split]))[:most]
             splits[split] = [splits[split][row] for row in np.sort(chosen)]
-    made = {split: _split(splits[split], target) for split in SPLITS}
+    groups = _groups(splits, source)
+    made = {split: _split(splits[split], target, groups[split]) for split in SPLITS}
     return Examples(labels, made["train"], made["dev"], made["test"], counts)
 
 
@@ -186,11 +188,23 @@ def _settle_overlap(
                 )
 
 
-def _split(rows: list[Row], target: Callable[[Row], Sequence[float]]) -> Split:
+def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
+    """The clusters of the rows of every split. With `group: auto` and no column of clusters, the slices are the
+    clusters, unless test has fewer of them than the variance between clusters needs."""
+    found = {split: [row.group for row in rows] for split, rows in splits.items()}
+    if source.group == AUTO and not any(any(names) for names in found.values()):
+        slices = {split: [row.slice for row in rows] for split, rows in splits.items()}
+        if len(set(slices["test"]) - {None}) >= MIN_GROUPS:
+            return slices
+    return found
+
+
+def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None]) -> Split:
     return Split(
         fields=[row.fields for row in rows],
         targets=[np.asarray(target(row), dtype=np.float64) for row in rows],
         slices=[row.slice for row in rows],
         ids=[row.id if row.id is not None else f"{Path(row.position.path).name}:{row.position.line}" for row in rows],
+        groups=groups,
         lines=[row.position.line for row in rows],
     )

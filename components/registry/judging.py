@@ -1,0 +1,221 @@
+"""Score challenger and champion with the same code on the same rows, in one process, and decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from components.errors import ArtifactError, HeadstartError
+from components.inference.prediction import Classifier
+from components.registry.baseline import best_baseline
+from components.registry.champion import load_version
+from components.registry.comparison import TrainingNoise
+from components.registry.latency import latency_of
+from components.registry.noise import (
+    SEED_SCORES,
+    SeedScores,
+    noise_of,
+    parse_scores,
+    read_test_scores,
+    recipe_name,
+)
+from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
+from components.settings.promote import PromotionRule
+from components.tasks.data import Split
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.kinds import scoring_for
+from components.tracking import Registry, Version
+
+
+def judge(
+    rule: PromotionRule,
+    registry: Registry,
+    candidate: Version,
+    champion: Version | None,
+    *,
+    examples: Path,
+    finetuned: Path,
+    challenger: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]] = (),
+    vetoed: bool = False,
+) -> dict[str, Any]:
+    """The decision on a challenger, as in decision.json.
+
+    Args:
+        rule: `params.promote`.
+        registry: of both versions; latencies and scores of seeds are stored with them.
+        candidate: the challenger.
+        champion: the version that is served, or None.
+        examples: output directory of the stage `examples`.
+        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
+        challenger: entry of registered.json: `system` and `budget` of the challenger.
+        earlier: decisions on this model so far, oldest first.
+        vetoed: whether the challenger was rolled back. No rows are read and no models loaded if the verdict does not
+            depend on predictions.
+    """
+    settled = vetoed or (champion is not None and champion.digest == candidate.digest)
+    facts = read_facts(examples)
+    split = Split([], [], []) if settled else read_split(examples, "test")
+    models: dict[str, Classifier] = {}
+    problems: dict[str, str] = {}
+    versions = {version.label: version for version in (candidate, champion) if version is not None}
+    for label, version in versions.items() if not settled else ():
+        try:
+            models[label] = load_version(registry, version)
+        except HeadstartError as error:
+            problems[label] = str(error)
+    latencies = {label: latency_of(registry, versions[label], model, split.fields) for label, model in models.items()}
+    rows, statistics = scored_rows(facts, split, models)
+    metric = rule.metric or rows.scoring.main
+    noise: dict[str, TrainingNoise | None] = {}
+    baseline = None
+    if not settled:
+        noise = _noises(registry, versions, candidate, facts, split, rows, metric, finetuned, challenger)
+        if champion is None:
+            baseline = best_baseline(
+                finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, budget=challenger["budget"]
+            )
+
+    def scored(version: Version) -> Scored:
+        return Scored(
+            name=version.label,
+            digest=version.digest,
+            test_digest=rows.digest,
+            statistics=statistics.get(version.label),
+            latency=latencies.get(version.label),
+            noise=noise.get(version.label),
+            problem=problems.get(version.label, ""),
+            rolled_back=vetoed and version is candidate,
+        )
+
+    other = scored(champion) if champion is not None else baseline
+    identity = (
+        candidate.digest,
+        (other.digest or other.name) if other is not None else rows.scoring.constant_name,
+        metric,
+        rule.mode if champion is not None else "superiority",
+    )
+    decision = decide(
+        scored(candidate),
+        scored(champion) if champion is not None else None,
+        rule,
+        rows=rows,
+        test_uses=test_uses(earlier, test=rows.digest, comparison=identity),
+        baseline=baseline,
+    )
+    return _as_json(
+        decision, candidate, champion, latencies, rows=len(split) if not settled else None, test=rows.digest
+    )
+
+
+def _as_json(
+    decision: Decision,
+    candidate: Version,
+    champion: Version | None,
+    latencies: Mapping[str, Latency | None],
+    *,
+    rows: int | None,
+    test: str,
+) -> dict[str, Any]:
+    def described(version: Version) -> dict[str, Any]:
+        latency = latencies.get(version.label)
+        return {
+            "name": version.name,
+            "version": version.number,
+            "digest": version.digest,
+            "latency_ms": None if latency is None else asdict(latency) | {"rounds": list(latency.rounds)},
+        }
+
+    return {
+        **asdict(decision),
+        "reasons": list(decision.reasons),  # JSON has no tuples
+        "slices": [asdict(change) for change in decision.slices],
+        "candidate": described(candidate),
+        "champion": described(champion) if champion is not None else None,
+        "test": {"digest": test, "rows": rows},
+    }
+
+
+def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
+    """Which distinct comparison on a version of the test rows this is, from 1.
+
+    A comparison is identified by (digest of the candidate, digest of the champion or name of the baseline, metric,
+    mode). A repeated one has the number of its first occurrence: nothing new is learned from the test rows.
+
+    Args:
+        earlier: decisions on this model so far, oldest first.
+        test: digest of the test split.
+        comparison: the present comparison.
+    """
+    seen: dict[tuple[str, str, str, str], int] = {}
+    for decision in earlier:
+        if decision.get("gain") is not None and (decision.get("test") or {}).get("digest") == test:
+            champion = decision.get("champion") or {}
+            found = (
+                str((decision.get("candidate") or {}).get("digest")),
+                str(champion.get("digest") or decision.get("against")),
+                str(decision.get("metric")),
+                str(decision.get("mode", "superiority")),
+            )
+            seen.setdefault(found, len(seen) + 1)
+    return seen.get(comparison, len(seen) + 1)
+
+
+def scored_rows(
+    facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
+) -> tuple[TestRows, dict[str, sparse.csr_array]]:
+    """The test split as an input of `decide`, and each model's (N, K) statistics.
+
+    Versions may have different label sets; a predicted label that the test split lacks counts as wrong.
+    """
+    unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
+    scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
+    statistics = {
+        name: scoring.statistics(split.fields, split.targets, scoring.renamed(model.answer(split.fields), model.labels))
+        for name, model in models.items()
+    }
+    slices = split.slices if any(name is not None for name in split.slices) else None
+    stand_in = sparse.csr_array((0, scoring.width))
+    if len(split):
+        stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
+    return TestRows(facts.digests["test"], scoring, stand_in, slices, split.groups or None), statistics
+
+
+def _noises(
+    registry: Registry,
+    versions: Mapping[str, Version],
+    candidate: Version,
+    facts: TaskFacts,
+    split: Split,
+    rows: TestRows,
+    metric: str,
+    finetuned: Path,
+    challenger: Mapping[str, Any],
+) -> dict[str, TrainingNoise | None]:
+    """Training noise of the recipe of every version, after the scores of the challenger's seeds are stored with it."""
+    system, budget = challenger["system"], challenger["budget"]
+    try:
+        found = read_test_scores(finetuned / system, facts=facts, split=split, scoring=rows.scoring, metric=metric)
+    except ArtifactError as error:
+        print(f"{candidate.label}: training noise is taken from earlier versions ({error})", flush=True)
+        found = {}
+    scores = tuple(score for (name, size, _), score in sorted(found.items()) if (name, size) == (system, budget))
+    present = SeedScores(recipe_name(system, budget), metric, rows.digest, scores)
+    if scores and (text := present.dump()) != candidate.tags.get(SEED_SCORES):
+        registry.set_tag(candidate, SEED_SCORES, text)
+    history = registry.versions(candidate.name)
+    recipes = {version.label: _recipe(version, present.recipe, system) for version in history}
+    recipes[candidate.label] = present.recipe
+    return {label: noise_of(recipes.get(label, ""), metric, history) for label in versions}
+
+
+def _recipe(version: Version, present: str, system: str) -> str:
+    """The recipe of a version. One of the challenger's system that has no stored scores was registered before scores
+    were stored; it is assumed to have the challenger's label budget."""
+    if (stored := parse_scores(version)) is not None:
+        return stored.recipe
+    return present if f"{version.tags.get('family')}-{version.tags.get('start')}" == system else ""

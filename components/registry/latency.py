@@ -1,0 +1,87 @@
+"""Latency of a registered classifier: measured once per artifact and machine, stored with the version.
+
+A measurement is not repeated, so a challenger cannot be measured until it passes the limit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from components.inference.prediction import Classifier, predict_rows
+from components.processors import cores, processor_name
+from components.registry.promotion import Latency
+from components.tasks.data import Fields
+from components.tracking import Registry, Version
+
+TAG = "latency"
+#: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
+LATENCY_ROWS = 100
+WARM_UP = 5
+#: Passes over these rows. The variation between passes is the error of a comparison.
+ROUNDS = 5
+#: Measurements (one per machine) that a tag holds.
+MOST_CONDITIONS = 10
+
+
+def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
+    """The latency of a version under the present conditions; measured and stored if it is not known.
+
+    Args:
+        registry: where the tag `latency` is stored.
+        version: the version.
+        classifier: its model.
+        rows: inputs, of which evenly spaced ones are timed.
+
+    Returns:
+        None without rows.
+    """
+    chosen = spaced(rows, LATENCY_ROWS)
+    conditions = (
+        f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
+    )
+    try:
+        known = dict(json.loads(version.tags.get(TAG, "{}")))
+        if conditions in known:
+            found = known[conditions]
+            return Latency(found["p50"], found["p99"], tuple(found["rounds"]), conditions)
+    except (ValueError, KeyError, TypeError):
+        known = {}
+    if not chosen:
+        return None
+    measured = measure_latency(classifier, chosen, conditions=conditions)
+    known[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
+    registry.set_tag(version, TAG, json.dumps(dict(list(known.items())[-MOST_CONDITIONS:])))
+    return measured
+
+
+def spaced(rows: Sequence[Fields], most: int) -> list[Fields]:
+    """At most `most` rows, evenly spaced."""
+    return [rows[int(index)] for index in np.linspace(0, len(rows) - 1, min(most, len(rows)))] if rows else []
+
+
+def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
+    """Latency of single rows, in `ROUNDS` passes over all of them.
+
+    Args:
+        classifier: the model.
+        rows: inputs, at least one.
+        conditions: of the measurement.
+    """
+    for row in rows[:WARM_UP]:
+        predict_rows(classifier, [row], batch_size=1)
+    seconds = np.zeros((ROUNDS, len(rows)))
+    for turn in range(ROUNDS):
+        for index, row in enumerate(rows):
+            started = time.perf_counter()
+            predict_rows(classifier, [row], batch_size=1)
+            seconds[turn, index] = time.perf_counter() - started
+    milliseconds = 1000 * seconds
+    p50, p99 = np.percentile(milliseconds, (50, 99))
+    rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
+    return Latency(round(float(p50), 4), round(float(p99), 4), rounds, conditions)
