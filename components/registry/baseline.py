@@ -2,67 +2,83 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
-from components.errors import HeadstartError
+from components.errors import ArtifactError
 from components.registry.comparison import TrainingNoise
-from components.registry.noise import largest_budget, pooled, read_test_scores, recipe_name
+from components.registry.noise import best_seed, largest_budget, pooled, read_test_scores, recipe_name
 from components.registry.promotion import Scored
 from components.scoring import Scoring
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
-from components.tasks.results import best_score, read_answers
+from components.tasks.results import read_answers
 
 #: Output directory of the stage `baseline`, next to those of `finetune`.
 BASELINES = "baselines"
 
 
 def best_baseline(
-    finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, budget: int
+    finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, budget: int
 ) -> Scored | None:
-    """The baseline with the highest mean test score at a label budget, represented by its run with the highest dev
-    score, as a fine-tuned system is by its classifier. Choosing the baseline on test favours the baselines.
+    """The baseline with the highest mean test score at a label budget. Choosing it on test favours the baselines.
+
+    Baselines and fine-tuned systems of one seed are trained on the same labels. So the baseline is represented by its
+    run with the seed of the challenger's classifier, and the training noise of the gain is the variance of the paired
+    differences between seeds. Without runs of the same seeds, the baseline has its best seed on dev and a noise of its
+    own.
 
     Args:
-        finetuned: folder of the task's results; `baselines` below it is read.
+        finetuned: folder of the task's results.
         facts: of the task.
         split: the test split.
         scoring: of the task.
         metric: name of the metric.
+        system: the challenger's system, `<family>-<start>`.
         budget: label budget of the challenger (-1: all labels); the largest one of the baselines if they lack it.
 
     Returns:
-        None if the task has no baselines. A `Scored` without statistics if their results cannot be read.
+        None if the task has no baselines. A `Scored` without statistics if the results cannot be read.
     """
     directory = finetuned / BASELINES
     if not directory.is_dir():
         return None
+
+    def read(folder: Path) -> dict[tuple[str, int, int], float]:
+        return read_test_scores(folder, facts=facts, split=split, scoring=scoring, metric=metric)
+
     try:
-        scores = read_test_scores(directory, facts=facts, split=split, scoring=scoring, metric=metric)
+        scores = read(directory)
         if not scores:
             return None
-        if budget not in {found for _, found, _ in scores}:
-            budget = largest_budget(scores)
+        size = budget if any(found == budget for _, found, _ in scores) else largest_budget(scores)
         systems: dict[str, dict[int, float]] = {}
-        for (system, found, seed), score in scores.items():
-            if found == budget:
-                systems.setdefault(system, {})[seed] = score
-        best = max(systems, key=lambda system: float(np.mean(list(systems[system].values()))))
-        records = json.loads((directory / "runs.json").read_text(encoding="utf-8"))
-        dev = {
-            record["seed"]: best_score(record)
-            for record in records
-            if (record["system"], record["budget"]) == (best, budget)
+        for (name, found, seed), score in scores.items():
+            if found == size:
+                systems.setdefault(name, {})[seed] = score
+        best = max(systems, key=lambda name: float(np.mean(list(systems[name].values()))))
+        theirs = systems[best]
+        own = {
+            seed: score
+            for (name, found, seed), score in read(finetuned / system).items()
+            if name == system and found == budget
         }
-        seed = max(dev, key=lambda seed: dev[seed])
-        answers = scoring.renamed(read_answers(directory, "test")[best, budget, seed], facts.labels)
+        common = sorted(own.keys() & theirs.keys()) if size == budget else []
+        chosen = best_seed(finetuned / system, system=system, budget=budget)
+        paired = len(common) > 1 and chosen in common
+        seed = chosen if paired else best_seed(directory, system=best, budget=size)
+        answers = scoring.renamed(read_answers(directory, "test")[best, size, seed], facts.labels)
         statistics = scoring.statistics(split.fields, split.targets, answers)
-    except (HeadstartError, OSError, ValueError, KeyError, TypeError) as error:
-        return Scored("the best baseline", "", facts.digests["test"], None, problem=f"{directory}: {error}")
-    own = list(systems[best].values())
-    recipe = recipe_name(best, budget)
-    noise = TrainingNoise(pooled([own]), f"{len(own)} runs of {best}", recipe) if len(own) > 1 else None
-    return Scored(f"baseline {best}", "", facts.digests["test"], statistics, noise=noise)
+    except ArtifactError as error:
+        return Scored("the best baseline", "", facts.digests["test"], None, problem=str(error))
+    recipe = recipe_name(best, size)
+    noise = paired_noise = None
+    if paired:
+        differences = [own[seed] - theirs[seed] for seed in common]
+        source = f"{len(common)} pairs of runs of {system} and {best} on the same labels"
+        paired_noise = TrainingNoise(pooled([differences]), source, f"{system}, {recipe}")
+    elif len(theirs) > 1:
+        noise = TrainingNoise(pooled([list(theirs.values())]), f"{len(theirs)} runs of {best}", recipe)
+    name = f"baseline {best}"
+    return Scored(name, "", facts.digests["test"], statistics, noise=noise, paired_noise=paired_noise)

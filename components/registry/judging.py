@@ -77,7 +77,13 @@ def judge(
         noise = _noises(registry, versions, candidate, facts, split, rows, metric, finetuned, challenger)
         if champion is None:
             baseline = best_baseline(
-                finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, budget=challenger["budget"]
+                finetuned,
+                facts=facts,
+                split=split,
+                scoring=rows.scoring,
+                metric=metric,
+                system=challenger["system"],
+                budget=challenger["budget"],
             )
 
     def scored(version: Version) -> Scored:

@@ -21,7 +21,7 @@ from components.scoring import Scoring
 from components.tasks.budgets import ALL, budget_name
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
-from components.tasks.results import KIND, RunKey, read_answers
+from components.tasks.results import KIND, RunKey, best_score, read_answers
 from components.tracking import Version
 
 #: Tag of a version.
@@ -90,6 +90,25 @@ def read_test_scores(
         renamed = scoring.renamed(answers, facts.labels)
         scores[key] = scoring.score(split.fields, split.targets, renamed)[metric]
     return scores
+
+
+def best_seed(directory: Path, *, system: str, budget: int) -> int:
+    """The seed with the highest dev score of a system at a label budget: that of its classifier.
+
+    Raises:
+        ArtifactError: runs.json is missing or damaged, or lacks the system.
+    """
+    path = directory / "runs.json"
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        found = {
+            int(record["seed"]): best_score(record)
+            for record in records
+            if (record["system"], record["budget"]) == (system, budget)
+        }
+        return max(found, key=lambda seed: found[seed])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error!r}); run its stage again") from error
 
 
 def largest_budget(keys: Iterable[RunKey]) -> int:

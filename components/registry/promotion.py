@@ -72,6 +72,8 @@ class Scored:
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
         latency: None if not measured.
         noise: training noise of its recipe; None if it is unknown.
+        paired_noise: of a baseline: training noise of the candidate's gain over it, from runs on the same labels; None:
+            the noises of the two are independent.
         problem: why `statistics` is None.
         rolled_back: whether a person rolled this version back.
     """
@@ -82,6 +84,7 @@ class Scored:
     statistics: sparse.csr_array | None
     latency: Latency | None = None
     noise: TrainingNoise | None = None
+    paired_noise: TrainingNoise | None = None
     problem: str = ""
     rolled_back: bool = False
 
@@ -281,13 +284,13 @@ def decide(
         )
     if too_slow := _too_slow(candidate, rule):
         return verdict("reject", too_slow)
-    role = "champion" if champion is not None else "baseline"
+    name = f"champion {other.name}" if champion is not None else other.name
     if other.statistics is None:
-        return verdict("inconclusive", f"{role} {other.name} could not be scored: {other.problem}")
+        return verdict("inconclusive", f"{name} could not be scored: {other.problem}")
     if other.test_digest != rows.digest:
         return verdict(
             "inconclusive",
-            f"{role} {other.name} was scored on test version {other.test_digest}, not {rows.digest}: "
+            f"{name} was scored on test version {other.test_digest}, not {rows.digest}: "
             "scores of different test versions are not comparable; score it again",
         )
     return _compare(candidate, other, rule, rows, metric, test_uses)
@@ -316,7 +319,7 @@ def _compare(
     if not len(rows) == own.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
-    training = training_variances(candidate.noise, other.noise) if rule.training_noise else []
+    training = _training_variances(candidate, other) if rule.training_noise else []
     variances, alpha, threshold = [gain.sampling, *training], rule.error_of(test_uses), rule.threshold
     half = half_width(variances, alpha)
     low, high, effect = gain.value - half, gain.value + half, detectable(variances, alpha)
@@ -432,13 +435,20 @@ def _undecided(
     )
 
 
+def _training_variances(candidate: Scored, other: Scored) -> list[Variance]:
+    if other.paired_noise is not None:
+        return [other.paired_noise.variance]
+    return training_variances(candidate.noise, other.noise)
+
+
 def _training(candidate: Scored, other: Scored, training: Sequence[Variance]) -> list[str]:
     """The source of the training noise."""
     if not training:
         return []
     std = math.sqrt(sum(part.value for part in training))
-    sources = dict.fromkeys(noise.source for noise in (candidate.noise, other.noise) if noise is not None)
-    unknown = [scored.name for scored in (candidate, other) if scored.noise is None]
+    noises = [candidate.noise, other.noise] if other.paired_noise is None else [other.paired_noise]
+    sources = dict.fromkeys(noise.source for noise in noises if noise is not None)
+    unknown = [scored.name for scored in (candidate, other) if scored.noise is None] if None in noises else []
     sentence = f"training noise: std {std:.4f} of the gain"
     if sources:
         sentence += f", from {' and '.join(sources)}"

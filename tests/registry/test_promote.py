@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import components.registry.ledger as ledger_module
-from components.errors import ArtifactError, HeadstartError, RegistryError
+from components.errors import ArtifactError, ConfigError, HeadstartError, RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
@@ -179,6 +179,84 @@ def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: 
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
     assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
+
+
+def test_the_first_champion_has_to_beat_the_best_baseline(pipeline: Pipeline) -> None:
+    pipeline.write_baselines(words=12, pairs=24)
+    decision = run(pipeline, training_noise=False)  # knows 22 letters of 26
+    assert decision["verdict"] == "reject"
+    assert decision["against"] == "baseline pairs"
+    assert decision["champion_score"] == pytest.approx(24 / 26)  # seed 0, as that of the classifier
+    assert champion(pipeline) is None
+
+    # Seeds are paired: the difference is 14 letters with seed 0, and 13 with seed 1.
+    pipeline.write_baselines(words=3, pairs=8)
+    decision = run(pipeline, confidence=0.9)
+    assert (decision["verdict"], decision["against"]) == ("promote", "baseline pairs")
+    assert decision["training_std"] == pytest.approx(np.std([14 / 26, 13 / 26], ddof=1))
+    assert "2 pairs of runs of ulmfit-adapted and pairs on the same labels" in decision["reasons"][-1]
+
+    # A challenger of a champion is not compared with the baselines.
+    pipeline.write_baselines(words=26)
+    assert run(pipeline, knows=16, largest_slice_loss=1.0)["against"] == f"{NAME}/1"
+
+
+def test_unreadable_baselines_are_inconclusive(pipeline: Pipeline) -> None:
+    pipeline.write_baselines(words=12)
+    pipeline.write_examples(rows=234)
+    decision = run(pipeline, knows=22)
+    assert decision["verdict"] == "inconclusive"
+    assert decision["reasons"][0].startswith("the best baseline could not be scored: ")
+    assert "made from another version of the test rows; run its stage again" in decision["reasons"][0]
+
+
+def test_clusters_of_the_examples_decide_the_interval(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    decision = run(pipeline, knows=20, largest_slice_loss=1.0)
+    assert (decision["verdict"], decision["units"], decision["count"]) == ("promote", "rows", 260)
+
+    # Ten rows of each letter are one piece of evidence: 4 of 26 letters are too few.
+    pipeline.write_examples(group="letter")
+    pipeline.write_classifier("adapted", knows=20)
+    rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    pipeline.write_classifier("adapted", knows=21)
+    decision = run(pipeline, knows=21, largest_slice_loss=1.0, confidence=0.99)
+    assert (decision["verdict"], decision["units"], decision["count"]) == ("inconclusive", "clusters", 26)
+    assert "clusters with about" in decision["reasons"][0]
+
+
+def test_distinct_comparisons_on_one_test_version_are_counted(pipeline: Pipeline) -> None:
+    assert run(pipeline, knows=20)["test_uses"] == 1
+    second = run(pipeline, knows=19)
+    assert (second["test_uses"], second["alpha"]) == (2, pytest.approx(0.05 / 6))
+    # The same comparison by another rule is no new use of the test rows; another metric is.
+    assert run(pipeline, least_gain=0.01)["test_uses"] == 2
+    assert run(pipeline, metric="macro_f1")["test_uses"] == 3
+    assert run(pipeline, knows=18)["test_uses"] == 4
+    # New test rows begin anew.
+    pipeline.write_examples(rows=234)
+    assert run(pipeline, knows=17)["test_uses"] == 1
+
+
+def test_scores_of_seeds_are_stored_and_pooled_over_retrainings(pipeline: Pipeline) -> None:
+    run(pipeline, knows=20)
+    decision = run(pipeline, knows=19)
+    tags = connect(pipeline.settings).get(NAME, "2").tags
+    stored = json.loads(tags["seed_scores"])
+    assert (stored["recipe"], stored["metric"]) == ("ulmfit-adapted, budget 20", "accuracy")
+    assert stored["scores"] == pytest.approx([19 / 26] * 2, abs=1e-5)
+    assert decision["training_std"] == 0  # both seeds have the same predictions
+    assert "4 runs of 2 versions (ulmfit-adapted, budget 20)" in decision["reasons"][-1]
+    assert run(pipeline, training_noise=False)["training_std"] is None
+
+
+def test_unknown_slices_of_the_rule_are_refused(pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigError, match=r"promote.slices: no test row is in a slice 'earli'.*early"):
+        run(pipeline, slices={"earli": 0.02})
+    run(pipeline, knows=16)
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0, slices={"early": 0.02})
+    assert decision["verdict"] == "promote"
+    assert [(change["name"], change["named"]) for change in decision["slices"]] == [("early", True), ("late", False)]
 
 
 def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:

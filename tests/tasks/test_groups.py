@@ -1,0 +1,122 @@
+"""Clusters of rows: the key `group`, its default, and the stored column."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.kinds import find_kind
+
+ROOT = Path(__file__).parents[2]
+
+
+def source_of(folder: Path, *, services: int = 6, **keys: object) -> TaskSource:
+    """A task with the columns service and customer in test; train and dev have one row per class and service."""
+    for split in ("train", "dev", "test"):
+        lines = [
+            {"text": f"{split} {row}", "label": "ab"[row % 2], "service": f"s{row % services}", "customer": row // 2}
+            for row in range(24)
+        ]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return TaskSource.model_validate({"path": str(folder), "slice": "service", **keys})
+
+
+def read(source: TaskSource) -> Examples:
+    return find_kind(source.kind).read("task", source)
+
+
+def test_slices_are_the_clusters_by_default(tmp_path: Path) -> None:
+    found = read(source_of(tmp_path)).test
+    assert found.groups == found.slices == [f"s{row % 6}" for row in range(24)]
+    assert found.take([3, 0]).groups == ["s3", "s0"]
+    assert found.take([3, 0]).lines == [4, 1]
+
+
+def test_a_few_slices_are_no_clusters(tmp_path: Path) -> None:
+    found = read(source_of(tmp_path, services=4))
+    assert set(found.test.slices) == {"s0", "s1", "s2", "s3"}
+    assert found.test.groups == [None] * 24
+    # Chosen by name, they are.
+    assert set(read(source_of(tmp_path, services=4, group="service")).test.groups) == {"s0", "s1", "s2", "s3"}
+
+
+def test_a_named_column_and_none(tmp_path: Path) -> None:
+    found = read(source_of(tmp_path, group="customer"))
+    assert found.test.groups == [str(row // 2) for row in range(24)]
+    assert found.train.groups == found.test.groups
+    assert read(source_of(tmp_path, group=None)).test.groups == [None] * 24
+    with pytest.raises(DataError, match=r"train.jsonl, line 1: no column 'author'"):
+        read(source_of(tmp_path, group="author"))
+
+
+def test_a_column_group_has_precedence_over_the_slices(tmp_path: Path) -> None:
+    source = source_of(tmp_path)
+    path = tmp_path / "test.jsonl"
+    lines = [
+        json.loads(line) | {"group": f"g{number // 3}"} for number, line in enumerate(path.read_text().split("\n")[:-1])
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    found = read(source)
+    assert found.test.groups == [f"g{row // 3}" for row in range(24)]
+    assert found.train.groups == [None] * 24
+    # A column of another type is none of clusters.
+    path.write_text("".join(json.dumps(line | {"group": [1]}) + "\n" for line in lines))
+    assert read(source).test.groups == found.test.slices
+
+
+def test_clusters_of_other_formats(tmp_path: Path) -> None:
+    sentence = "# sent_id = {0}\n# author = {1}\n1\tgo\t_\tVERB\t_\t_\t_\t_\t_\t_\n2\ton\t_\tADP\t_\t_\t_\t_\t_\t_\n\n"
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.conllu").write_text(sentence.format(f"{split}1", "x") + sentence.format(f"{split}2", "y"))
+    names = {split: f"{split}.conllu" for split in ("train", "dev", "test")}
+    keys = {"kind": "tagging", "scheme": "none", "overlap": "report", **names}
+    source = TaskSource.model_validate({"path": str(tmp_path), "group": "author", **keys})
+    assert read(source).test.groups == ["x", "y"]
+
+    def article(title: str, number: str) -> dict[str, object]:
+        answer = {"text": "iron", "answer_start": 0}
+        question = {"id": number, "question": f"What {number}?", "answers": [answer], "is_impossible": False}
+        return {"title": title, "paragraphs": [{"context": f"iron {title}", "qas": [question]}]}
+
+    for split in ("train", "dev", "test"):
+        document = {"version": "v2.0", "data": [article("one", f"{split}1"), article("two", f"{split}2")]}
+        (tmp_path / f"{split}.json").write_text(json.dumps(document))
+    names = {split: f"{split}.json" for split in ("train", "dev", "test")}
+    keys = {"path": str(tmp_path), "kind": "questions", "group": "title", **names}
+    assert read(TaskSource.model_validate(keys)).test.groups == ["one", "two"]
+    with pytest.raises(ValueError, match="group can only be title in format squad; found 'author'"):
+        TaskSource.model_validate(keys | {"group": "author"})
+    with pytest.raises(ValueError, match="key group"):
+        TaskSource.model_validate({"path": "x", "format": "label-first", "group": "author"})
+
+
+def test_clusters_are_stored_and_earlier_output_is_readable(tmp_path: Path) -> None:
+    source, output = source_of(tmp_path), tmp_path / "examples"
+    examples(ExamplesJob(task="task", source=source, output=output))
+    found = read_split(output, "test")
+    assert found.groups == found.slices
+    assert read_split(output, "test", rows=found.labels[:2]).groups == ["s0", "s1"]
+
+    # The digest of a split is that of earlier versions: it identifies the rows, not how variances are estimated.
+    again = tmp_path / "again"
+    examples(ExamplesJob(task="task", source=source.model_copy(update={"group": None}), output=again))
+    assert read_facts(output).digests == read_facts(again).digests
+
+    path = again / "test.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["group"]), path)
+    assert read_split(again, "test").groups == []
+    assert read_split(again, "test").slices == found.slices
+
+
+def test_services_are_the_clusters_of_the_built_in_task() -> None:
+    source = load_params(ROOT / "params.yaml").data.tasks["aws-type"]
+    assert (source.group, source.slice) == ("auto", "service")
