@@ -33,7 +33,7 @@ class PromotionRule(Section):
     training_noise: bool = True
     #: Named slices: name -> maximum loss. A challenger is promoted only if a larger loss is excluded.
     slices: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    #: Maximum decrease of the metric on any other slice. Larger decreases reject the challenger if they are significant.
+    #: Maximum decrease of the metric on any other slice. A larger one rejects the challenger if it is significant.
     largest_slice_loss: Loss = 0.05
     #: Minimum number of test rows of a slice for the check of `largest_slice_loss`.
     slice_rows: Positive = 50
