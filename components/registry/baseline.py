@@ -8,12 +8,12 @@ import numpy as np
 
 from components.errors import ArtifactError
 from components.registry.comparison import TrainingNoise
-from components.registry.noise import best_seed, largest_budget, pooled, read_test_scores, recipe_name
+from components.registry.noise import best_seed, pooled, read_test_scores, recipe_name
 from components.registry.promotion import Scored
 from components.scoring import Scoring
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
-from components.tasks.results import read_answers
+from components.tasks.results import RunKey, read_answers
 
 #: Output directory of the stage `baseline`, next to those of `finetune`.
 BASELINES = "baselines"
@@ -45,25 +45,22 @@ def best_baseline(
     if not directory.is_dir():
         return None
 
-    def read(folder: Path) -> dict[tuple[str, int, int], float]:
-        return read_test_scores(folder, facts=facts, split=split, scoring=scoring, metric=metric)
+    def read(folder: Path, name: str | None = None) -> dict[RunKey, float]:
+        return read_test_scores(
+            folder, facts=facts, split=split, scoring=scoring, metric=metric, budget=budget, system=name
+        )
 
     try:
         scores = read(directory)
         if not scores:
             return None
-        size = budget if any(found == budget for _, found, _ in scores) else largest_budget(scores)
+        size = next(iter(scores))[1]
         systems: dict[str, dict[int, float]] = {}
-        for (name, found, seed), score in scores.items():
-            if found == size:
-                systems.setdefault(name, {})[seed] = score
+        for (name, _, seed), score in scores.items():
+            systems.setdefault(name, {})[seed] = score
         best = max(systems, key=lambda name: float(np.mean(list(systems[name].values()))))
         theirs = systems[best]
-        own = {
-            seed: score
-            for (name, found, seed), score in read(finetuned / system).items()
-            if name == system and found == budget
-        }
+        own = {seed: score for (_, _, seed), score in read(finetuned / system, system).items()}
         common = sorted(own.keys() & theirs.keys()) if size == budget else []
         chosen = best_seed(finetuned / system, system=system, budget=budget)
         paired = len(common) > 1 and chosen in common

@@ -205,11 +205,19 @@ def _noises(
     """Training noise of the recipe of every version, after the scores of the challenger's seeds are stored with it."""
     system, budget = challenger["system"], challenger["budget"]
     try:
-        found = read_test_scores(finetuned / system, facts=facts, split=split, scoring=rows.scoring, metric=metric)
+        found = read_test_scores(
+            finetuned / system,
+            facts=facts,
+            split=split,
+            scoring=rows.scoring,
+            metric=metric,
+            budget=budget,
+            system=system,
+        )
     except ArtifactError as error:
         print(f"{candidate.label}: training noise is taken from earlier versions ({error})", flush=True)
         found = {}
-    scores = tuple(score for (name, size, _), score in sorted(found.items()) if (name, size) == (system, budget))
+    scores = tuple(score for _, score in sorted(found.items()))
     present = SeedScores(recipe_name(system, budget), metric, rows.digest, scores)
     if scores and (text := present.dump()) != candidate.tags.get(SEED_SCORES):
         registry.set_tag(candidate, SEED_SCORES, text)

@@ -8,7 +8,7 @@ more precise with every retraining.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,9 +64,16 @@ def recipe_name(system: str, budget: int) -> str:
 
 
 def read_test_scores(
-    directory: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str
+    directory: Path,
+    *,
+    facts: TaskFacts,
+    split: Split,
+    scoring: Scoring,
+    metric: str,
+    budget: int,
+    system: str | None = None,
 ) -> dict[RunKey, float]:
-    """The test score of every run in an output directory of `finetune` or `baseline`.
+    """Test scores of the runs at one label budget in an output directory of `finetune` or `baseline`.
 
     Args:
         directory: the output directory.
@@ -74,6 +81,8 @@ def read_test_scores(
         split: the test split.
         scoring: of the task; its labels may be more than the task's.
         metric: name of the metric.
+        budget: label budget (-1: all labels); the largest one of the runs if they lack it.
+        system: name of the system; None: all.
 
     Returns:
         (system, budget, seed) -> score.
@@ -83,8 +92,14 @@ def read_test_scores(
     """
     if read_manifest(directory, kind=KIND).facts.get("examples", {}).get("test") != facts.digests["test"]:
         raise ArtifactError(f"{directory}: made from another version of the test rows; run its stage again")
+    found = read_answers(directory, "test")
+    budgets = {size for _, size, _ in found}
+    if budget not in budgets and budgets:
+        budget = max(budgets, key=lambda size: (size == ALL, size))
     scores = {}
-    for key, answers in read_answers(directory, "test").items():
+    for key, answers in found.items():
+        if key[1] != budget or system not in (None, key[0]):
+            continue
         if len(answers) != len(split):
             raise ArtifactError(f"{directory}: {len(answers)} predictions for {len(split)} test rows; run it again")
         renamed = scoring.renamed(answers, facts.labels)
@@ -109,11 +124,6 @@ def best_seed(directory: Path, *, system: str, budget: int) -> int:
         return max(found, key=lambda seed: found[seed])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: cannot be read ({error!r}); run its stage again") from error
-
-
-def largest_budget(keys: Iterable[RunKey]) -> int:
-    """The largest label budget of the runs (-1: all labels)."""
-    return max((budget for _, budget, _ in keys), key=lambda budget: (budget == ALL, budget))
 
 
 def noise_of(recipe: str, metric: str, versions: Sequence[Version]) -> TrainingNoise | None:

@@ -175,7 +175,8 @@ class Decision:
         metric: metric of the rule, or the task's primary metric.
         against: name of the champion; without one, of the best baseline or the constant prediction.
         reasons: sentences, the decisive ones first.
-        candidate_score: score of the candidate; None without a comparison, as all fields below.
+        candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
+            fields after them are None if there are too few clusters.
         champion_score: score of the champion, baseline or constant prediction.
         gain: candidate's score minus the other one.
         low: lower one-sided bound of the gain.
@@ -319,11 +320,28 @@ def _compare(
     if not len(rows) == own.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
+    scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
+    units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
+    decision = Decision(
+        verdict="inconclusive",
+        mode=rule.mode,
+        metric=metric,
+        against=other.name,
+        reasons=(),
+        candidate_score=gain.candidate,
+        champion_score=gain.other,
+        gain=gain.value,
+        test_uses=test_uses,
+        alpha=rule.error_of(test_uses),
+        units=units,
+        count=gain.units,
+    )
+    if few := _too_few(rows, clusters):
+        return replace(decision, reasons=(few, scores))
     training = _training_variances(candidate, other) if rule.training_noise else []
     variances, alpha, threshold = [gain.sampling, *training], rule.error_of(test_uses), rule.threshold
     half = half_width(variances, alpha)
     low, high, effect = gain.value - half, gain.value + half, detectable(variances, alpha)
-    units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
     changes = _slice_changes(rows, theirs, own, rule, metric, alpha)
     lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
     open_slices = [_not_shown(change) for change in changes if change.named and not change.shown]
@@ -335,11 +353,8 @@ def _compare(
     needed = None
     outcome: Verdict = "promote"
     reasons: list[str] = []
-    few = _too_few(rows, clusters)
     faster, speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
-    if few:
-        outcome, reasons = "inconclusive", [few]
-    elif high <= threshold or lost:
+    if high <= threshold or lost:
         outcome = "reject"
         reasons = [_not_better(rule), *lost] if high <= threshold else lost
     elif faster is False:
@@ -354,10 +369,8 @@ def _compare(
         outcome, reasons = "inconclusive", open_slices
     elif speed:
         reasons = [speed]
-    measured = (
-        f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}, "
-        f"between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows"
-        + (f" in {gain.units} clusters" if clusters is not None else "")
+    measured = f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows" + (
+        f" in {gain.units} clusters" if clusters is not None else ""
     )
     first = detectable(variances, rule.error_of(1))
     refresh = effect > REFRESH * first
@@ -366,21 +379,12 @@ def _compare(
             f"comparison {test_uses} on these test rows: the smallest gain that is detected grew from {first:.4f} to "
             f"{effect:.4f}; label new test rows"
         )
-    return Decision(
+    return replace(
+        decision,
         verdict=outcome,
-        mode=rule.mode,
-        metric=metric,
-        against=other.name,
         reasons=(*reasons, measured, *_training(candidate, other, training), *chance),
-        candidate_score=gain.candidate,
-        champion_score=gain.other,
-        gain=gain.value,
         low=low,
         high=high,
-        test_uses=test_uses,
-        alpha=alpha,
-        units=units,
-        count=gain.units,
         detectable=effect,
         training_std=math.sqrt(sum(part.value for part in training)) if rule.training_noise else None,
         labels_needed=needed,
@@ -447,7 +451,7 @@ def _training(candidate: Scored, other: Scored, training: Sequence[Variance]) ->
         return []
     std = math.sqrt(sum(part.value for part in training))
     noises = [candidate.noise, other.noise] if other.paired_noise is None else [other.paired_noise]
-    sources = dict.fromkeys(noise.source for noise in noises if noise is not None)
+    sources = dict.fromkeys(noise.source for noise in noises if noise not in (None, NO_NOISE))
     unknown = [scored.name for scored in (candidate, other) if scored.noise is None] if None in noises else []
     sentence = f"training noise: std {std:.4f} of the gain"
     if sources:
