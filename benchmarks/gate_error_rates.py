@@ -173,6 +173,13 @@ def comparisons(champion: Bools, challengers: Bools, sizes: Ints, *, clustered: 
     return gains, variances, freedoms
 
 
+def row_variances(champion: Bools, challengers: Bools) -> Floats:
+    """(T,) variances of the gains if rows were independent: those of the mean of the differences (-1, 0 or 1)."""
+    rows = len(champion)
+    gains = challengers.mean(1) - champion.mean()
+    return np.asarray(((challengers != champion).mean(1) - gains**2) / (rows - 1))
+
+
 def pooled_noise(scores: Floats) -> tuple[Floats, Floats]:
     """(T,) variances between runs of one recipe and their degrees of freedom, known on each night, as `noise_of`
     computes them. With one seed per night, the variance is that between nights."""
@@ -234,9 +241,9 @@ def one_year(world: World, nights: Sequence[int], generator: np.random.Generator
 
     def compared(gain: float, on: slice | Ints) -> tuple[Floats, Floats, Floats, Floats]:
         right = year.latent[on] + np.float32(world.level(gain) - world.level()) > 0
-        found = comparisons(year.champion, right, world.sizes, clustered=world.clustered)
-        by_rows = comparisons(year.champion, right, world.sizes, clustered=False) if world.clustered else found
-        return *found, by_rows[1]
+        return *comparisons(year.champion, right, world.sizes, clustered=world.clustered), row_variances(
+            year.champion, right
+        )
 
     def promoted(parts: Sequence[Floats], rule: PromotionRule, uses: Sequence[int] = every) -> Bools:
         return new_rule(*parts[:3], year.scores, rule=rule, uses=uses)
@@ -283,12 +290,11 @@ def intervals(sizes: Ints, count: int, repetitions: int, generator: np.random.Ge
         year = simulate(world, 1, generator)
         right = year.latent > 0
         gains, variances, freedoms = comparisons(year.champion, right, world.sizes, clustered=True)
-        by_rows = comparisons(year.champion, right, world.sizes, clustered=False)
         starts = np.concatenate([[0], np.cumsum(world.sizes)[:-1]])
         differences = np.add.reduceat(right[0].astype(float) - year.champion, starts)
         weights = generator.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
         samples = (weights @ differences) / (weights @ world.sizes)
-        found["rows"] += gains > stats.norm.isf(errors) * np.sqrt(by_rows[1])
+        found["rows"] += gains > stats.norm.isf(errors) * np.sqrt(row_variances(year.champion, right))
         found["bootstrap"] += np.quantile(samples, errors) > 0
         found["jackknife, G - 1"] += gains > quantile(errors, count - 1.0) * np.sqrt(variances)
         found["jackknife"] += gains > quantile(errors, float(freedoms[0])) * np.sqrt(variances)
@@ -325,6 +331,7 @@ def main() -> None:
         "clusters": World("clusters", sizes, noise=0.0),
         "clusters, noise": World("clusters, noise", sizes),
         "clusters, noise, one seed": World("clusters, noise, one seed", sizes, seeds=1),
+        "10 clusters": World("10 clusters", few, noise=0.0),
         "10 clusters, noise": World("10 clusters, noise", few),
     }
     found: dict[str, dict[str, Floats]] = {}
@@ -340,7 +347,9 @@ def main() -> None:
     for name in worlds:
         for rule in ("old", "new"):
             rows[f"{rule} rule, {name}: within n nights"] = found[name][rule]
-    rows["new rule, clusters, training_noise false: within n nights"] = found["clusters"]["new without noise"]
+    for name, world in worlds.items():
+        if world.noise == 0:
+            rows[f"new rule, {name}, training_noise false: within n nights"] = found[name]["new without noise"]
     rows[f"new rule, clusters, noise, true loss = margin of {MARGIN}: within n nights"] = noisy["non-inferiority"]
     for rule in ("old", "new"):
         for gain in GAINS:

@@ -19,6 +19,7 @@ from benchmarks.gate_error_rates import (
     new_rule,
     one_year,
     pooled_noise,
+    row_variances,
     simulate,
     slice_vetoes,
 )
@@ -57,6 +58,9 @@ def test_verdicts_are_those_of_decide() -> None:
     assert values == pytest.approx([gain.value for gain in gains])
     assert variances == pytest.approx([gain.sampling.value for gain in gains])
     assert freedoms == pytest.approx([gain.sampling.freedom for gain in gains])
+    assert row_variances(year.champion, right) == pytest.approx(
+        comparisons(year.champion, right, SIZES, clustered=False)[1]
+    )
     noises, known = pooled_noise(year.scores)
     assert [Variance(value, count) for value, count in zip(noises, known, strict=True)][-1] == Variance(
         pytest.approx(noise.variance.value), noise.variance.freedom
