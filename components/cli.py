@@ -285,6 +285,7 @@ def serve(
 FLOWS = {
     "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
     "bakeoff": "Pretrain several families with one budget and compare them.",
+    "sync": "Pull code and data, retrain, push and commit the result.",
     "schedule": "Retrain on a cron schedule.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "promote": "Compare the challenger with the champion again.",

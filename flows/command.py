@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from components.errors import ConfigError, HeadstartError
+from components.errors import ConfigError, HeadstartError, TransientError
 from flows.processes import mark
 from flows.repository import find_root
 from flows.terminal import StageError
@@ -36,9 +36,9 @@ def main(function: Callable[..., Any]) -> None:
     app.command()(function)
     try:
         app()
-    except StageError:
+    except StageError as error:
         # The message was printed when the command failed.
-        sys.exit(2)
+        sys.exit(2 if error.final else TransientError.exit_code)
     except HeadstartError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

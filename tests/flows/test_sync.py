@@ -1,0 +1,129 @@
+"""Retraining in step with a shared repository: two clones, a DVC remote, and an upstream branch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.errors import ConfigError
+from flows import sync
+
+from .conftest import change, dvc, git, ran
+
+IDENTITY = ("user.name=test", "user.email=test@example.org")
+
+
+@pytest.fixture
+def shared(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The project with an upstream and a DVC remote, after a first run; and a colleague's clone."""
+    folder = tmp_path_factory.mktemp("shared")
+    text = (project / "dvc.yaml").read_text()
+    before, _, after = text.partition("  unwanted:\n")
+    (project / "dvc.yaml").write_text(before + "  register:" + after.partition("  register:")[2])
+    dvc(project, "remote", "add", "-q", "-d", "shared", str(folder / "dvc"))
+    dvc(project, "add", "-q", "data")
+    dvc(project, "repro", "-q", "register")
+    dvc(project, "push", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "first run")
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder / "git")], check=True)
+    git(project, "remote", "add", "origin", str(folder / "git"))
+    git(project, "push", "-q", "-u", "origin", "main")
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", str(folder / "git"), str(clone)], check=True)
+    for root in (project, clone):
+        for setting in IDENTITY:
+            git(root, "config", *setting.split("="))
+    dvc(clone, "pull", "-q", "data.dvc")
+    ran(project)
+    return project, clone
+
+
+def colleague(clone: Path, *, text: str = "more domain text\n") -> None:
+    """A commit with new data and another setting."""
+    (clone / "data/domain/aws/b.txt").write_text(text)
+    dvc(clone, "add", "-q", "data")
+    dvc(clone, "push", "-q", "data.dvc")
+    change(clone / "params.yaml", "min_characters: 1 ", "min_characters: 3 ")
+    git(clone, "commit", "-q", "-a", "-m", "more text")
+    git(clone, "push", "-q")
+
+
+def test_code_and_data_are_pulled(shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    project, clone = shared
+    sync.pull(project)
+    assert "new" not in capsys.readouterr().out
+    colleague(clone)
+    sync.pull(project)
+    assert (project / "data/domain/aws/b.txt").read_text() == "more domain text\n"
+    assert "min_characters: 3 " in (project / "params.yaml").read_text()
+    assert "sync | 1 new commits of origin/main" in capsys.readouterr().out
+
+
+def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> None:
+    project, clone = shared
+    (project / "data/domain/aws/c.txt").write_text("own text\n")
+    dvc(project, "add", "-q", "data")
+    dvc(project, "repro", "-q", "register")
+    sync.publish(project, decisions=["task: promote", "other: unchanged"], push=True)
+    assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
+    git(clone, "pull", "-q")
+    assert git(clone, "log", "-1", "--format=%B").splitlines()[:3] == ["Retrain: task: promote", "", "other: unchanged"]
+    dvc(clone, "pull", "-q")
+    assert "own text" in (clone / "artifacts/scores").read_text()
+    head = git(project, "rev-parse", "HEAD")
+    sync.publish(project, decisions=[], push=True)
+    assert git(project, "rev-parse", "HEAD") == head
+
+
+def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
+    project, clone = shared
+    change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
+    with pytest.raises(ConfigError, match=r"params.yaml changed here and not committed; commit or restore, then sync"):
+        sync.pull(project)
+    git(project, "checkout", "-q", "params.yaml")
+    colleague(clone)
+    (project / "data/domain/aws/d.txt").write_text("mine\n")
+    with pytest.raises(ConfigError, match=r"data/ changed here, and data.dvc in origin/main; merge the data by hand"):
+        sync.pull(project)
+    assert (project / "data/domain/aws/d.txt").exists()
+    # A commit of one's own that does not fit is left as it was.
+    (project / "data/domain/aws/d.txt").unlink()
+    change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
+    git(project, "commit", "-q", "-a", "-m", "mine")
+    head = git(project, "rev-parse", "HEAD")
+    with pytest.raises(ConfigError, match="git rebase: "):
+        sync.pull(project)
+    assert git(project, "rev-parse", "HEAD") == head and git(project, "status", "--porcelain") == ""
+
+
+def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(project / "data")
+    sync.pull(project)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "sync | the branch has no upstream; no code is pulled",
+        "sync | there is no DVC remote; no data is pulled",
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_home: Path) -> None:
+    project, clone = shared
+    colleague(clone)
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    environment.pop("PREFECT_API_URL", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.sync"], cwd=project, env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ran(project) == ["ingest domain", "pretrain model", "evaluate scores", "register registry"]
+    git(clone, "pull", "-q")
+    assert git(clone, "log", "-1", "--format=%s").startswith("Retrain: ")
+    dvc(clone, "pull", "-q")
+    assert "more domain text" in (clone / "artifacts/scores").read_text()
