@@ -16,7 +16,7 @@ INSTALLED := $(VENV)/.installed
 LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 FLAGS ?=
 # Tests that fork training processes have a process of their own: a fork of one that has run Prefect and MLflow ends at once.
-FORKING := tests/pretraining tests/training tests/test_cluster.py
+FORKING := tests/pretraining tests/training tests/test_cluster.py tests/models/layers/test_parallel.py
 
 # Without .pyc files every stage waits two to three times as long for its imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,7 +1,7 @@
 """Retrain on a schedule: a Prefect deployment and the process that serves it.
 
 A scheduled run is an ordinary run: it executes the stages that are not up to date. A run that is due while another one
-is running waits for it.
+is running waits for it. With `--sync` each run pulls code and data first (`flows.sync`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zoneinfo
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import tzlocal
 
 from components.errors import ConfigError
 from flows.command import PARAMS, ParamsFile, main
@@ -32,29 +34,45 @@ PORT = 4200
 START_S = 300.0
 
 
-def schedule(*, cron: str, every: float = 0, port: int = PORT, params: Path = PARAMS) -> None:
+def schedule(
+    *,
+    cron: str,
+    every: float = 0,
+    timezone: str = "",
+    synchronise: bool = False,
+    port: int = PORT,
+    params: Path = PARAMS,
+) -> None:
     """Serve the deployment `retrain/scheduled` until SIGTERM or Ctrl-C, which pause it.
 
     Args:
         cron: cron expression: minute, hour, day, month, weekday.
         every: interval in seconds; 0: use `cron`.
+        timezone: of the cron expression, such as Asia/Bangkok; empty: that of this machine.
+        synchronise: whether each run pulls code and data first, and pushes and commits its result.
         port: of the Prefect server that is started unless `PREFECT_API_URL` names one.
         params: the settings file.
 
     Raises:
-        ConfigError: the file does not exist, the cron expression is invalid, or the port is in use.
+        ConfigError: the file does not exist, the cron expression or time zone is invalid, or the port is in use.
     """
     file = params.resolve()
     if not file.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     root = find_root(file.parent)
+    zone = checked_timezone(timezone)
     with server(port=port, root=root):
         # Prefect reads the address of its server on import.
         from flows.serving import serve
 
-        when: dict[str, Any] = {"interval": every} if every else {"cron": checked(cron)}
-        terminal.say(f"retrain {params}: " + (f"every {every:g} s" if every else f"cron {cron}"))
-        serve(params=file, when=when)
+        when: dict[str, Any] = {"interval": every}
+        if not every:
+            from prefect.schedules import Cron
+
+            when = {"schedule": Cron(checked(cron), timezone=zone)}
+        what = "sync" if synchronise else "retrain"
+        terminal.say(f"{what} {params}: " + (f"every {every:g} s" if every else f"cron {cron}, time zone {zone}"))
+        serve(params=file, when=when, synchronise=synchronise)
     terminal.say("ended; the schedule is paused until it is served again")
 
 
@@ -70,6 +88,19 @@ def checked(cron: str) -> str:
         return CronSchedule(cron=cron).cron
     except ValueError:
         raise ConfigError(f"--cron {cron!r}: must be minute hour day month weekday, such as '0 3 * * *'") from None
+
+
+def checked_timezone(name: str) -> str:
+    """A valid name of a time zone; that of this machine if `name` is empty.
+
+    Raises:
+        ConfigError: there is no such time zone.
+    """
+    found = name or tzlocal.get_localzone_name() or "UTC"
+    try:
+        return zoneinfo.ZoneInfo(found).key
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        raise ConfigError(f"--timezone {found!r}: unknown; use a name such as Europe/Berlin or Asia/Bangkok") from None
 
 
 @contextmanager
@@ -130,11 +161,15 @@ def command(
     *,
     cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *",
     every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0,
+    timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = "",
+    synchronise: Annotated[
+        bool, typer.Option("--sync", help="Pull code and data before each run; push and commit its result.")
+    ] = False,
     port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Retrain on a schedule until stopped."""
-    schedule(cron=cron, every=every, port=port, params=params)
+    schedule(cron=cron, every=every, timezone=timezone, synchronise=synchronise, port=port, params=params)
 
 
 if __name__ == "__main__":

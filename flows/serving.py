@@ -12,6 +12,7 @@ from prefect.runner import Runner
 
 from flows import processes
 from flows.retrain import retrain
+from flows.sync import sync
 
 NAME = "scheduled"
 
@@ -24,18 +25,20 @@ class _Runner(Runner):
         self.execute_in_background(self.astop)
 
 
-def serve(*, params: Path, when: dict[str, Any]) -> None:
-    """Create the deployment `retrain/scheduled` and start the runs that are due until SIGTERM or Ctrl-C.
+def serve(*, params: Path, when: dict[str, Any], synchronise: bool = False) -> None:
+    """Create the deployment `retrain/scheduled`, or `sync/scheduled`, and start the runs that are due until SIGTERM or
+    Ctrl-C.
 
     The runner starts one run at a time; other processes wait for the repository's lock. Prefect's own concurrency limit
     is not used: a run whose process is killed while it is submitted keeps its slot and blocks all later runs.
 
     Args:
         params: the settings file.
-        when: `cron` or `interval`, as Prefect takes them.
+        when: `interval` or `schedule`, as Prefect takes them.
+        synchronise: whether each run pulls code and data first, and pushes and commits its result.
     """
     runner = _Runner(name=NAME, limit=1, pause_on_shutdown=True)
-    runner.add_flow(retrain, name=NAME, parameters={"params": str(params)}, **when)
+    runner.add_flow(sync if synchronise else retrain, name=NAME, parameters={"params": str(params)}, **when)
     before = {process.pid for process in psutil.Process().children()}  # includes Prefect's server
     try:
         with contextlib.suppress(KeyboardInterrupt):

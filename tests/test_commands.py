@@ -61,7 +61,7 @@ NOT_RUN = {
     r"make (run|full|test|bench)": "takes minutes",
     r"make install": "installs packages",
     r"make ui": "starts a server",
-    r"headstart (retrain|bakeoff)\b.*": "trains models",
+    r"headstart (retrain|bakeoff|sync)\b.*": "trains models",
     r"headstart schedule\b.*": "needs a Prefect server and runs until it is stopped",
     r"headstart serve\b.*": "needs a champion and runs until it is stopped",
     r"headstart (predict|label|promote|rollback)\b.*": "needs a champion",

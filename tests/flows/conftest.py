@@ -124,7 +124,10 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def dvc(root: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=root, capture_output=True, text=True)
+    # `python` in the commands of the stages is this interpreter.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [sys.executable, "-m", "dvc", *arguments]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PATH": path}, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 

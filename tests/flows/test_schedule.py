@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from components.errors import ConfigError
 from flows import processes
-from flows.schedule import answers, checked, schedule, server
+from flows.schedule import answers, checked, checked_timezone, schedule, server
 
 from .conftest import is_running, ran
 
@@ -83,6 +84,27 @@ def test_cron_expressions_are_validated() -> None:
     assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
     with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
         checked("at three")
+
+
+def test_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked_timezone("Asia/Bangkok") == "Asia/Bangkok"
+    monkeypatch.setattr("tzlocal.get_localzone_name", lambda: "Europe/Berlin")
+    assert checked_timezone("") == "Europe/Berlin"
+    for name in ("Mars/Base", "../etc/passwd"):
+        with pytest.raises(ConfigError, match=f"--timezone '{name}': unknown; use a name such as"):
+            checked_timezone(name)
+
+
+def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
+    served: list[dict[str, Any]] = []
+    monkeypatch.setattr("flows.serving.serve", lambda **arguments: served.append(arguments))
+    schedule(cron="0 3 * * *", timezone="Asia/Bangkok", synchronise=True, params=project / "params.yaml")
+    (found,) = served
+    assert (found["when"]["schedule"].cron, found["when"]["schedule"].timezone) == ("0 3 * * *", "Asia/Bangkok")
+    assert found["synchronise"] is True
 
 
 def test_a_missing_settings_file(tmp_path: Path) -> None:
