@@ -19,6 +19,8 @@ from rich.table import Table
 from components.errors import HeadstartError, report
 from components.processors import cores
 from components.settings.loading import load_params
+from components.settings.params import Params
+from components.settings.registry import find_repository
 from components.training import threads
 
 PARAMS = Path("params.yaml")
@@ -28,6 +30,7 @@ app = typer.Typer(
 )
 
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
+Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
 
 
 @app.command()
@@ -219,7 +222,7 @@ def label(
     source: Path,
     output: Path,
     *,
-    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    task: Task = "",
     column: Annotated[
         list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer does not mutate the default
@@ -256,7 +259,7 @@ def label(
 @app.command()
 def serve(
     *,
-    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    task: Task = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
     challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
@@ -280,6 +283,60 @@ def serve(
     )
 
 
+def _registry_of(params: Path) -> Params:
+    """Settings of a command that reads no other file; relative paths are those of the settings file's repository."""
+    settings = load_params(params)
+    if root := find_repository(params.parent):
+        os.chdir(root)
+    return settings
+
+
+@app.command()
+def champion(
+    *,
+    task: Task = "",
+    at: Annotated[
+        str, typer.Option(help="Date or time (ISO 8601, UTC): who was the champion then; a date stands for its end.")
+    ] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Show which version is or was the champion of a task, since when, by whom and why."""
+    from components.registry.commands import describe_champion
+
+    settings = _registry_of(params)
+    for line in describe_champion(settings.registry, task or settings.run.tasks[0], at=at):
+        print(line)
+
+
+@app.command()
+def history(
+    *,
+    task: Annotated[str, typer.Option(help="Task; all models of the registry by default.")] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Print every decision, promotion, rollback and hand move: when, by whom, which versions, why."""
+    from components.registry import commands
+
+    for line in commands.history(_registry_of(params).registry, task) or ["no entries"]:
+        print(line)
+
+
+@app.command()
+def rollback(
+    *,
+    task: Task = "",
+    to: Annotated[str, typer.Option(help="Version; the previous champion by default.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Restore an earlier champion, at once, also during a run; the later champions are not promoted again."""
+    from components.registry import commands
+
+    settings = _registry_of(params)
+    for line in commands.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
+        print(line)
+
+
 #: Subcommand -> help text of the Prefect flows. Each is a module of `flows` that is executed in place of this process,
 #: so that this module does not import Prefect.
 FLOWS = {
@@ -288,8 +345,7 @@ FLOWS = {
     "sync": "Pull code and data, retrain, push and commit the result.",
     "schedule": "Retrain on a cron schedule.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
-    "promote": "Compare the challenger with the champion again.",
-    "rollback": "Restore the previous champion.",
+    "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
+import re
 import socket
 import time
 import urllib.error
@@ -25,7 +27,7 @@ from urllib.parse import urlsplit
 
 from components.data_version import DataVersion
 from components.errors import RegistryError, RegistryUnavailableError
-from components.settings.registry import RegistrySettings
+from components.settings.registry import RegistrySettings, find_repository
 
 # MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
 os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
 
 PREFIX = "headstart."
+SQLITE = "sqlite:///"
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
 BUNDLE = "artifacts"
 #: Timeout in seconds of the health check.
@@ -59,6 +62,13 @@ PROBE_SECONDS = 5.0
 BATCH_METRICS = 1000
 BATCH_PARAMETERS = 100
 VALUE_LENGTH = 5000
+#: Codes of MLflow's errors about a model, version or alias that does not exist.
+MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+#: Messages of MLflow's errors about simultaneous writers, after which a request is repeated.
+BUSY = re.compile(r"Giving up after|database is locked|deadlock|could not serialize", re.IGNORECASE)
+APPEND_ATTEMPTS = 12
+#: Source of a version without files: MLflow requires a URI, and servers refuse local paths and the hosts of others.
+NO_FILES = "headstart:/no-files"
 #: Input examples of an encoder.
 EXAMPLES = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
 #: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
@@ -114,10 +124,20 @@ def connect(settings: RegistrySettings) -> Registry:
     Raises:
         RegistryError: no MLflow server at the address, or the database file cannot be used.
     """
-    uri = settings.address
+    uri = _located(settings.address)
     _probe(uri)
     with _translated(_without_password(uri)):
-        return Registry(MlflowClient(tracking_uri=uri, registry_uri=uri), uri=uri, settings=settings)
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return Registry(client, uri=uri, address=_without_password(settings.address), settings=settings)
+
+
+def _located(uri: str) -> str:
+    """The URI with an absolute path if it is that of a SQLite file: a path relative to the repository is the same
+    database in all of its folders."""
+    path = uri.removeprefix(SQLITE)
+    if path == uri or Path(path).is_absolute():
+        return uri
+    return f"{SQLITE}{(find_repository(Path()) or Path()).resolve() / path}"
 
 
 def _probe(uri: str) -> None:
@@ -141,7 +161,7 @@ def _probe(uri: str) -> None:
         except Exception as error:  # http.client raises errors of its own for responses that are not HTTP
             raise RegistryError(f"{where}: the server at this address does not speak HTTP ({error!r})") from None
     elif parts.scheme == "sqlite":
-        path = Path(uri.removeprefix("sqlite:///"))
+        path = Path(uri.removeprefix(SQLITE))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
@@ -209,15 +229,13 @@ def _as_default(uri: str) -> Iterator[None]:
 class Registry:
     """Registered models, versions and aliases at one tracking URI. Created by `connect`."""
 
-    def __init__(self, client: MlflowClient, *, uri: str, settings: RegistrySettings) -> None:
+    def __init__(self, client: MlflowClient, *, uri: str, address: str, settings: RegistrySettings) -> None:
         self.client = client
+        #: The tracking URI; the path of a SQLite file is absolute.
         self.uri = uri
+        #: The tracking URI as set, without a password, for messages and records.
+        self.address = address
         self.settings = settings
-
-    @property
-    def address(self) -> str:
-        """The tracking URI without a password, for messages and records."""
-        return _without_password(self.uri)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -236,27 +254,36 @@ class Registry:
         with _translated(f"{name}/{number}"):
             return _version(self.client.get_model_version(name, str(number)))
 
-    def versions(self, name: str) -> list[Version]:
-        """All versions of a model, oldest first; empty if the model does not exist."""
+    def find_number(self, name: str, number: str) -> Version | None:
+        """One version, or None if it does not exist or was deleted."""
+        with _translated(f"{name}/{number}"):
+            try:
+                return _version(self.client.get_model_version(name, str(number)))
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return None
+                raise
+
+    def versions(self, name: str, **tags: str) -> list[Version]:
+        """All versions of a model that have these tags, oldest first; empty if the model does not exist."""
+        query = " and ".join([f"name='{name}'", *(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())])
+        found: list[Version] = []
+        token = None
         with _translated(name):
-            found = self.client.search_model_versions(f"name='{name}'")
-        return sorted(map(_version, found), key=lambda version: int(version.number))
+            while True:
+                page = self.client.search_model_versions(query, order_by=["version_number ASC"], page_token=token)
+                found += map(_version, page)
+                if not (token := page.token):
+                    return sorted(found, key=lambda version: int(version.number))
 
     def alias(self, name: str, alias: str) -> Version | None:
         """The version that an alias points to; None if there is no such alias or model."""
         try:
             return _version(self.client.get_model_version_by_alias(name, alias))
         except MlflowException as error:
-            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            if error.error_code in MISSING:
                 return None
             raise RegistryError(f"MLflow, {name}@{alias}: {error.message}") from error
-
-    def model_tag(self, name: str, key: str) -> str | None:
-        """A tag of a registered model, or None. Tags of its versions are separate."""
-        with _translated(name):
-            tags = self.client.get_registered_model(name).tags
-        value = tags.get(PREFIX + key)
-        return None if value is None else str(value)
 
     def download(self, version: Version, directory: Path) -> Path:
         """Download a version's bundle into `directory` and return its path. The content is not verified.
@@ -286,15 +313,46 @@ class Registry:
         with _translated(f"{name}@{alias}"):
             self.client.set_registered_model_alias(name, alias, version.number)
 
-    def set_model_tag(self, name: str, key: str, value: str) -> None:
-        """Set a tag of a registered model."""
-        with _translated(name):
-            self.client.set_registered_model_tag(name, PREFIX + key, value)
-
     def set_tag(self, version: Version, key: str, value: str) -> None:
         """Set a tag of a model version."""
         with _translated(version.label):
             self.client.set_model_version_tag(version.name, version.number, PREFIX + key, value[:VALUE_LENGTH])
+
+    def append(self, log: str, *, tags: Mapping[str, str], text: str, about: str) -> int:
+        """Append an entry to a log: a registered model whose versions have tags and a description, and no files.
+
+        MLflow numbers the versions of a model consecutively: each is inserted with the number after the highest, and
+        the primary key (name, number) rejects all but one of several simultaneous writers; the others try again. An
+        entry is therefore visible to every reader before the next number is assigned, on SQLite, Postgres and MySQL and
+        through MLflow's server alike. Numbers of deleted versions are not used again.
+
+        Args:
+            log: name of the registered model; created if it does not exist.
+            tags: of the entry, without prefix; a value has at most VALUE_LENGTH characters.
+            text: description of the entry.
+            about: description of the log.
+
+        Returns:
+            The number of the entry. After an error or a repeated request the entry may exist, or exist twice.
+        """
+        for attempt in range(APPEND_ATTEMPTS):
+            try:
+                version = self.client.create_model_version(
+                    log,
+                    source=NO_FILES,
+                    tags={PREFIX + key: value for key, value in tags.items()},
+                    description=text[:VALUE_LENGTH],
+                )
+                return int(version.version)
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    with _translated(log):
+                        self._ensure_model(log, description=about)
+                elif attempt + 1 == APPEND_ATTEMPTS or not BUSY.search(str(error.message)):
+                    with _translated(log):
+                        raise
+                time.sleep(random.uniform(0, min(1.0, 0.02 * 2**attempt)))
+        raise AssertionError  # the last attempt has returned or raised
 
     def record(
         self,
@@ -365,14 +423,14 @@ class Registry:
         if self.settings.artifacts is not None:
             location = self.settings.artifacts
             return location if "://" in location else Path(location).resolve().as_uri()
-        if self.uri.startswith("sqlite:///"):
-            database = Path(self.uri.removeprefix("sqlite:///")).resolve()
+        if self.uri.startswith(SQLITE):
+            database = Path(self.uri.removeprefix(SQLITE)).resolve()
             return (database.parent / "mlruns").as_uri()
         return None
 
-    def _ensure_model(self, name: str) -> None:
+    def _ensure_model(self, name: str, *, description: str | None = None) -> None:
         try:
-            self.client.create_registered_model(name)
+            self.client.create_registered_model(name, description=description)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise

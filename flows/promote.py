@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from prefect import flow
 
+from components.errors import ConfigError
+from components.settings.loading import load_params
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import stage_task
@@ -36,9 +41,25 @@ def promote(params: str = "params.yaml") -> None:
         terminal.say(line)
 
 
-def command(*, params: ParamsFile = PARAMS) -> None:
-    """Register the existing models and compare the challenger with the champion, without training."""
-    promote(str(params))
+def command(
+    *,
+    version: Annotated[str, typer.Option(help="Version that becomes the champion at once, without comparison.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; recorded in the ledger. Required with --version.")] = "",
+    task: Annotated[str, typer.Option(help="Task of --version; the first of run.tasks by default.")] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Register the existing models and compare the challenger with the champion, without training; or choose the
+    champion with --version and --reason, also during a run."""
+    if not version and (reason or task):
+        raise ConfigError("--reason and --task belong to --version; name the version, or leave them out")
+    if not version:
+        promote(str(params))
+        return
+    from components.registry.commands import assign
+
+    settings = load_params(params)
+    os.chdir(find_root(params.parent))
+    terminal.say(assign(settings.registry, task or settings.run.tasks[0], version=version, reason=reason))
 
 
 if __name__ == "__main__":

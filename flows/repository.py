@@ -16,6 +16,7 @@ import psutil
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
+from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
@@ -30,11 +31,9 @@ def find_root(start: Path) -> Path:
     Raises:
         ConfigError: neither `start` nor a parent folder contains `.dvc`.
     """
-    start = start.resolve()
-    for folder in [start, *start.parents]:
-        if (folder / ".dvc").is_dir():
-            return folder
-    raise ConfigError(f"{start}: not in a DVC repository; run the command in the project's folder")
+    if (root := find_repository(start)) is None:
+        raise ConfigError(f"{start.resolve()}: not in a DVC repository; run the command in the project's folder")
+    return root
 
 
 def environment(root: Path) -> dict[str, str]:

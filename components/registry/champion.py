@@ -10,30 +10,25 @@ from pathlib import Path
 
 from components.errors import RegistryError
 from components.inference.prediction import Classifier
-from components.registry.ledger import CHAMPION
+from components.registry.ledger import missing_champion
 from components.registry.packaging import check_bundle
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
 
-def model_name(settings: RegistrySettings, task: str) -> str:
-    """Name of a task's registered model."""
-    return f"{settings.prefix}-{task}"
-
-
 def find_champion(registry: Registry, task: str) -> Version:
-    """The version that the alias `champion` of a task points to.
+    """The version that the alias of a task points to: `champion`, or `best` unless `registry.production` is set.
 
     Raises:
-        RegistryError: no version has been promoted.
+        RegistryError: no version has been promoted, or the champion was deleted.
     """
-    name = model_name(registry.settings, task)
-    version = registry.alias(name, CHAMPION)
+    name, alias = registry.settings.model_name(task), registry.settings.alias
+    version = registry.alias(name, alias)
     if version is None:
+        if reason := missing_champion(registry, model=name, alias=alias):
+            raise RegistryError(reason)
         known = f"{len(registry.versions(name))} version(s), none promoted" if registry.versions(name) else "no version"
-        raise RegistryError(
-            f"{name}@{CHAMPION} at {registry.address}: {known}; run the stages register and promote first"
-        )
+        raise RegistryError(f"{name}@{alias} at {registry.address}: {known}; run the stages register and promote first")
     return version
 
 

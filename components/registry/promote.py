@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from components.artifacts import read_json, read_manifest, write_atomic
 from components.errors import ConfigError, RegistryError, nearest
-from components.registry.champion import model_name
 from components.registry.judging import judge
-from components.registry.ledger import (
-    CHAMPION,
-    ROLLED_BACK,
-    Ledger,
-    champions,
-    locked,
-    move_champion,
-    recover,
-    roll_back,
-)
+from components.registry.ledger import Ledger, OvertakenError, State, move, observe
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
 from components.settings.promote import PromotionRule
@@ -36,6 +26,8 @@ from components.tracking import Registry, Version, connect
 
 DECISION = "decision.json"
 SCHEMA = 1
+#: How often a decision is made again because the alias was moved meanwhile.
+ATTEMPTS = 3
 #: Version of the statistical method. Decisions of another version are made again.
 METHOD = 2
 
@@ -48,20 +40,21 @@ class PromoteJob(Section):
         rule: `params.promote`.
         examples: task -> output directory of the stage `examples`. Each task has its own champion.
         out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
-        ledger: path of the ledger.
     """
 
     registry: RegistrySettings
     rule: PromotionRule
     examples: dict[str, Path]
     out: Path
-    ledger: Path = Path(".headstart/ledger.jsonl")
 
 
 def promote(job: PromoteJob) -> Path:
-    """Decide on every task's challenger, move the alias `champion` if the verdict is promote, write decision.json.
+    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
 
-    The file holds `schema`, `tracking`, `recovered` (one sentence per interrupted change that was completed first) and
+    The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
+    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again.
+
+    The file holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand) and
     `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
     warnings, alias_before, alias_after, last_change}, where candidate and champion are {name, version, digest,
     latency_ms: {p50, p99, rounds, conditions}}.
@@ -72,92 +65,106 @@ def promote(job: PromoteJob) -> Path:
     Raises:
         ArtifactError: the stage `register` has not run.
         ConfigError: `promote.slices` names an unknown slice.
-        RegistryError: the registry cannot be reached, or another process moved the alias.
+        RegistryError: the registry cannot be reached, the champion was deleted, or the alias is moved again and again.
     """
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
-    registry, ledger = connect(job.registry), Ledger(job.ledger)
-    with locked(ledger):
-        recovered = recover(registry, ledger)
-    for sentence in recovered:
-        print(sentence, flush=True)
-    decisions = {task: _decide(job, registry, ledger, task, listing) for task in job.examples}
+    registry = connect(job.registry)
+    ledger = Ledger(registry)
+    recovered: list[str] = []
+    decisions = {task: _decide(job, registry, ledger, task, listing, recovered) for task in job.examples}
     path = job.out / "registry" / DECISION
     content = {"schema": SCHEMA, "tracking": registry.address, "recovered": recovered, "decisions": decisions}
     write_atomic(path, json.dumps(content, indent=1) + "\n")
     return path
 
 
-def rollback(settings: RegistrySettings, task: str, *, ledger: Path = Path(".headstart/ledger.jsonl")) -> str:
-    """Restore the previous champion of a task.
-
-    Returns:
-        A sentence for the user.
-
-    Raises:
-        RegistryError: there is no champion, or no previous one.
-    """
-    rolled_back, restored = roll_back(connect(settings), Ledger(ledger), model=model_name(settings, task))
-    return f"{restored.name}@{CHAMPION}: version {restored.number} restored, version {rolled_back.number} rolled back"
-
-
-def _decide(job: PromoteJob, registry: Registry, ledger: Ledger, task: str, listing: dict[str, Any]) -> dict[str, Any]:
+def _decide(
+    job: PromoteJob,
+    registry: Registry,
+    ledger: Ledger,
+    task: str,
+    listing: dict[str, Any],
+    recovered: list[str],
+) -> dict[str, Any]:
     if task not in listing["challengers"]:
         raise RegistryError(f"no challenger of task {task!r} is registered; run the stage register again")
     challenger = listing["challengers"][task]
     candidate = registry.get(challenger["name"], challenger["version"])
-    champion = registry.alias(candidate.name, CHAMPION)
-    key = _key(job, candidate, champion, job.examples[task])
-    earlier = ledger.decision(key, registry.address)
-    # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
-    if earlier is not None and earlier["gain"] is not None:
-        decision = earlier
-    else:
-        decision = judge(
-            job.rule,
-            registry,
-            candidate,
-            champion,
-            examples=job.examples[task],
-            finetuned=job.out / "finetuned" / task,
-            challenger=challenger,
-            earlier=_decisions(ledger, candidate.name, registry.address),
-            vetoed=ROLLED_BACK in candidate.tags,
-        )
-        decision["warnings"] = evaluation_warnings(job.out / "evaluation" / task, challenger["system"])
-        if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
-            ledger.append(
-                "decision", id=uuid.uuid4().hex, uri=registry.address, model=candidate.name, key=key, decision=decision
-            )
-            registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
-    before = champion.number if champion is not None else None
-    after = before
-    if decision["verdict"] == "promote":
-        with locked(ledger):
-            move_champion(
-                registry,
-                ledger,
-                model=candidate.name,
-                action="promote",
-                before=before,
-                after=candidate.number,
-                history=[*champions(registry, candidate.name), candidate.number],
-                reasons=decision["reasons"],
-            )
-        after = candidate.number
+    for attempt in range(1, ATTEMPTS + 1):
+        state, champion, sentences = observe(registry, ledger, model=candidate.name, alias=job.registry.alias)
+        recovered += sentences
+        for sentence in sentences:
+            print(sentence, flush=True)
+        decision = _decision(job, registry, ledger, state, candidate, champion, task, challenger)
+        before = after = champion.number if champion is not None else None
+        if decision["verdict"] == "promote":
+            try:
+                state = move(registry, ledger, state, action="promote", after=candidate, reasons=decision["reasons"])
+            except OvertakenError as error:
+                if attempt == ATTEMPTS:
+                    raise
+                print(f"{task}: {error.args[0].partition('; run this again')[0]}; deciding again", flush=True)
+                continue
+            after = state.last.after if state.last is not None else None
+        break
     for reason in [decision["verdict"], *decision["reasons"], *decision["warnings"]]:
         print(f"{task}: {reason}", flush=True)
-    change = ledger.last_change(candidate.name, after, registry.address) if after is not None else None
+    last = state.last
+    change = (
+        {"time": last.entry.time.isoformat(), "action": last.action, "reasons": list(last.reasons)} if last else None
+    )
     return decision | {"alias_before": before, "alias_after": after, "last_change": change}
 
 
-def _decisions(ledger: Ledger, model: str, uri: str) -> list[dict[str, Any]]:
-    """All decisions on a model, oldest first."""
-    return [
-        line["decision"]
-        for line in ledger.lines()
-        if line["event"] == "decision" and (line["model"], line["uri"]) == (model, uri)
-    ]
+def _decision(
+    job: PromoteJob,
+    registry: Registry,
+    ledger: Ledger,
+    state: State,
+    candidate: Version,
+    champion: Version | None,
+    task: str,
+    challenger: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
+    barred = _barred(state, candidate)
+    key = _key(job, candidate, champion, job.examples[task])
+    made = [entry.facts["decision"] for entry in state.decisions if entry.facts["key"] == key]
+    earlier: dict[str, Any] | None = made[-1] if made else None
+    # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
+    if earlier is not None and earlier["gain"] is not None and not barred:
+        return earlier
+    decision = judge(
+        job.rule,
+        registry,
+        candidate,
+        champion,
+        examples=job.examples[task],
+        finetuned=job.out / "finetuned" / task,
+        challenger=challenger,
+        earlier=[entry.facts["decision"] for entry in state.decisions],
+        vetoed=bool(barred),
+    )
+    if barred and decision["verdict"] == "reject":
+        decision["reasons"] = [barred]
+    decision["warnings"] = evaluation_warnings(job.out / "evaluation" / task, challenger["system"])
+    if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
+        facts = {"key": key, "decision": decision}
+        ledger.append("decision", model=state.model, alias=state.alias, facts=facts)
+        registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
+    return decision
+
+
+def _barred(state: State, candidate: Version) -> str:
+    """Why a candidate is not promoted whatever its score, or empty."""
+    how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
+    if (veto := state.vetoes.get(candidate.digest)) is not None:
+        return f"{candidate.label} was rolled back on {veto.entry.time:%Y-%m-%d} by {veto.entry.by}; {how}"
+    if (held := state.held_by(candidate.digest)) is not None:
+        chosen = f"a person chose version {held.after} on {held.entry.time:%Y-%m-%d} ({held.action})"
+        return f"{candidate.label} was known when {chosen}; {how}"
+    return ""
 
 
 def _check_slices(job: PromoteJob) -> None:
@@ -176,7 +183,7 @@ def _check_slices(job: PromoteJob) -> None:
 def _key(job: PromoteJob, candidate: Version, champion: Version | None, examples: Path) -> str:
     inputs = {
         "method": METHOD,
-        "candidate": [candidate.number, candidate.digest, candidate.tags.get(ROLLED_BACK)],
+        "candidate": [candidate.number, candidate.digest],
         "champion": [champion.number, champion.digest] if champion is not None else None,
         # With the clusters, which are no part of the digest of the split.
         "test": read_manifest(examples).files["test.parquet"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.artifacts import read_json
 from components.errors import ArtifactError, ConfigError, nearest
 from components.settings.names import BASELINE, FROZEN
 from components.tasks.budgets import ALL
@@ -44,6 +45,43 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
     if unknown := [point for point in best if name not in point]:
         raise ConfigError(f"promote.metric: {name!r} is not a metric of {path}{nearest(name, unknown[0])}")
     return DevScore(int(largest), name, sum(float(point[name]) for point in best) / len(best))
+
+
+def read_own_scores(
+    path: Path, evaluation: Path, system: str, *, run: tuple[Any, Any], metric: str | None = None
+) -> dict[str, float]:
+    """Scores of a single run of a system.
+
+    Args:
+        path: runs.json of the system.
+        evaluation: output directory of the stage `evaluate`; without it there are no test scores.
+        system: `<family>-<start>`.
+        run: (budget, seed).
+        metric: of the dev score; None: the metric that selected the weights.
+
+    Returns:
+        `dev.METRIC`, and `test.METRIC` for each metric of the task.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
+    found: dict[str, float] = {}
+    try:
+        for record in json.loads(path.read_text(encoding="utf-8")):
+            if (record["budget"], record["seed"]) == run and not record["start"].endswith(FROZEN):
+                name = metric or str(record["score"])
+                found[f"dev.{name}"] = float(best_point(record)[name])
+        evaluated = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
+        for cell in (cell for entry in evaluated.get("systems", []) if entry["system"] == system
+                     for cell in entry["budgets"]):  # fmt: skip
+            if cell["budget"] == run[0] and run[1] in cell["seeds"]:
+                index = cell["seeds"].index(run[1])
+                found |= {f"test.{name}": float(score["seeds"][index]) for name, score in cell["scores"].items()}
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ArtifactError(
+            f"{path} or {evaluation}: damaged ({error!r}); run the stages finetune and evaluate again"
+        ) from error
+    return found
 
 
 def evaluation_warnings(evaluation: Path, system: str) -> list[str]:

@@ -20,10 +20,9 @@ from pydantic import Field
 
 from components.artifacts import flatten, read_json, write_atomic
 from components.errors import ArtifactError
-from components.registry.ledger import Ledger, locked
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
-from components.registry.runs import read_dev_score
+from components.registry.runs import read_dev_score, read_own_scores
 from components.settings.names import TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -31,6 +30,8 @@ from components.tasks.kinds import find_kind
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"
+#: Prefix of metrics that are means over the seeds of a system, of which one is registered.
+MEAN = "mean_over_seeds"
 SCHEMA = 1
 ENCODER_SCRIPT = Path(__file__).with_name("pyfunc_encoder.py")
 CLASSIFIER_SCRIPT = Path(__file__).with_name("pyfunc_classifier.py")
@@ -50,7 +51,6 @@ class RegisterJob(Section):
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
         project: the repository, with dvc.lock, .dvc files and requirements.lock.
-        ledger: path of the ledger; its lock is held during registration.
     """
 
     registry: RegistrySettings
@@ -63,7 +63,6 @@ class RegisterJob(Section):
     metric: str | None = None
     data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
-    ledger: Path = Path(".headstart/ledger.jsonl")
 
 
 @dataclass(frozen=True)
@@ -141,10 +140,9 @@ def register(job: RegisterJob) -> Path:
     registry = connect(job.registry)
     lineage = read_lineage(job.project, out=job.out, data=job.data)
     versions: dict[tuple[str, str, str | None], Version] = {}
-    with locked(Ledger(job.ledger)):
-        for key, (candidate, content) in contents.items():
-            parent = versions.get(candidate.parent) if candidate.parent is not None else None
-            versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
+    for key, (candidate, content) in contents.items():
+        parent = versions.get(candidate.parent) if candidate.parent is not None else None
+        versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
@@ -201,7 +199,7 @@ def _ensure_version(
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
             run_name=candidate.directory.relative_to(job.out).as_posix(),
-            metrics=_metrics(job, candidate),
+            metrics=_metrics(job, candidate, content),
             parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
             curves=_curves(candidate.directory / "curve.csv"),
             datasets=lineage.datasets(candidate.directory),
@@ -222,19 +220,27 @@ def _ensure_version(
     return version
 
 
-def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
-    """Metrics of the stage; for a classifier also its dev score and its test metrics from the stage `evaluate`."""
+def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[str, float]:
+    """Metrics of the registered artifact.
+
+    A classifier is one run, of the largest label budget and the best seed on dev. Its own scores are `dev.METRIC` and
+    `test.METRIC`; means over the seeds of its system have the prefix MEAN, among them those of the other budgets.
+    """
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
-    if candidate.task is not None:
-        dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
-        metrics[f"dev.{dev.metric}"] = dev.score
-        path = job.out / "evaluation" / candidate.task / "metrics.json"
-        evaluated = _numbers(read_json(path, made_by="the stage evaluate", missing_ok=True))
-        start = f"{candidate.directory.name}."
-        metrics |= {
-            f"test.{key.removeprefix(start)}": value for key, value in evaluated.items() if key.startswith(start)
-        }
-    return metrics
+    if candidate.task is None:
+        return metrics
+    dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
+    metrics[f"dev.{dev.metric}"] = dev.score
+    evaluation, system = job.out / "evaluation" / candidate.task, candidate.directory.name
+    evaluated = _numbers(read_json(evaluation / "metrics.json", made_by="the stage evaluate", missing_ok=True))
+    metrics |= {
+        f"test.{key.removeprefix(f'{system}.')}": value
+        for key, value in evaluated.items()
+        if key.startswith(f"{system}.")
+    }
+    run = content.facts.get("budget"), content.facts.get("seed")
+    own = read_own_scores(candidate.directory / "runs.json", evaluation, system, run=run, metric=job.metric)
+    return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own
 
 
 def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:

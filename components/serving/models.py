@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from components.errors import HeadstartError
 from components.inference.prediction import Classifier, predict_rows
-from components.registry.champion import find_champion, load_version, model_name
+from components.registry.champion import find_champion, load_version
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import TaskIO
 from components.tracking import Registry, Version
@@ -89,9 +89,11 @@ class ChampionFollower:
     def check(self) -> bool:
         """Check the alias once; returns whether another version is served now."""
         try:
-            version = self._registry.alias(model_name(self._registry.settings, self._task), "champion")
+            settings = self._registry.settings
+            version = self._registry.alias(settings.model_name(self._task), settings.alias)
             if version is None:
-                raise HeadstartError(f"{self._task}: the alias champion is gone; {self.current.version.label} stays")
+                label = self.current.version.label
+                raise HeadstartError(f"{self._task}: the alias {settings.alias} is gone; {label} stays")
             if (version.number, version.digest) == (self.current.version.number, self.current.version.digest):
                 return False
             served = load(self._registry, version)

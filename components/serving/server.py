@@ -11,7 +11,6 @@ import uvicorn
 
 from components.errors import ConfigError, RegistryError
 from components.processors import cores
-from components.registry.champion import model_name
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.metrics import Metrics
@@ -79,7 +78,7 @@ def serve(
     )
     second = None
     if challenger:
-        version = registry.get(model_name(registry_settings, task), challenger)
+        version = registry.get(registry_settings.model_name(task), challenger)
         second = Challenger(load(registry, version), mode=mode, share=share, registry=registry, metrics=metrics)
         say(f"{mode} of {version.label} on {share:.0%} of the requests")
     service = Service(follower, settings, metrics=metrics, challenger=second, token=token)

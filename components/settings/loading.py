@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from components.errors import ConfigError, nearest
 from components.settings.names import BASELINE
 from components.settings.params import Params
+from components.settings.registry import file_defaults
 from components.settings.section import Section
 
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
@@ -42,6 +43,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     variables = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
     if variables and isinstance(cluster := raw.get("cluster") or {}, dict):
         raw["cluster"] = {**cluster, **variables}
+    if isinstance(registry := raw.get("registry") or {}, dict):
+        raw["registry"] = file_defaults(Path(path)) | registry
     problems = _unknown_names(raw)
     try:
         params = Params.model_validate(raw)

@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
+from typing import Any
 
 from components.settings.names import FileName
 from components.settings.section import Section
+
+#: Alias of the version that production serves, and of the best version of any other settings file.
+CHAMPION = "champion"
+BEST = "best"
 
 
 class RegistrySettings(Section):
     """MLflow tracking and model registry."""
 
-    #: Tracking URI. The variable MLFLOW_TRACKING_URI takes precedence.
+    #: Tracking URI. The variable MLFLOW_TRACKING_URI takes precedence. The path of a SQLite file is relative to the
+    #: repository.
     tracking: str = "sqlite:///mlflow.db"
     #: Artifact location; null: next to a local database, or the default of the server.
     artifacts: str | None = None
     #: Name of the MLflow experiment.
     experiment: str = "headstart"
-    #: Prefix of the registered models' names.
+    #: Prefix of the registered models' names; by default `headstart` for the params.yaml of the repository and
+    #: `headstart-NAME` for that of a folder NAME.
     prefix: FileName = "headstart"
+    #: Whether the alias `champion` is moved; otherwise the alias is `best`, which nothing serves by default. By default
+    #: true for the params.yaml of the repository and false for that of a folder.
+    production: bool = True
 
     @property
     def address(self) -> str:
         """The tracking URI in use."""
         return os.environ.get("MLFLOW_TRACKING_URI") or self.tracking
+
+    @property
+    def alias(self) -> str:
+        """The alias that promotion moves."""
+        return CHAMPION if self.production else BEST
+
+    def model_name(self, task: str) -> str:
+        """Name of a task's registered model."""
+        return f"{self.prefix}-{task}"
+
+
+def file_defaults(path: Path) -> dict[str, Any]:
+    """The defaults of a settings file that depend on its location: `prefix` and `production`. Without them a
+    production run, an experiment and `make full` would move each other's champions."""
+    folder = Path(path).resolve().parent
+    root = find_repository(folder)
+    if root is None or folder == root:
+        return {}
+    return {"prefix": f"headstart-{re.sub(r'[^A-Za-z0-9_.-]+', '-', folder.name)}", "production": False}
+
+
+def find_repository(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that contains `.dvc`; None outside of a DVC repository."""
+    start = start.resolve()
+    return next((folder for folder in (start, *start.parents) if (folder / ".dvc").is_dir()), None)

@@ -1,4 +1,4 @@
-"""The flows promote, predict and rollback."""
+"""The flows promote and predict."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from components.registry import promote as registry
-from flows import dvc_tasks, predict, promote, rollback
+from components.errors import ConfigError
+from components.registry import commands
+from components.settings.registry import RegistrySettings
+from flows import dvc_tasks, predict, promote
+from flows.repository import locked
 from flows.terminal import StageError
 
 from .conftest import dvc, ran
@@ -54,11 +57,18 @@ def test_predict_prints_an_error_once(
     assert not (project / "labelled.csv").exists()
 
 
-def test_rollback_of_a_named_task_and_of_the_first(
+def test_a_version_is_chosen_without_the_lock_of_the_repository(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(registry, "rollback", lambda settings, task: f"{settings.prefix}-{task}: version 1 restored")
-    rollback.rollback(task="other", params=project / "params.yaml")
-    rollback.rollback(params=project / "params.yaml")
+    def assign(settings: RegistrySettings, task: str, *, version: str, reason: str) -> str:
+        return f"{settings.model_name(task)}: {version}, {reason}, {Path.cwd() == project}"
+
+    monkeypatch.setattr(commands, "assign", assign)
+    monkeypatch.chdir(project.parent)
+    with locked(project, what="a retraining", say=print):
+        promote.command(version="2", reason="fresher", params=project / "params.yaml")
+        promote.command(version="3", reason="cheaper", task="other", params=project / "params.yaml")
     out = capsys.readouterr().out
-    assert out == "headstart-other: version 1 restored\nheadstart-aws-type: version 1 restored\n"
+    assert out == "headstart-aws-type: 2, fresher, True\nheadstart-other: 3, cheaper, True\n"
+    with pytest.raises(ConfigError, match="--reason and --task belong to --version"):
+        promote.command(reason="fresher")

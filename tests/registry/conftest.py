@@ -60,10 +60,6 @@ class Pipeline:
     def settings(self) -> RegistrySettings:
         return RegistrySettings(tracking=f"sqlite:///{self.root}/mlflow.db")
 
-    @property
-    def ledger(self) -> Path:
-        return self.root / "state" / "ledger.jsonl"
-
     def register_job(self, **changes: object) -> RegisterJob:
         job = RegisterJob(
             registry=self.settings,
@@ -74,7 +70,6 @@ class Pipeline:
             parameters={"pretrain": {"ulmfit": {"training": {"rate": 0.1, "betas": [0.9, 0.99]}, "preset": None}}},
             metric="accuracy",
             project=self.root,
-            ledger=self.ledger,
         )
         return job.model_copy(update=changes)
 
@@ -84,7 +79,6 @@ class Pipeline:
             rule=RULE.model_copy(update=rule),
             examples={"letters": self.out / "examples" / "letters"},
             out=self.out,
-            ledger=self.ledger,
         )
 
     def write_encoder(self, start: Start, *, seed: int) -> None:
@@ -135,7 +129,7 @@ class Pipeline:
                 kind="classification",
                 labels=LABELS,
                 tokenizer=self.root / "tokenizer",
-                facts={},
+                facts={"budget": 20, "seed": 1},
             )
             served = load_classifier(draft.path / "classifier")
             splits = {name: read_split(self.out / "examples" / "letters", name) for name in ("dev", "test")}
@@ -150,9 +144,16 @@ class Pipeline:
             write_results(draft.path, results, splits=splits, labels=LABELS)
             (draft.path / "metrics.json").write_text(json.dumps({f"{system}.20.seconds": 1.5}))
             draft.facts["examples"] = read_facts(self.out / "examples" / "letters").digests
-        evaluation = self.out / "evaluation" / "letters" / "metrics.json"
-        evaluation.parent.mkdir(parents=True, exist_ok=True)
-        evaluation.write_text(json.dumps({f"{system}.20.accuracy": 0.5, "tfidf-words.20.accuracy": 0.25}))
+        evaluation = self.out / "evaluation" / "letters"
+        evaluation.mkdir(parents=True, exist_ok=True)
+        means = {f"{system}.20.accuracy": 0.5, "tfidf-words.20.accuracy": 0.25}
+        (evaluation / "metrics.json").write_text(json.dumps(means))
+        score = {"mean": 0.5, "low": 0.4, "high": 0.6, "seeds": [0.375, 0.625]}
+        cell = {"budget": 20, "seeds": [0, 1], "scores": {"accuracy": score}}
+        entry = {"system": system, "family": "ulmfit", "start": start, "budgets": [cell]}
+        (evaluation / "evaluation.json").write_text(
+            json.dumps({"main": "accuracy", "systems": [entry], "transfer": {}})
+        )
 
     def write_baselines(self, **knows: int) -> None:
         """Baselines that are correct on as many letters as given with seed 0, and on one more with seed 1."""

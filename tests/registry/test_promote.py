@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import components.registry.ledger as ledger_module
+import components.registry.judging as judging
 from components.errors import ArtifactError, ConfigError, HeadstartError, RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
+from components.registry.commands import assign, rollback
 from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
-from components.registry.ledger import Ledger, champions, locked
-from components.registry.promote import promote, rollback
+from components.registry.ledger import Ledger
+from components.registry.promote import promote
 from components.registry.promotion import Latency
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import register
@@ -58,7 +55,11 @@ def labels_of(classifier: TextClassifier, *texts: str) -> list[str]:
 
 
 def events(pipeline: Pipeline) -> list[str]:
-    return [line["event"] for line in Ledger(pipeline.ledger).lines()]
+    return [entry.event for entry in Ledger(connect(pipeline.settings)).entries()]
+
+
+def champions(pipeline: Pipeline) -> list[str]:
+    return [number for number, _ in Ledger(connect(pipeline.settings)).state(NAME, "champion").champions]
 
 
 def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
@@ -73,7 +74,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline: Pipeline) -> None:
     assert decision["test"]["rows"] == 260
     assert decision["last_change"]["action"] == "promote"
     assert champion(pipeline) == "1"
-    assert events(pipeline) == ["decision", "intent", "done"]
+    assert events(pipeline) == ["decision", "change"]
 
     loaded = load_champion(pipeline.settings, "letters")
     assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
@@ -87,23 +88,25 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
     assert decision["gain"] == pytest.approx(8 / 26)
     assert (decision["champion"]["version"], decision["candidate"]["version"]) == ("1", "2")
     assert champion(pipeline) == "2"
-    assert champions(connect(pipeline.settings), NAME) == ["1", "2"]
+    assert champions(pipeline) == ["1", "2"]
 
-    message = rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
-    assert message == f"{NAME}@champion: version 1 restored, version 2 rolled back"
+    lines = rollback(pipeline.settings, "letters")
+    assert lines == [f"{NAME}@champion: version 1 restored, version 2 rolled back"]
     assert champion(pipeline) == "1"
-    intent = [line for line in Ledger(pipeline.ledger).lines() if line["event"] == "intent"][-1]
-    assert (intent["action"], intent["before"], intent["after"], intent["history"]) == ("rollback", "2", "1", ["1"])
+    change = Ledger(connect(pipeline.settings)).state(NAME, "champion").last
+    assert change is not None
+    assert (change.action, change.before, change.after) == ("rollback", "2", "1")
+    assert champions(pipeline) == ["1"]
 
     # The next run has the same challenger; a rolled-back version is not promoted again.
     for _ in range(2):
         decision = run(pipeline)
         assert decision["verdict"] == "reject"
         assert decision["reasons"][0].startswith(f"{NAME}/2 was rolled back")
-    assert events(pipeline)[-2:] == ["done", "decision"]
+    assert events(pipeline)[-2:] == ["change", "decision"]
     assert champion(pipeline) == "1"
-    with pytest.raises(RegistryError, match=rf"^{NAME}: no champion is recorded before version 1$"):
-        rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    with pytest.raises(RegistryError, match=rf"^{NAME}: no champion is recorded before version 1 that still exists"):
+        rollback(pipeline.settings, "letters")
 
 
 def test_a_worse_challenger_is_rejected(pipeline: Pipeline) -> None:
@@ -218,7 +221,7 @@ def test_clusters_of_the_examples_decide_the_interval(pipeline: Pipeline) -> Non
     # Ten rows of each letter are one piece of evidence: 4 of 26 letters are too few.
     pipeline.write_examples(group="letter")
     pipeline.write_classifier("adapted", knows=20)
-    rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+    rollback(pipeline.settings, "letters")
     pipeline.write_classifier("adapted", knows=21)
     decision = run(pipeline, knows=21, largest_slice_loss=1.0, confidence=0.99)
     assert (decision["verdict"], decision["units"], decision["count"]) == ("inconclusive", "clusters", 26)
@@ -309,7 +312,11 @@ def test_missing_files_are_named(pipeline: Pipeline) -> None:
 def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline) -> None:
     def system(name: str, family: str, start: str, *means: float) -> dict[str, object]:
         cells = [
-            {"budget": budget, "scores": {"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}}}
+            {
+                "budget": budget,
+                "seeds": [],
+                "scores": {"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}},
+            }
             for budget, mean in zip((5, 20), means, strict=True)
         ]
         return {"system": name, "family": family, "start": start, "budgets": cells}
@@ -335,8 +342,9 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
         "transfer": {"ulmfit": [{"budget": 5, "parts": smaller}, {"budget": 20, "parts": parts}]},
     }
     evaluation = pipeline.out / "evaluation" / "letters" / "evaluation.json"
+    pipeline.write_classifier("adapted", knows=20)
     evaluation.write_text(json.dumps(content))
-    decision = run(pipeline, knows=20)
+    decision = run(pipeline)
 
     assert decision["warnings"] == [
         "a baseline does better: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] with the most labels",
@@ -356,43 +364,36 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
         evaluation_warnings(evaluation.parent, "ulmfit-adapted")
 
 
-@pytest.mark.parametrize("after_step", ["intent", "alias", "history"])
+@pytest.mark.parametrize("after_step", ["record", "alias"])
 def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_step: str
 ) -> None:
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
-        if after_step == "intent":
+        if after_step == "record":
             patch.setattr(Registry, "set_alias", killed)
-        elif after_step == "alias":
-            patch.setattr(Registry, "set_model_tag", killed)
         else:
-            append = Ledger.append
-            patch.setattr(
-                Ledger,
-                "append",
-                lambda self, event, **facts: killed() if event == "done" else append(self, event, **facts),
-            )
+            patch.setattr(Ledger, "mark_done", killed)
         with pytest.raises(Killed):
             promote(pipeline.promote_job())
-    assert champion(pipeline) == (None if after_step == "intent" else "1")
-    assert events(pipeline) == ["decision", "intent"]
+    assert champion(pipeline) == (None if after_step == "record" else "1")
+    assert events(pipeline) == ["decision", "change"]
 
     written = json.loads(promote(pipeline.promote_job()).read_text())
     assert written["recovered"] == [f"interrupted promote of {NAME} from version none to 1: finished"]
     assert written["decisions"]["letters"]["verdict"] == "unchanged"
     assert champion(pipeline) == "1"
-    assert champions(connect(pipeline.settings), NAME) == ["1"]
-    assert Ledger(pipeline.ledger).lines()[-1]["recovered"] is True
+    assert champions(pipeline) == ["1"]
+    assert Ledger(connect(pipeline.settings)).entries()[-1].done == "recovered"
     assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
 
 
-def test_a_crash_before_the_intent_repeats_the_change_without_the_comparison(
+def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(pipeline.register_job(starts=["adapted"]))
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.promote.move_champion", killed)
+        patch.setattr("components.registry.promote.move", killed)
         with pytest.raises(Killed):
             promote(pipeline.promote_job())
     assert events(pipeline) == ["decision"]
@@ -401,74 +402,125 @@ def test_a_crash_before_the_intent_repeats_the_change_without_the_comparison(
     written = json.loads(promote(pipeline.promote_job()).read_text())
     assert written["decisions"]["letters"]["verdict"] == "promote"
     assert champion(pipeline) == "1"
-    assert events(pipeline) == ["decision", "intent", "done"]
+    assert events(pipeline) == ["decision", "change"]
 
 
-def test_an_interrupted_change_is_abandoned_after_another_change(pipeline: Pipeline) -> None:
-    run(pipeline, knows=16)
-    run(pipeline, knows=12)
-    run(pipeline, knows=10)
-    registry, ledger = connect(pipeline.settings), Ledger(pipeline.ledger)
-    facts = {"model": NAME, "alias": "champion", "action": "promote", "reasons": []}
-    ledger.append("intent", id="i", uri=registry.address, before="2", after="3", history=["3"], **facts)
-
-    written = json.loads(promote(pipeline.promote_job()).read_text())
-    assert written["recovered"] == [
-        f"interrupted promote of {NAME} from version 2 to 3: abandoned, the alias now points to version 1"
-    ]
-    assert champion(pipeline) == "1"
-    assert ledger.open_changes(registry.address) == []
-
-
-def test_an_alias_that_moved_during_the_decision_is_not_overwritten(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["by hand", "by rollback"])
+def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     run(pipeline, knows=12)
+    run(pipeline, knows=18, largest_slice_loss=1.0)
+    assert champion(pipeline) == "2"
     pipeline.write_classifier("adapted", knows=16)
     register(pipeline.register_job(starts=["adapted"]))
+    registry = connect(pipeline.settings)
+    compared: list[str | None] = []
+
+    def moved(*arguments: object, **keywords: object) -> object:
+        compared.append(champion(pipeline))
+        if len(compared) == 1:
+            if how == "by hand":
+                registry.set_alias(NAME, "champion", registry.get(NAME, "1"))
+            else:
+                rollback(pipeline.settings, "letters")
+            decision = original(*arguments, **keywords)  # type: ignore[arg-type]
+            return decision | {"verdict": "promote"}  # against the champion that is none any more
+        return original(*arguments, **keywords)  # type: ignore[arg-type]
+
+    original = judging.judge
+    monkeypatch.setattr("components.registry.promote.judge", moved)
+    written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())["decisions"]["letters"]
+    assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
+    assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
+    changes = Ledger(connect(pipeline.settings)).state(NAME, "champion").changes
+    chosen = "hand" if how == "by hand" else "rollback"
+    assert [change.action for change in changes] == ["promote", "promote", chosen, "promote"]
+
+
+def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: Pipeline) -> None:
+    run(pipeline, knows=14)
+    assert run(pipeline, knows=18, largest_slice_loss=1.0)["verdict"] == "promote"
+    registry = connect(pipeline.settings)
+    registry.client.set_registered_model_alias(NAME, "champion", "1")  # on MLflow's page
+
+    for night in range(2):
+        written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())
+        decision = written["decisions"]["letters"]
+        assert (decision["verdict"], champion(pipeline)) == ("reject", "1"), f"night {night}"
+        assert decision["reasons"][0].startswith(f"{NAME}/2 was known when a person chose version 1 on ")
+        found = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
+        assert written["recovered"] == (found if night == 0 else [])
+    state = Ledger(registry).state(NAME, "champion")
+    assert [(change.action, change.after) for change in state.changes] == [
+        ("promote", "1"),
+        ("promote", "2"),
+        ("hand", "1"),
+    ]
+    assert events(pipeline)[-2:] == ["change", "decision"], "one entry for all nights"
+
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+    assert (decision["verdict"], decision["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
+
+
+def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline: Pipeline) -> None:
+    run(pipeline, knows=14)
+    run(pipeline, knows=22, largest_slice_loss=1.0)
+    rollback(pipeline.settings, "letters")
+    registry = connect(pipeline.settings)
+    registry.client.delete_model_version(NAME, "2")
+
+    decision = run(pipeline)  # the same content is registered again
+    assert (decision["candidate"]["version"], decision["verdict"], champion(pipeline)) == ("3", "reject", "1")
+    assert decision["reasons"][0].startswith(f"{NAME}/3 was rolled back on ")
+    assert "`headstart promote --version 3 --reason TEXT`" in decision["reasons"][0]
+
+
+@pytest.mark.parametrize("what", ["alias", "version"])
+def test_a_deleted_champion_ends_the_run_until_a_person_chooses_one(pipeline: Pipeline, what: str) -> None:
+    run(pipeline, knows=22)
+    registry = connect(pipeline.settings)
+    if what == "alias":
+        registry.client.delete_registered_model_alias(NAME, "champion")
+    else:
+        registry.client.delete_model_version(NAME, "1")
+    # Against the most frequent class this one would win.
+    for _ in range(2):
+        with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+            run(pipeline, knows=14)
+    assert champion(pipeline) is None
+    with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+        load_champion(pipeline.settings, "letters")
+
+    line = assign(pipeline.settings, "letters", version="2", reason="the other one was deleted by mistake")
+    assert line == f"{NAME}@champion: version 2 is the champion, version 1 was"
+    assert run(pipeline)["verdict"] == "unchanged"
+    assert run(pipeline, knows=24, largest_slice_loss=1.0)["alias_after"] == "3"
+
+
+def test_only_production_moves_the_champion(pipeline: Pipeline) -> None:
+    run(pipeline, knows=14)
     pipeline.write_classifier("adapted", knows=24)
     register(pipeline.register_job(starts=["adapted"]))
+    experiment = pipeline.settings.model_copy(update={"production": False})
+    job = pipeline.promote_job(largest_slice_loss=1.0).model_copy(update={"registry": experiment})
+    decision = json.loads(promote(job).read_text())["decisions"]["letters"]
+    assert (decision["verdict"], decision["against"], decision["alias_before"]) == (
+        "promote",
+        "most frequent class",
+        None,
+    )
     registry = connect(pipeline.settings)
-
-    def moved(*arguments: object, **keywords: object) -> None:
-        registry.set_alias(NAME, "champion", registry.get(NAME, "2"))
-        original(*arguments, **keywords)  # type: ignore[arg-type]
-
-    original = ledger_module.move_champion
-    monkeypatch.setattr("components.registry.promote.move_champion", moved)
-    with pytest.raises(
-        RegistryError, match=rf"^{NAME}@champion: was moved from version 1 to 2 meanwhile; run this again$"
-    ):
-        promote(pipeline.promote_job(largest_slice_loss=1.0))
-    assert champion(pipeline) == "2"
-
-
-def test_one_change_at_a_time(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
-    message = rf"ledger.lock: process {os.getpid()} has held the registry lock for more than 0.1 s"
-    with locked(ledger), pytest.raises(RegistryError, match=message), locked(ledger, seconds=0.1):
-        pass
-    with locked(ledger, seconds=0.1):  # free again
-        pass
-
-
-def test_an_incomplete_last_line_is_ignored_and_removed(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.append("done", id="1", uri="u")
-    with ledger.path.open("a") as file:
-        file.write('{"event": "do')
-    assert [line["id"] for line in ledger.lines()] == ["1"]
-
-    ledger.append("done", id="2", uri="u")
-    assert [line["id"] for line in ledger.lines()] == ["1", "2"]
-    ledger.path.write_text("no json\n" + ledger.path.read_text())
-    with pytest.raises(ArtifactError, match=r"ledger.jsonl:1: damaged .* restore the file"):
-        ledger.lines()
+    assert champion(pipeline) == "1"
+    best = registry.alias(NAME, "best")
+    assert best is not None and best.number == "2"
+    assert labels_of(load_champion(experiment, "letters"), "w") == ["y"]
+    assert labels_of(load_champion(pipeline.settings, "letters"), "w") != ["y"]
 
 
 def test_a_rollback_without_a_champion_is_an_error(pipeline: Pipeline) -> None:
     with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion to roll back$"):
-        rollback(pipeline.settings, "letters", ledger=pipeline.ledger)
+        rollback(pipeline.settings, "letters")
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
         load_champion(pipeline.settings, "letters")
     assert issubclass(RegistryError, HeadstartError)
@@ -503,25 +555,3 @@ def test_latency_is_measured_per_row_in_several_passes() -> None:
     assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
     assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
     assert spaced([], 3) == []
-
-
-def test_concurrent_appends_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Ledger._complete_bytes
-
-    def slow(self: Ledger) -> int:
-        length = read(self)
-        time.sleep(0.002)  # without the lock, another writer appends here
-        return length
-
-    monkeypatch.setattr(Ledger, "_complete_bytes", slow)
-    path = tmp_path / "ledger.jsonl"
-
-    def write(name: str) -> None:
-        for number in range(20):
-            Ledger(path).append("done", id=f"{name}{number}", uri="u")
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, "abcd"))
-    assert {line["id"] for line in Ledger(path).lines()} == {
-        f"{name}{number}" for name in "abcd" for number in range(20)
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ import pytest
 from components.errors import RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
+from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.serving.server import serve
@@ -29,6 +31,7 @@ from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import connect
 from tests.registry.conftest import Pipeline
+from tests.registry.test_ledger import contend
 
 START_SECONDS = 120
 
@@ -159,8 +162,16 @@ def test_registration_and_promotion_with_an_mlflow_server(
         assert not (tmp_path / "mlruns").exists()
 
         monkeypatch.delenv("MLFLOW_TRACKING_URI")
-        loaded = load_champion(RegistrySettings(tracking=address), "letters")
+        settings = RegistrySettings(tracking=address)
+        loaded = load_champion(settings, "letters")
         assert [answer["label"] for answer in predict_rows(loaded, [("a",), ("b",)]) if answer] == ["x", "y"]
+
+        # The server and its database give the same history.
+        direct = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
+        assert history(settings) == history(direct)
+        assert len(history(settings)) == 2
+        context = multiprocessing.get_context("spawn")
+        contend(address, rounds=2, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
 
 
 def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) -> None:

@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -28,6 +27,7 @@ from components.serving.challenger import Challenger
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
 from components.serving.server import listen
+from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import Version
 
@@ -54,7 +54,7 @@ class Letters:
 class FakeRegistry:
     """A registry with one model, whose champion is `present`."""
 
-    settings = SimpleNamespace(prefix="p")
+    settings = RegistrySettings(prefix="p")
     address = "fake"
 
     def __init__(self, models: dict[str, Letters]) -> None:
@@ -290,6 +290,7 @@ import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 import components.serving.models as models, components.serving.server as server
+from components.settings.registry import RegistrySettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from tests.serving.test_server import FakeRegistry, Letters

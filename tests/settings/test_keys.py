@@ -19,6 +19,7 @@ OTHERWISE = {
     ("DataSettings", "general"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
     ("DataSettings", "domain"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
     ("RegistrySettings", "tracking"): ("tracking.py", "settings.address"),
+    ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
 
 

@@ -139,6 +139,35 @@ def test_usual_names_are_accepted(raw: dict[str, Any], tmp_path: Path) -> None:
     assert load_params(tmp_path / "params.yaml").run.out == "artifacts/imdb-v1.2/run_3"
 
 
+@pytest.mark.parametrize(
+    ("file", "own", "prefix", "alias"),
+    [
+        ("params.yaml", {}, "headstart", "champion"),
+        ("experiments/imdb/params.yaml", {}, "headstart-imdb", "best"),
+        ("experiments/an other/params.yaml", {"experiment": "x"}, "headstart-an-other", "best"),
+        ("experiments/imdb/params.yaml", {"prefix": "team"}, "team", "best"),
+        ("experiments/imdb/params.yaml", {"production": True}, "headstart-imdb", "champion"),
+        ("params.yaml", {"production": False}, "headstart", "best"),
+    ],
+)
+def test_settings_files_do_not_share_registered_models(
+    raw: dict[str, Any], tmp_path: Path, file: str, own: dict[str, Any], prefix: str, alias: str
+) -> None:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    raw["registry"] = own
+    (tmp_path / file).write_text(yaml.safe_dump(raw))
+    registry = load_params(tmp_path / file).registry
+    assert (registry.prefix, registry.alias, registry.model_name("t")) == (prefix, alias, f"{prefix}-t")
+
+
+def test_shipped_experiments_have_models_of_their_own() -> None:
+    files = [ROOT / "params.yaml", *sorted(ROOT.glob("experiments/*/params.yaml"))]
+    registries = [load_params(file).registry for file in files]
+    assert len({registry.prefix for registry in registries}) == len(files)
+    assert [registry.production for registry in registries] == [True] + [False] * (len(files) - 1)
+
+
 def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["evaluate"]["ensembles"] = {
         "both": ["ulmfit", "ulmfit-backward"],
