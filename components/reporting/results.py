@@ -474,7 +474,10 @@ def _commit(folder: Path) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
 
     try:
-        return ask("rev-parse", "HEAD") + ("-dirty" if ask("status", "--porcelain", "--untracked-files=no") else "")
+        # Results are no code: the first of two results of one command does not make the second one dirty.
+        code = (":(top)", f":(top,exclude){RESULTS}")
+        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
+        return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

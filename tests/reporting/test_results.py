@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,25 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     assert found.date is not None and found.cores
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
         results.of_evaluation(folder, "trec", command="make run", score="f1")
+
+
+def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    for name in ("docs/results/a.json", "components/reporting/code.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("1\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "first")
+    (tmp_path / "docs/results/a.json").write_text("2\n")
+    clean = results._commit(tmp_path / "components/reporting")
+    assert clean is not None
+    assert len(clean) == 40
+    (tmp_path / "components/reporting/code.py").write_text("2\n")
+    assert results._commit(tmp_path / "components/reporting") == f"{clean}-dirty"
 
 
 def test_a_benchmark_records_its_command_and_keeps_the_figure(
