@@ -37,6 +37,7 @@ from components.tracking import connect
 
 CLIENTS = (1, 4, 16, 64)
 START_SECONDS = 120.0
+QUIET = subprocess.DEVNULL
 HEAD = (
     "POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     "Content-Length: {length}\r\n\r\n"
@@ -125,7 +126,7 @@ def main() -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"MLFLOW_TRACKING_URI": registry.uri, "PATH": path}
     processes = {
-        name: subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        name: subprocess.Popen(command, env=environment, stdout=QUIET, stderr=QUIET, start_new_session=True)
         for name, command in commands.items()
     }
     try:

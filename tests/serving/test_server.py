@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -277,6 +278,7 @@ def test_waiting_requests_are_answered_before_the_end() -> None:
 
 def test_a_port_in_use() -> None:
     first = listen("127.0.0.1", 0)
+    assert first.proto == socket.IPPROTO_TCP  # asyncio sets TCP_NODELAY on connections of such sockets only
     first.listen()
     port = first.getsockname()[1]
     with pytest.raises(RegistryError, match=rf"127.0.0.1:{port}: cannot listen on this address"):
