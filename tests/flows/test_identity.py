@@ -13,6 +13,7 @@ import pytest
 
 from flows.plan import Plan
 from flows.why import explain
+from tests.raw_data import write_raw_data
 
 from .conftest import ROOT, change, git
 
@@ -28,19 +29,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, root / name)
     for folder in ("components", "flows"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for corpus in ("general", "domain/aws"):
-        (root / "data" / corpus).mkdir(parents=True)
-        rows = [json.dumps({"text": f"{corpus} text number {number}"}) for number in range(300)]
-        (root / "data" / corpus / "a.jsonl").write_text("\n".join(rows))
-    task = root / "data/tasks/aws-type"
-    task.mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        rows = [
-            json.dumps({"text": f"{split} {number} {label}", "label": label, "service": "s"})
-            for number in range(30)
-            for label in ("a", "b")
-        ]
-        (task / f"{split}.jsonl").write_text("\n".join(rows))
+    write_raw_data(root)
     (root / ".gitignore").write_text("/data\n/artifacts\n")
     git(root, "init", "-q")
     dvc(root, "add", "-q", "data")

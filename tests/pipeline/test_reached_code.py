@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.raw_data import write_raw_data
 
 ROOT = Path(__file__).parents[2]
 #: Runs one stage and prints the modules of components that it has loaded and that its identity does not contain.
@@ -46,18 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = raw["data"]["tasks"]["aws-type"] | {"budgets": [2], "seeds": [0]}
     raw["data"]["tasks"] = {"aws-type": task}
     (root / "params.yaml").write_text(yaml.safe_dump(raw))
-    for corpus in ("general", "domain/aws"):
-        (root / "data" / corpus).mkdir(parents=True)
-        rows = [json.dumps({"text": f"the {corpus} text has the number {number}"}) for number in range(300)]
-        (root / "data" / corpus / "a.jsonl").write_text("\n".join(rows))
-    (root / "data/tasks/aws-type").mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        rows = [
-            json.dumps({"text": f"{split} text {number} of {label}", "label": label, "service": "s"})
-            for number in range(10)
-            for label in ("one", "two")
-        ]
-        (root / f"data/tasks/aws-type/{split}.jsonl").write_text("\n".join(rows))
+    write_raw_data(root)
     return root
 
 
