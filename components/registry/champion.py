@@ -10,7 +10,7 @@ from pathlib import Path
 
 from components.errors import RegistryError
 from components.inference.prediction import Classifier
-from components.registry.ledger import missing_champion
+from components.registry.alias_changes import missing_champion
 from components.registry.packaging import check_bundle
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect

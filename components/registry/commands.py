@@ -9,7 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, time
 
 from components.errors import ConfigError, RegistryError
-from components.registry.ledger import Change, Entry, Ledger, State, in_words, move, observe, roll_back
+from components.registry.alias_changes import move, observe, roll_back
+from components.registry.ledger import Ledger
+from components.registry.ledger_entries import Change, Entry, State, in_words
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, connect
 

@@ -14,8 +14,10 @@ from typing import Any
 
 from components.artifacts import read_json, read_manifest, write_atomic
 from components.errors import ConfigError, RegistryError, nearest
+from components.registry.alias_changes import OvertakenError, move, observe
 from components.registry.judging import judge
-from components.registry.ledger import Ledger, OvertakenError, State, move, observe
+from components.registry.ledger import Ledger
+from components.registry.ledger_entries import State
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
 from components.settings.promote import PromotionRule

@@ -1,7 +1,7 @@
 """The promotion rule: whether a challenger replaces the champion.
 
-`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
-the alias. The statistics are those of `components.registry.comparison`; there are no random numbers.
+`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.alias_changes`
+moves the alias. The statistics are those of `components.registry.comparison`; there are no random numbers.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from components.errors import ConfigError, RegistryError
+from components.registry.alias_changes import observe
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
-from components.registry.ledger import Ledger, observe
+from components.registry.ledger import Ledger
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, connect
 from flows.repository import locked

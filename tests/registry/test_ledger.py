@@ -21,20 +21,10 @@ from typing import Any
 import pytest
 
 from components.errors import ArtifactError, RegistryError
-from components.registry import ledger as ledger_module
-from components.registry.ledger import (
-    LEDGER,
-    OWN,
-    Entry,
-    Ledger,
-    OvertakenError,
-    State,
-    in_words,
-    move,
-    observe,
-    replay,
-    roll_back,
-)
+from components.registry import alias_changes
+from components.registry.alias_changes import OvertakenError, move, observe, roll_back
+from components.registry.ledger import LEDGER, Ledger
+from components.registry.ledger_entries import OWN, Entry, State, in_words, replay
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -336,7 +326,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
     assert sentences == [f"interrupted promote of {M} from version 2 to 3: finished"]
 
     # Much later it is a person.
-    monkeypatch.setattr(ledger_module, "LATE", timedelta(0))
+    monkeypatch.setattr(alias_changes, "LATE", timedelta(0))
     set_by_hand(registry, "2")
     state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
     assert present is not None and present.number == "2"
