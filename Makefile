@@ -5,7 +5,7 @@
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
 # make ui     the registry's page, http://127.0.0.1:5000
 # make lock   requirements.lock from requirements.in, keeping the versions that still fit
-# make infra-check  the manifests of infra/ against their schemas
+# make infra-check  the manifests of infra/ against their schemas and security policies
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 UV := uv==0.13.8
@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Wheels that pip would find beside its index; uv does not look there by itself.
 LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
+# The policy checker of infra/ has an environment of its own: its pins conflict with Prefect's.
+POLICY := $(VENV)/policy
 FLAGS ?=
 # Tests that fork training processes have a process of their own: a fork of one that has run Prefect and MLflow ends at once.
 FORKING := tests/pretraining tests/training tests/test_cluster.py tests/models/layers/test_parallel.py
@@ -39,6 +41,12 @@ $(INSTALLED): requirements.lock pyproject.toml
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
+$(POLICY)/.installed: infra/policy/requirements.txt | $(INSTALLED)
+	$(PYTHON) -m venv --without-pip $(POLICY)
+	$(BIN)/uv pip install --python $(POLICY)/bin/python --quiet -r $< \
+		|| $(BIN)/python -m pip --python $(POLICY)/bin/python install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 data: | $(INSTALLED)
 	$(BIN)/headstart data
 
@@ -48,11 +56,11 @@ run: $(INSTALLED) | data
 full: $(INSTALLED) | data
 	@$(BIN)/headstart retrain --params experiments/full/params.yaml $(FLAGS)
 
-test: $(INSTALLED)
+test: $(INSTALLED) $(POLICY)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(FORKING) $(FLAGS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FORKING:%=--ignore=%) $(FLAGS)
 
-check: $(INSTALLED)
+check: $(INSTALLED) $(POLICY)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -81,5 +89,5 @@ lock:
 		--no-emit-find-links $(LINKS) requirements.in --output-file requirements.lock $(FLAGS)
 	sed -i -e '/^\(nvidia-\|cuda-\|triton==\)/d' -e 's/+cpu$$//' requirements.lock
 
-infra-check: $(INSTALLED)
+infra-check: $(INSTALLED) $(POLICY)/.installed
 	$(BIN)/python -m pytest -q tests/infra

@@ -1,7 +1,7 @@
 # Image of the Prefect worker, Ray nodes and one-off commands. Built from the root of the repository:
 #   docker build --file infra/images/headstart.Dockerfile --tag headstart:0.1.0 .
 # torch from PyPI includes CUDA, so the image is for nodes with and without GPUs.
-FROM python:3.11-slim-bookworm AS base
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
 
 # git: for DVC and the workspace; g++: for kernels of torch.compile.
 RUN apt-get update \
@@ -20,7 +20,7 @@ RUN pip install --requirement /opt/headstart/requirements.lock
 
 COPY . /opt/headstart
 RUN pip install --no-deps /opt/headstart \
-    && useradd --create-home --uid 1000 headstart \
+    && useradd --create-home --uid 10001 headstart \
     # A new volume has the owner of the folder that it is mounted on.
     && install --directory --owner=headstart --group=headstart /workspace
 USER headstart

@@ -1,5 +1,5 @@
 # The Prefect server, and the worker that starts flow runs as Kubernetes Jobs, in the locked versions.
-FROM python:3.11-slim-bookworm AS server
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS server
 
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -8,7 +8,7 @@ ENV PIP_NO_CACHE_DIR=1 \
 # fastapi and sqlalchemy are named because prefect 3.8.8 fails with newer versions (requirements.in).
 COPY requirements.lock /opt/headstart/
 RUN pip install --constraint /opt/headstart/requirements.lock prefect asyncpg fastapi sqlalchemy \
-    && useradd --create-home --uid 1000 prefect
+    && useradd --create-home --uid 10001 prefect
 USER prefect
 WORKDIR /home/prefect
 EXPOSE 4200

@@ -59,7 +59,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 def is_secret(name: str) -> bool:
     """Whether a variable of .env is a secret, which must be random and must not be committed."""
-    return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_TOKEN"))
+    return name.endswith(("_PASSWORD", "_ACCESS_KEY_ID", "_SECRET_ACCESS_KEY", "_SECRET_KEY", "_TOKEN"))
 
 
 def random_secret() -> str:

@@ -60,6 +60,10 @@ class Layout:
         """An empty file in place of AWS's configuration; DVC does not accept /dev/null."""
         return self.folder / "empty"
 
+    def config(self, target: str) -> Path:
+        """The local file of a service's config, which compose mounts at `target`."""
+        return self.folder / "configs" / target.lstrip("/")
+
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
@@ -97,8 +101,31 @@ class Stack:
             "AWS_EC2_METADATA_DISABLED": "true",
             "PREFECT_HOME": str(self.layout.folder / "prefect"),
             **(service.environment if service else {}),
+            **self._paths_of_configs(service),
             MARKER: self.marker,
         }
+
+    def _paths_of_configs(self, service: Service | None) -> dict[str, str]:
+        """The variables whose value is the path of a config."""
+        targets = {each["target"] for each in self._configs(service.name)} if service else set()
+        return {
+            name: str(self.layout.config(value))
+            for name, value in (service.environment if service else {}).items()
+            if value in targets
+        }
+
+    def _configs(self, name: str) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = self.compose["services"][name].get("configs", [])
+        return found
+
+    def write_configs(self, name: str) -> None:
+        """Write the configs of a service, which hold secrets, readable by this user only."""
+        for each in self._configs(name):
+            file = self.layout.config(each["target"])
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            content = self.compose["configs"][each["source"]]["content"]
+            file.write_text(compose.localized(content, self.ports, workspace=self.layout.workspace), encoding="utf-8")
 
     def client_environment(self) -> dict[str, str]:
         """Environment of a command that uses the stack: that of the Prefect worker."""
@@ -213,6 +240,7 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     report(f"s3          {address['s3']}, buckets headstart and mlflow")
 
     # These three start in parallel: they are independent, and together take most of a minute of processor time.
+    stack.write_configs("mlflow")
     mlflow = stack.start("mlflow")
     prefect = stack.start("prefect-server")
     head = stack.start("ray-head")

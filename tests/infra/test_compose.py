@@ -37,7 +37,7 @@ def test_the_example_of_settings_names_all_variables() -> None:
 def test_no_secret_is_committed() -> None:
     example = compose.read_env(compose.ENV_EXAMPLE)
     secret = {name for name in example if compose.is_secret(name)}
-    assert len(secret) == 11
+    assert len(secret) == 14
     assert {example[name] for name in secret} == {""}
     assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
 
@@ -74,7 +74,8 @@ def test_images_are_built_from_files_and_targets_that_exist(composed: dict[str, 
 
 def test_third_party_images_are_pinned(composed: dict[str, Any]) -> None:
     foreign = {body["image"] for body in composed["services"].values() if "build" not in body}
-    assert foreign == {"postgres:17-bookworm", "chrislusf/seaweedfs:4.44"}
+    assert {image.partition("@")[0] for image in foreign} == {"postgres:17.11-bookworm", "chrislusf/seaweedfs:4.44"}
+    assert all(re.fullmatch(r"[^@]+@sha256:[0-9a-f]{64}", image) for image in foreign)
 
 
 def test_pages_are_published_on_this_host_only(composed: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def test_additional_packages_are_pinned_and_not_in_the_lock(file: Path, locked: 
 
 def test_packages_installed_by_name_are_in_the_lock(locked: dict[str, str]) -> None:
     for file, names in [
-        ("mlflow.Dockerfile", {"mlflow", "psycopg2-binary", "boto3"}),
+        ("mlflow.Dockerfile", {"mlflow", "flask-wtf", "psycopg2-binary", "boto3"}),
         ("prefect.Dockerfile", {"prefect", "asyncpg", "fastapi", "sqlalchemy"}),
     ]:
         installed = re.findall(r"--constraint \S+requirements\.lock ([a-z0-9 -]+?)\s*\\", (IMAGES / file).read_text())

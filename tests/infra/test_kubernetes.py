@@ -19,7 +19,15 @@ from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra" / "kubernetes"
 #: Kinds whose schema comes with kubernetes-validate.
-CORE = {"v1", "apps/v1", "batch/v1", "rbac.authorization.k8s.io/v1", "autoscaling/v2", "policy/v1"}
+CORE = {
+    "v1",
+    "apps/v1",
+    "batch/v1",
+    "rbac.authorization.k8s.io/v1",
+    "autoscaling/v2",
+    "policy/v1",
+    "networking.k8s.io/v1",
+}
 
 
 def check(document: dict[str, Any]) -> None:
@@ -120,6 +128,7 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     theirs = composed["services"]["workspace"]["environment"]
     # In Kubernetes, keys are in secrets, and Ray's token is a file of a secret.
     secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
+    secret |= {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
     elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
@@ -186,7 +195,7 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[s
         for each in yaml.safe_load_all((FOLDER / "secrets.example.yaml").read_text())
     }
     text = "".join(json.dumps(each) for each in manifests) + (FOLDER / "work-pool.json").read_text()
-    asked = set(re.findall(r'"(?:secretRef": \{"name|secretName)": "([\w-]+)"', text))
+    asked = set(re.findall(r'"(?:secret(?:Key)?Ref": \{"name|secretName)": "([\w-]+)"', text))
     assert asked == set(example)
     assert {value for secret in example.values() for value in secret.values()} == {""}
     assert [each for each in manifests if each["kind"] == "Secret"] == []
@@ -221,7 +230,7 @@ class TestWorkPool:
 
     def test_keeps_what_prefects_worker_reads(self, ours: dict[str, Any], prefects: dict[str, Any]) -> None:
         assert set(ours["job_configuration"]) == set(prefects["job_configuration"])
-        assert set(ours["variables"]["properties"]) == set(prefects["variables"]["properties"]) - {"cpu_limit"}
+        assert set(ours["variables"]["properties"]) == set(prefects["variables"]["properties"])
 
     def test_declares_every_placeholder(self, ours: dict[str, Any]) -> None:
         used = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(ours["job_configuration"])))

@@ -110,6 +110,7 @@ class TestTranslation:
         assert mlflow.command == (
             "mlflow",
             "server",
+            "--app-name=basic-auth",
             "--host=127.0.0.1",
             "--port=45003",
             "--workers=1",

@@ -1,0 +1,238 @@
+"""Security of infra/: checkov's policies on what would be applied, and who may talk to whom."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.infra.conftest import ROOT
+
+FOLDER = ROOT / "infra"
+CHECKOV = Path(sys.prefix) / "policy" / "bin" / "checkov"
+
+
+def rendered(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The manifests in their namespace and with their images, the pods of the RayCluster and of flow runs as pods."""
+    kustomization = yaml.safe_load((FOLDER / "kubernetes" / "kustomization.yaml").read_text())
+    documents = [*copy.deepcopy(manifests), *ray_pods(manifests), flow_job()]
+    for document in documents:
+        if document["kind"] != "Namespace":
+            document["metadata"]["namespace"] = kustomization["namespace"]
+    text = json.dumps(documents)
+    for image in kustomization["images"]:
+        text = text.replace(f'"image": "{image["name"]}"', f'"image": "{image["newName"]}:{image["newTag"]}"')
+    loaded: list[dict[str, Any]] = json.loads(text)
+    return loaded
+
+
+def ray_pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    spec = next(each for each in manifests if each["kind"] == "RayCluster")["spec"]
+    groups = {"ray-head": spec["headGroupSpec"]} | {
+        f"ray-{each['groupName']}": each for each in spec["workerGroupSpecs"]
+    }
+    return [pod(name, group["template"]) for name, group in groups.items()]
+
+
+def flow_job() -> dict[str, Any]:
+    pool = json.loads((FOLDER / "kubernetes" / "work-pool.json").read_text())
+    defaults = {name: each["default"] for name, each in pool["variables"]["properties"].items() if "default" in each}
+    text = json.dumps(pool["job_configuration"]["job_manifest"])
+    text = re.sub(r"\{\{ (\w+) \}\}", lambda match: str(defaults.get(match[1], match[1])), text)
+    job: dict[str, Any] = json.loads(text)
+    # Prefect fills in a mapping and two lists.
+    job["metadata"] = {"name": "flow"}
+    job["spec"]["template"]["spec"]["containers"][0] |= {"args": ["flow"], "env": []}
+    return job
+
+
+def pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
+    template = copy.deepcopy(template)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **template["metadata"]},
+        "spec": template["spec"],
+    }
+
+
+def failed(folder: Path) -> list[str]:
+    """The policies that the files of a folder violate, as `ID resource`."""
+    if not CHECKOV.is_file():
+        pytest.fail(f"{CHECKOV} does not exist; run `make infra-check`, which installs it")
+    command = [CHECKOV, "--config-file", FOLDER / "policy" / "checkov.yaml", "--output", "json", "--directory", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    reports = json.loads(done.stdout)
+    reports = reports if isinstance(reports, list) else [reports]
+    assert sum(each["summary"]["passed"] for each in reports) > 0, done.stderr
+    return sorted(
+        {f"{check['check_id']} {check['resource']}" for each in reports for check in each["results"]["failed_checks"]}
+    )
+
+
+def test_what_is_applied_and_built_follows_the_policies(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(manifests)))
+    for file in (FOLDER / "images").glob("*.Dockerfile"):
+        shutil.copy(file, tmp_path)
+    assert failed(tmp_path) == []
+
+
+def test_a_violation_is_found(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
+    documents = rendered(manifests)
+    mlflow = next(each for each in documents if each["kind"] == "Deployment" and each["metadata"]["name"] == "mlflow")
+    mlflow["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = False
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents))
+    assert failed(tmp_path) == ["CKV_K8S_22 Deployment.headstart.mlflow"]
+
+
+def test_base_images_are_pinned_by_digest() -> None:
+    bases = [
+        match
+        for file in (FOLDER / "images").glob("*.Dockerfile")
+        for match in re.findall(r"^FROM (\S*[:/]\S+)", file.read_text(), re.MULTILINE)
+    ]
+    assert len(bases) == 3
+    assert all(re.fullmatch(r"[^@]+:[^@]+@sha256:[0-9a-f]{64}", base) for base in bases)
+
+
+class TestCompose:
+    def test_every_container_is_hardened(self, composed: dict[str, Any]) -> None:
+        for name, service in composed["services"].items():
+            assert service["cap_drop"] == ["ALL"], name
+            assert service["security_opt"] == ["no-new-privileges:true"], name
+            limits = service["deploy"]["resources"]["limits"]
+            assert {"memory", "pids"} <= set(limits), name
+            # SeaweedFS's image writes its configuration below /etc.
+            assert service.get("read_only") or name == "s3", name
+            assert "privileged" not in service
+
+    def test_only_servers_reach_the_databases(self, composed: dict[str, Any]) -> None:
+        reach = {name for name, service in composed["services"].items() if "databases" in service.get("networks", [])}
+        assert reach == {"postgres", "mlflow", "prefect-server"}
+        assert composed["services"]["postgres"]["networks"] == ["databases"]
+        assert composed["networks"]["databases"] == {"internal": True}
+
+    def test_clients_have_the_passwords_of_the_servers(self, composed: dict[str, Any], values: dict[str, str]) -> None:
+        client = composed["services"]["prefect-worker"]["environment"]
+        mlflow = composed["services"]["mlflow"]
+        assert "--app-name=basic-auth" in mlflow["command"]
+        assert client["MLFLOW_TRACKING_USERNAME"] == mlflow["environment"]["MLFLOW_AUTH_ADMIN_USERNAME"]
+        assert client["MLFLOW_TRACKING_PASSWORD"] == mlflow["environment"]["MLFLOW_AUTH_ADMIN_PASSWORD"]
+        prefect = composed["services"]["prefect-server"]["environment"]
+        assert client["PREFECT_API_AUTH_STRING"] == prefect["PREFECT_SERVER_API_AUTH_STRING"]
+        assert client["PREFECT_API_AUTH_STRING"] == f"headstart:{values['PREFECT_PASSWORD']}"
+
+
+class TestNetworkPolicies:
+    """The policies, evaluated for pairs of pods as the API reference describes."""
+
+    @pytest.fixture
+    def pods(self, manifests: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+        """Name of an app -> labels of its pods."""
+        templates = [each["spec"]["template"] for each in manifests if each["kind"] in ("Deployment", "Job")]
+        templates += [*ray_pods(manifests), flow_job()["spec"]["template"]]
+        labels = [each["metadata"]["labels"] for each in templates]
+        return {each["app.kubernetes.io/name"]: each for each in labels}
+
+    @pytest.fixture
+    def policies(self, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [each["spec"] for each in manifests if each["kind"] == "NetworkPolicy"]
+
+    @staticmethod
+    def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+        expressions = selector.get("matchExpressions", [])
+        assert all(each["operator"] == "In" for each in expressions)
+        return selector.get("matchLabels", {}).items() <= labels.items() and all(
+            labels.get(each["key"]) in each["values"] for each in expressions
+        )
+
+    def allows(
+        self,
+        policies: list[dict[str, Any]],
+        direction: str,
+        own: dict[str, str],
+        other: dict[str, str] | None,
+        port: int,
+    ) -> bool:
+        """Whether a pod may connect in a direction; `other` None: an address outside the cluster."""
+        side = {"Ingress": "from", "Egress": "to"}[direction]
+        mine = [
+            each for each in policies if direction in each["policyTypes"] and self.selects(each["podSelector"], own)
+        ]
+        rules = [rule for each in mine for rule in each.get(direction.lower(), [])]
+
+        def peer(rule: dict[str, Any]) -> bool:
+            if side not in rule:
+                return True
+            return other is not None and any(
+                "podSelector" in each and "namespaceSelector" not in each and self.selects(each["podSelector"], other)
+                for each in rule[side]
+            )
+
+        return any(
+            peer(rule) and ("ports" not in rule or port in {each["port"] for each in rule["ports"]}) for rule in rules
+        )
+
+    def connects(
+        self, policies: list[dict[str, Any]], pods: dict[str, Any], source: str, target: str, port: int
+    ) -> bool:
+        return self.allows(policies, "Egress", pods[source], pods[target], port) and self.allows(
+            policies, "Ingress", pods[target], pods[source], port
+        )
+
+    def test_what_the_parts_need_is_open(self, policies: list[dict[str, Any]], pods: dict[str, Any]) -> None:
+        for source, target, port in [
+            ("flow", "mlflow", 5000),
+            ("serve", "mlflow", 5000),
+            ("flow", "prefect-server", 4200),
+            ("prefect-worker", "prefect-server", 4200),
+            ("flow", "ray", 6379),
+            ("ray", "flow", 40123),
+            ("ray", "ray", 40123),
+        ]:
+            assert self.connects(policies, pods, source, target, port), (source, target)
+        for source, port in [
+            ("mlflow", 5432),
+            ("mlflow", 443),
+            ("prefect-server", 5432),
+            ("flow", 443),
+            ("ray", 443),
+            ("workspace", 443),
+            ("workspace", 22),
+            ("prefect-worker", 6443),
+        ]:
+            assert self.allows(policies, "Egress", pods[source], None, port), source
+
+    def test_everything_else_is_closed(self, policies: list[dict[str, Any]], pods: dict[str, Any]) -> None:
+        stranger = {"app.kubernetes.io/name": "stranger"}
+        assert [name for name in pods if self.allows(policies, "Ingress", pods[name], stranger, 5000)] == []
+        for source, target, port in [
+            ("ray", "mlflow", 5000),
+            ("ray", "prefect-server", 4200),
+            ("serve", "ray", 6379),
+            ("serve", "prefect-server", 4200),
+            ("mlflow", "prefect-server", 4200),
+            ("prefect-worker", "mlflow", 5000),
+        ]:
+            assert not self.connects(policies, pods, source, target, port), (source, target)
+        # The model that is served cannot send its requests anywhere.
+        assert not self.allows(policies, "Egress", pods["serve"], None, 443)
+
+
+def test_every_account_that_can_have_a_role_exists(manifests: list[dict[str, Any]]) -> None:
+    component = yaml.safe_load((FOLDER / "kubernetes" / "roles" / "kustomization.yaml").read_text())
+    accounts = {each["metadata"]["name"] for each in manifests if each["kind"] == "ServiceAccount"}
+    named = {name for patch in component["patches"] for name in patch["target"]["name"].split("|")}
+    assert named == {"headstart-flow", "ray", "mlflow"}
+    assert named <= accounts
+    # Without the secret of the keys, pods start with the role of their account.
+    text = "".join(json.dumps(each) for each in manifests) + json.dumps(flow_job())
+    assert '"name": "headstart-s3"}' not in text
