@@ -140,23 +140,29 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def end_session(session: int) -> None:
+def end_session(session: int, *, grace_s: float = GRACE_S) -> None:
     """End every process of a session (SIGTERM, then SIGKILL) and return when none is left."""
-    end(members(session), more=lambda: members(session))
+    end(members(session), more=lambda: members(session), grace_s=grace_s)
 
 
-def end(found: Iterable[psutil.Process], *, more: Callable[[], Iterable[psutil.Process]] = tuple) -> None:
+def end(
+    found: Iterable[psutil.Process],
+    *,
+    more: Callable[[], Iterable[psutil.Process]] = tuple,
+    grace_s: float = GRACE_S,
+) -> None:
     """End processes (SIGTERM, then SIGKILL) and return when none is left.
 
     Args:
         found: the processes.
         more: returns processes that have started since.
+        grace_s: seconds between SIGTERM and SIGKILL.
     """
     living = {process.pid: process for process in found}
     if not living:
         return
     _signal(living.values(), signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + grace_s
     while living:
         time.sleep(0.05)
         living = {pid: process for pid, process in living.items() if is_alive(process)}

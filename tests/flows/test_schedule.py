@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from components.errors import ConfigError
 from flows import processes
-from flows.schedule import answers, checked, checked_timezone, schedule, server
+from flows.schedule import checked, checked_timezone, schedule
 
 from .conftest import is_running, ran
 
@@ -57,9 +59,19 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     wait_for("register registry", project=project)
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
 
-    wait_for("register registry", project=project)
-    assert ran(project) == ["register registry"]
+    # The second owner is refused, and changes nothing.
+    command = [sys.executable, "-m", "flows.schedule", "--every", "3600", "--port", str(port)]
+    second = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
+    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
+    found = httpx.get(address).json()
+    assert [each["schedule"]["interval"] for each in found["schedules"]] == [5] and found["paused"] is False
 
+    # Scheduling goes on after the end of the server.
+    (supervisor,) = (each for each in psutil.Process(served.pid).children() if "flows.server" in each.cmdline())
+    (server_process,) = supervisor.children()
+    server_process.kill()
     (project / "data/domain/aws/b.txt").write_text("more\n")
     wait_for("evaluate scores", project=project)
     wait_for("register registry", project=project)
@@ -67,17 +79,17 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert done[-3:] == ["ingest domain", "evaluate scores", "register registry"]
     assert set(done[:-3]) <= {"register registry"}
 
-    # SIGTERM during a run ends the run and pauses the schedule; no process remains.
+    # SIGTERM during a run ends the run and pauses the schedule within 10 seconds; no process remains.
     (project / "trouble").write_text("pretrain hang")
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
     started = processes.descendants(served.pid)
-    found = httpx.get(f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled").json()
-    assert found["paused"] is False
+    assert httpx.get(address).json()["paused"] is False
     served.send_signal(signal.SIGTERM)
-    assert served.wait(timeout=120) == 0
+    assert served.wait(timeout=10) == 0
     assert not any(is_running(process.pid) for process in started)
     assert "the schedule is paused" in (project / ".headstart.log").read_text()
+    assert json.loads((project / ".headstart/schedules/scheduled.json").read_text())["unfinished"] is True
 
 
 def test_cron_expressions_are_validated() -> None:
@@ -103,33 +115,10 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
     monkeypatch.setattr("flows.serving.serve", lambda **arguments: served.append(arguments))
     schedule(cron="0 3 * * *", timezone="Asia/Bangkok", synchronise=True, params=project / "params.yaml")
     (found,) = served
-    assert (found["when"]["schedule"].cron, found["when"]["schedule"].timezone) == ("0 3 * * *", "Asia/Bangkok")
-    assert found["synchronise"] is True
+    assert (found["times"].cron, found["times"].timezone) == ("0 3 * * *", "Asia/Bangkok")
+    assert found["synchronise"] is True and found["name"] == "scheduled"
 
 
 def test_a_missing_settings_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
         schedule(cron="0 3 * * *", params=tmp_path / "params.yaml")
-
-
-def test_a_port_that_another_program_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        used = other.getsockname()[1]
-        with (
-            pytest.raises(ConfigError, match=f"port {used} is used by another program; choose another one with --po"),
-            server(port=used, root=tmp_path),
-        ):
-            pass
-
-
-def test_no_server_is_started_if_one_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
-    with server(port=1, root=tmp_path) as address:
-        assert address == "http://prefect.example/api"
-
-
-def test_no_server_answers(port: int) -> None:
-    assert not answers(f"http://127.0.0.1:{port}/api")

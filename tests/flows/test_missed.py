@@ -1,0 +1,58 @@
+"""Times that were missed: one run makes up for all of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from flows.missed import Record, Times
+
+NIGHTLY = Times(cron="0 3 * * *", timezone="Europe/Berlin")
+HOURLY = Times(cron="", timezone="UTC", every=3600)
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "until", "first"),
+    [
+        (NIGHTLY, NOON, NOON + timedelta(hours=13), None),
+        # 03:00 in Berlin is 02:00 UTC.
+        (NIGHTLY, NOON, NOON + timedelta(hours=14), NOON + timedelta(hours=14)),
+        (NIGHTLY, NOON, NOON + timedelta(days=30), NOON + timedelta(hours=14)),
+        (NIGHTLY, NOON + timedelta(hours=14), NOON + timedelta(hours=20), None),
+        (HOURLY, NOON, NOON + timedelta(minutes=59), None),
+        (HOURLY, NOON, NOON + timedelta(hours=7), NOON + timedelta(hours=1)),
+    ],
+)
+def test_the_first_time_in_an_interval(times: Times, after: datetime, until: datetime, first: datetime | None) -> None:
+    assert times.first(after=after, until=until) == first
+
+
+def test_a_missed_time_is_owed_once(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.json"
+    first = Record(path, NIGHTLY)
+    assert first.owed(NOON) == ""
+    first.passed(NOON)
+    week = NOON + timedelta(days=7)
+    # The process was away for a week.
+    later = Record(path, NIGHTLY)
+    assert later.owed(week).startswith("the run of 2026-11-25 ")
+    later.started(week)
+    later.finished()
+    assert later.owed(week) == Record(path, NIGHTLY).owed(week) == ""
+
+
+def test_a_run_that_did_not_end_is_owed(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.json"
+    Record(path, NIGHTLY).started(NOON)
+    assert Record(path, NIGHTLY).owed(NOON) == "the last run did not end"
+
+
+def test_the_record_of_another_schedule_or_a_damaged_one_owes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.json"
+    Record(path, NIGHTLY).started(NOON)
+    assert Record(path, HOURLY).owed(NOON + timedelta(days=7)) == ""
+    path.write_text('{"times": ')
+    assert Record(path, NIGHTLY).owed(NOON + timedelta(days=7)) == ""
