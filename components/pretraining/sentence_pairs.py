@@ -15,12 +15,15 @@ from components.pretraining.rows import RowSampler
 from components.tokenization.special import END, START
 from components.training.windows import Ids, Tokens
 
+#: Label of a row whose text contains no pair: no sentence begins within a document. `cross_entropy` ignores it.
+NO_PAIR = -100
 #: Minimum fraction of the row for A and for B, if a sentence boundary allows it.
 LEAST_SHARE = 1 / 8
 
 
 class PairSampler(RowSampler):
-    """[CLS] A [SEP] B [SEP]; A and B each begin with a sentence and have `window` - 3 pieces together.
+    """[CLS] A [SEP] B [SEP]; A and B have `window` - 3 pieces together. If the row's text contains a pair, both begin
+    with a sentence.
 
     Batch: that of `RowSampler` and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
     """
@@ -48,9 +51,12 @@ class PairSampler(RowSampler):
 
 class SentencePairSampler(PairSampler):
     """Rows for next-sentence prediction (Devlin et al. 2019, section 3.1 and appendices A.1 and A.2): with probability
-    0.5 B follows A in the text, otherwise it is from another, random document.
+    0.5 B follows A in the same document, otherwise it is from another, random document.
 
-    Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random.
+    Documents of one sentence contain no pair: a text that continues with the next document is no positive example,
+    and a random B in all such rows would show the label by the form of A. So these rows train the masked pieces only.
+
+    Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
 
     Raises:
         DataError: the store contains only one document.
@@ -65,34 +71,36 @@ class SentencePairSampler(PairSampler):
 
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
         pairs = [self._pair(row, *choice) for row, choice in zip(rows, choices, strict=True)]
-        tokens, batch = self._joined(pairs)
-        return tokens, batch | {"next_sentence": torch.from_numpy((choices[:, 1] < 0.5).astype(np.int64))}
+        tokens, batch = self._joined([(a, b) for a, b, _ in pairs])
+        return tokens, batch | {"next_sentence": torch.tensor([label for *_, label in pairs])}
 
-    def _pair(self, row: int, cut: float, coin: float, document: float, sentence: float) -> tuple[Ids, Ids]:
+    def _pair(self, row: int, cut: float, coin: float, document: float, sentence: float) -> tuple[Ids, Ids, int]:
+        """A, B and the label."""
         offsets = self.store.offsets
         start, here = self._sentence(row)
         cuts = self._cuts(start, here)
+        if not len(cuts):
+            length = self.text // 2
+            return self.store.span(start, length), self.store.span(start + length, self.text - length), NO_PAIR
         second = int(cuts[int(cut * len(cuts))])
         length = second - start
-        if coin < 0.5:
+        is_random = coin < 0.5
+        if is_random:
             # Any document except the one in which A ends.
             ends_in = int(np.searchsorted(offsets, min(second, self.store.tokens) - 1, side="right")) - 1
             other = (ends_in + 1 + int(document * (self.store.documents - 1))) % self.store.documents
             starts = self.store.sentence_starts(other)
             second = int(offsets[other]) + int(starts[int(sentence * len(starts))])
-        return self.store.span(start, length), self.store.span(second, self.text - length)
+        return self.store.span(start, length), self.store.span(second, self.text - length), int(is_random)
 
     def _cuts(self, start: int, document: int) -> Ids:
-        """Positions at which B may begin: sentences other than the first of a document; if there are none, the first
-        sentences of documents; else the middle of the row."""
+        """Positions at which B may begin, possibly none: sentences other than the first of a document."""
         begins, first = self._sentences(start, document)
         end = min(start + self.text, self.store.tokens)
         margin = LEAST_SHARE * self.text
-        for wanted, least in ((~first, margin), (~first, 0), (first, 0)):
-            among = wanted & (begins > start + least) & (begins < end - least)
-            if among.any():
-                return begins[among]
-        return np.array([start + self.text // 2])
+        inside = begins[~first & (begins > start) & (begins < end)]
+        central = inside[(inside > start + margin) & (inside < end - margin)]
+        return central if len(central) else inside
 
 
 class SentenceOrderSampler(PairSampler):
@@ -100,38 +108,40 @@ class SentenceOrderSampler(PairSampler):
 
     The form of the parts must not reveal their order: both begin with a sentence, end anywhere within one, and have the
     same distribution of lengths. So the earlier part ends at a random position, and the later part begins with the next
-    sentence of the same document; the pieces between them are skipped.
+    sentence of the same document; the pieces between them are skipped. The order of two documents is arbitrary, and the
+    second half of a sentence is known by its first piece: rows without a pair train the masked pieces only.
 
-    Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is.
+    Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is, `NO_PAIR` otherwise.
     """
 
     choices = 2
 
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
-        swapped = choices[:, 1] < 0.5
-        parts = [self._parts(row, cut) for row, cut in zip(rows, choices[:, 0], strict=True)]
-        tokens, batch = self._joined([pair[::-1] if swap else pair for pair, swap in zip(parts, swapped, strict=True)])
-        return tokens, batch | {"sentence_order": torch.from_numpy(swapped.astype(np.int64))}
+        pairs, labels = [], []
+        for row, (cut, coin) in zip(rows, choices, strict=True):
+            earlier, later, is_pair = self._parts(row, cut)
+            swap = is_pair and coin < 0.5
+            pairs.append((later, earlier) if swap else (earlier, later))
+            labels.append(int(swap) if is_pair else NO_PAIR)
+        tokens, batch = self._joined(pairs)
+        return tokens, batch | {"sentence_order": torch.tensor(labels)}
 
-    def _parts(self, row: int, cut: float) -> tuple[Ids, Ids]:
-        """The earlier and the later part of a row; `cut` is uniform in [0, 1)."""
+    def _parts(self, row: int, cut: float) -> tuple[Ids, Ids, bool]:
+        """The earlier and the later part of a row, and whether they are a pair; `cut` is uniform in [0, 1)."""
         start, here = self._sentence(row)
         begins, first = self._sentences(start, here)
         before = np.concatenate(([start], begins[:-1]))
         margin = int(LEAST_SHARE * self.text)
-        for wanted, least in ((~first, margin), (~first, 1), (np.ones_like(first), 1)):
+        for least in (margin, 1):
             # Before each sentence, the earlier part has `room` possible ends, from position `lowest`.
             lowest = np.maximum(before + 1, start + least)
-            room = np.maximum(0, np.minimum(begins, start + self.text - least) - lowest + 1) * wanted
+            room = np.maximum(0, np.minimum(begins, start + self.text - least) - lowest + 1) * ~first
             if room.any():
                 ends = np.cumsum(room)
                 sampled = int(cut * ends[-1])
                 sentence = int(np.searchsorted(ends, sampled, side="right"))
                 length = int(lowest[sentence] + sampled - (ends[sentence] - room[sentence])) - start
                 second = int(begins[sentence])
-                break
-        else:
-            # The row is a single sentence.
-            length = self.text // 2
-            second = start + length
-        return self.store.span(start, length), self.store.span(second, self.text - length)
+                return self.store.span(start, length), self.store.span(second, self.text - length), True
+        length = self.text // 2
+        return self.store.span(start, length), self.store.span(start + length, self.text - length), False

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from components.models.bert import BERT
 from components.models.encoder import build_model
 from components.models.layers.attention import SelfAttention
+from components.models.layers.masked import pair_loss
 from tests.models.peers import peer_of
 
 VOCABULARY = 40
@@ -115,3 +116,14 @@ def test_all_miniatures_are_presets() -> None:
     from components.models.bert import FAMILY
 
     assert len([name for name in FAMILY.presets if "x" in name]) == 24
+
+
+def test_a_row_without_a_pair_adds_nothing_to_the_loss() -> None:
+    top_BTD = torch.randn(3, 4, 8)
+    pooler, output = nn.Linear(8, 8), nn.Linear(8, 2)
+    total, count = pair_loss(top_BTD, pooler, output, torch.tensor([0, -100, 1]))
+    alone, _ = pair_loss(top_BTD[[0, 2]], pooler, output, torch.tensor([0, 1]))
+    assert float(total.detach()) == pytest.approx(float(alone.detach()), rel=1e-6)
+    assert int(count) == 3
+    nothing, count = pair_loss(top_BTD, pooler, output, torch.full((3,), -100))
+    assert (float(nothing.detach()), int(count)) == (0, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from components.models import FAMILIES
 from components.models.ulmfit import AWDLSTMConfig
 from components.pretraining.rows import FullSentencesSampler
 from components.pretraining.samplers import SAMPLERS
-from components.pretraining.sentence_pairs import SentenceOrderSampler, SentencePairSampler
+from components.pretraining.sentence_pairs import NO_PAIR, PairSampler, SentenceOrderSampler, SentencePairSampler
 from components.pretraining.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
 from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
@@ -197,6 +199,57 @@ def test_short_documents_share_a_row() -> None:
     assert np.isin(unmask(batch).numpy(), [START, END, 7, 8, 9, 10]).all()
 
 
+def mixed_store() -> MemoryStore:
+    """Documents of one sentence and of four, in blocks longer than a row; sentences have 5 pieces, numbered from 5."""
+    numbers = itertools.count(1)
+    documents = []
+    for block in range(20):
+        shape = [1] * 24 if block % 2 else [4] * 6
+        documents += [[list(range(5 * n, 5 * n + 5)) for n in itertools.islice(numbers, size)] for size in shape]
+    return MemoryStore(documents)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "key"), [(SentencePairSampler, "next_sentence"), (SentenceOrderSampler, "sentence_order")]
+)
+def test_a_row_without_a_pair_has_no_label(sampler: type[PairSampler], key: str) -> None:
+    store = mixed_store()
+    pairs = sampler(store, batch_size=32, window=24, seed=0, vocabulary=5000)
+    document_of = {
+        piece: number
+        for number in range(store.documents)
+        for piece in store.span(
+            int(store.offsets[number]), int(store.offsets[number + 1] - store.offsets[number])
+        ).tolist()
+    }
+    found = {NO_PAIR: 0, 0: 0, 1: 0}
+    for step in range(20):
+        batch = pairs.batch(step)
+        for row, segments, label in zip(unmask(batch), batch["segments"], batch[key].tolist(), strict=True):
+            found[label] += 1
+            cut = int((segments == 0).sum())
+            first = [piece for piece in row[1 : cut - 1].tolist() if piece >= FIRST_ORDINARY]
+            second = [piece for piece in row[cut:-1].tolist() if piece >= FIRST_ORDINARY]
+            if label == NO_PAIR:
+                continue
+            # A labelled B begins with a sentence; a positive one is in the document in which the other part ends.
+            assert second[0] % 5 == 0
+            if key == "next_sentence":
+                assert (document_of[first[-1]] == document_of[second[0]]) == (label == 0)
+            else:
+                earlier, later = (second, first) if label else (first, second)
+                assert document_of[earlier[-1]] == document_of[later[0]]
+    assert min(found.values()) > 100
+    assert 0.8 < found[0] / found[1] < 1.25
+
+
+def test_documents_of_one_sentence_train_the_masked_pieces_only() -> None:
+    store = MemoryStore([[[7, 8]], [[8]], [[9]], [[10, 11, 12]]])
+    for sampler, key in ((SentencePairSampler, "next_sentence"), (SentenceOrderSampler, "sentence_order")):
+        batch = sampler(store, batch_size=4, window=8, seed=0, vocabulary=20).batch(0)
+        assert batch[key].tolist() == [NO_PAIR] * 4
+
+
 def test_packed_windows_have_one_length() -> None:
     packed = PackedSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500, jitter=3)
     stream = StreamSampler(numbered_store(), batch_size=4, window=12, seed=1, vocabulary=500)
@@ -303,5 +356,5 @@ def test_a_sentence_longer_than_the_row_is_split() -> None:
     store = MemoryStore([[list(range(5, 105))]])
     batch = SentenceOrderSampler(store, batch_size=1, window=13, seed=0, vocabulary=200).batch(0)
     first, second = unmask(batch)[0, 1:6].tolist(), unmask(batch)[0, 7:12].tolist()
-    earlier, later = (second, first) if batch["sentence_order"][0] else (first, second)
-    assert [*earlier, *later] == list(range(5, 15))
+    assert batch["sentence_order"].tolist() == [NO_PAIR]
+    assert [*first, *second] == list(range(5, 15))

@@ -157,7 +157,10 @@ class MaskedModel(LanguageModel):
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:
-    """Cross entropy of softmax(output(tanh(pooler(x_first)))), summed over B; and B."""
+    """Cross entropy of softmax(output(tanh(pooler(x_first)))), summed over B; and B.
+
+    Rows with the label -100 add 0. They count in B, so that a global batch has the same loss for any number of workers.
+    """
     first_BD = torch.tanh(pooler(top_BTD[:, 0]))
     total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
     return total, torch.tensor(len(labels_B), device=total.device)
