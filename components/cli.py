@@ -42,12 +42,22 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
 
 
 @app.command()
-def check(*, params: ParamsFile = PARAMS) -> None:
-    """Check settings, model sizes and data folders."""
-    from components.pipeline.checks import check_params
+def check(
+    *,
+    accept: Annotated[
+        str,
+        typer.Option(help="Accept the data as the version that later ones are compared with; the reason is recorded."),
+    ] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Check settings, model sizes and the data, which are compared with the last accepted version."""
+    from components.pipeline.checks import check_new_data, check_params
 
-    check_params(load_params(params))
+    settings = _registry_of(params)
+    check_params(settings)
     print(f"{params}: ok")
+    for line in check_new_data(settings, accept=accept):
+        print(line)
 
 
 @app.command()

@@ -25,6 +25,8 @@ from flows.terminal import terminal
 
 #: Target stages of a run, which includes all of their dependencies.
 GOALS = ("evaluate",)
+#: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
+BEFORE = ("checks",)
 #: Stages that run last, on the outputs that exist then.
 AFTERWARDS = ("report", "register", "promote")
 
@@ -113,7 +115,7 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages of a run: the dependencies of `GOALS`, and `AFTERWARDS`.
+    """The stages of a run: the dependencies of `GOALS`, `BEFORE` and `AFTERWARDS`.
 
     A family that `run.families` does not name is not trained. Stages that read raw data only are included even if no
     score depends on them: they are quick, and `dvc pull` fails for a stage that has never run.
@@ -122,7 +124,9 @@ def wanted(plan: Plan) -> list[Stage]:
     return [
         stage
         for stage in plan.stages
-        if stage.name in needed or stage.group in AFTERWARDS or (not {*stage.needs} - {IDENTITY} and stage.present)
+        if stage.name in needed
+        or stage.group in (*BEFORE, *AFTERWARDS)
+        or (not {*stage.needs} - {IDENTITY} and stage.present)
     ]
 
 

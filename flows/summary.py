@@ -25,11 +25,25 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     out = root / settings.run.out
     report = out / "report" / "report.html"
     found = [line for task in settings.run.tasks for line in scores(out, task)]
+    found += checks(out)
     found += decisions(root=root, params=params, decided=decided)
     if report.is_file():
         found.append(f"report:  {report}")
     found.append(f"MLflow:  {page(settings.registry.address)}")
     return found
+
+
+def checks(out: Path) -> list[str]:
+    """The violations of the checks of new data, as warnings, or that there are none."""
+    found = read_json(out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
+    if not found:
+        return []
+    lines = [
+        f"data: warning: {finding}" + (f"; {unit['accepted']}" if unit["accepted"] else "")
+        for unit in found.values()
+        for finding in unit["findings"]
+    ]
+    return lines or [f"data: {len(found)} inputs checked, no violation"]
 
 
 def scores(out: Path, task: str) -> list[str]:

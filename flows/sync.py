@@ -19,7 +19,10 @@ from typing import Annotated
 import typer
 from prefect import flow
 
+from components.artifacts import write_atomic
+from components.data_checks.record import merge
 from components.errors import ConfigError
+from components.settings.checks import RECORD as CHECKS
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command
@@ -28,7 +31,7 @@ from flows.terminal import terminal
 
 DATA = "data"
 #: Files that runs write and that belong to the history of the repository.
-RECORDS = ("data.dvc", "*dvc.lock")
+RECORDS = ("data.dvc", "*dvc.lock", f"*{CHECKS}")
 SOURCE = "sync"
 #: Time limits in seconds: of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
 TRANSFER_S = 24 * 3600.0
@@ -81,7 +84,9 @@ def pull(root: Path) -> None:
                 "(dvc add data, git merge), then sync"
             )
         if new != "0":
-            # Records that a run has left uncommitted are written again by the next run.
+            # Records that a run has left uncommitted are written again by the next run, but what a person has accepted
+            # is kept.
+            accepted = {root / path: (root / path).read_text("utf-8") for path in changed if Path(path).name == CHECKS}
             if changed:
                 git(root, "checkout", "--quiet", "--", *changed)
             try:
@@ -89,6 +94,9 @@ def pull(root: Path) -> None:
             except ConfigError:
                 git(root, "rebase", "--abort")
                 raise
+            finally:
+                for path, ours in accepted.items():
+                    write_atomic(path, merge(ours, path.read_text("utf-8")))
             terminal.say(f"{new} new commits of {upstream}", source=SOURCE)
     if _data_version(root) != before or not (root / DATA).exists():
         if not _remote(root):

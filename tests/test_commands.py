@@ -32,6 +32,7 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart": {},
     "headstart --help": {},
     "headstart check": {},
+    'headstart check --accept "a second labelling team"': {},
     "headstart check --params experiments/trec-sst2/params.yaml": {},
     "headstart export DIR --output FOLDER": {"DIR": "encoder", "FOLDER": "exported"},
     "headstart import FOLDER --output DIR": {"FOLDER": "published", "DIR": "imported"},
@@ -102,7 +103,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 Path(task.path).mkdir(parents=True, exist_ok=True)
                 for split in SPLITS:
                     for name in task.files(split):
-                        (Path(task.path) / name.partition("#")[0]).touch()
+                        rows = [{task.text: f"{split} {label}", task.label: label} for label in ("one", "two")]
+                        lines = [json.dumps(row | {str(task.slice): "s"}) + "\n" for row in rows]
+                        (Path(task.path) / name.partition("#")[0]).write_text("".join(lines))
         Path("text.txt").write_text("the user may read\n")
         run_stage("ingest", load_params(Path("params.yaml")), item="general")
         torch.manual_seed(0)

@@ -89,7 +89,7 @@ LAYERS = (
     ("training",),
     ("cluster", "task_models", "interchange"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
-    ("inference",),
+    ("inference", "data_checks"),
     ("registry",),
     ("pipeline", "serving"),
     ("studies",),

@@ -1,11 +1,14 @@
-"""Checks of the settings that need models, kinds of task and files; loading checks everything else."""
+"""Checks before a run: of the settings that need models, kinds of task and files, and of the data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from components.data_checks import stage as data_checks
 from components.errors import ConfigError, nearest
-from components.pipeline.jobs import CORPORA, PARALLEL
+from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
+from components.pipeline.jobs import checks as checks_of
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
@@ -112,3 +115,28 @@ def check_params(params: Params) -> None:
     ]
     if problems:
         raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
+
+
+def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
+    """Compare the data with the last accepted version; yields one line per finding, and a summary.
+
+    Args:
+        params: the settings.
+        accept: reason for accepting the data in spite of all violations; empty: they are not accepted.
+
+    Raises:
+        DataError: the data are invalid, or violate a rule `stop` and are not accepted.
+    """
+    job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
+    found = data_checks.check_data(job)
+    if accept:
+        recorded = data_checks.accept(job, found, reason=accept)
+        yield from (f"accepted: {finding}" for one in found for finding in one.findings)
+        names = ", ".join(recorded) or "nothing new"
+        yield f"{job.settings.record}: {names} accepted ({accept}); commit the file"
+        return
+    data_checks.refuse(found)
+    yield from (f"warning: {finding}" for one in found if one.accepted is None for finding in one.findings)
+    first = sum(one.before is None and one.accepted is None for one in found)
+    compared = f"{len(found)} inputs compared with their last accepted versions" if first < len(found) else ""
+    yield f"data: ok; {compared or 'the first version of all inputs'}"

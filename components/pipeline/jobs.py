@@ -29,6 +29,20 @@ def identity(params: Params) -> dict[str, Arguments]:
     return {WHOLE: {"params": params, "output": out(params, "identity")}}
 
 
+def checks(params: Params) -> dict[str, Arguments]:
+    """The single job."""
+    corpora = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
+    pairs = {f"{corpus}-{PARALLEL}": source for corpus, source in params.data.parallel.items()}
+    return {
+        WHOLE: {
+            "corpora": corpora | pairs,
+            "tasks": {task: params.data.tasks[task] for task in params.run.tasks},
+            "settings": params.checks,
+            "output": out(params, "checks"),
+        }
+    }
+
+
 def ingest(params: Params) -> dict[str, Arguments]:
     """One job per corpus."""
     return {

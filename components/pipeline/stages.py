@@ -56,6 +56,7 @@ STAGES: dict[str, Stage] = {
     "examples": Stage("components.tasks.examples", "ExamplesJob", "examples", jobs.examples),
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
+    "checks": Stage("components.data_checks.stage", "ChecksJob", "checks", jobs.checks),
     "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer),
     "tokenizer-parallel": Stage(
         "components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer_parallel

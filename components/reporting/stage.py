@@ -82,13 +82,14 @@ def report(job: ReportJob) -> Path:
     data = {version.path: version.digest for version in versions.values()}
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
+    checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
         *([_families(side_by_side)] if side_by_side else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
-        _data(corpora, vocabularies),
+        _data(corpora, vocabularies, checked),
         _lineage(job, versions),
     ]
     numbers = {
@@ -96,6 +97,7 @@ def report(job: ReportJob) -> Path:
         "evaluation": evaluations,
         "language_models": {f"{family}-{start}": found for (family, start), found in models.items()},
         "families": [entry.as_dict() for entry in side_by_side],
+        "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
         "studies": {name: study.numbers for name, study in studies.items()},
@@ -184,8 +186,11 @@ def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
     )
 
 
-def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]]) -> Chapter:
-    """Counts of ingestion, with the reasons for dropped documents, and statistics of the vocabularies."""
+def _data(
+    corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]], checked: dict[str, dict[str, Any]]
+) -> Chapter:
+    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, and the checks of
+    the data against the last accepted version."""
     chapter = Chapter("Data")
     keys = list(next(iter(corpora.values())))
     rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
@@ -195,6 +200,15 @@ def _data(corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, 
         keys = [key for key, value in next(iter(vocabularies.values())).items() if isinstance(value, int | float)]
         rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in vocabularies.values())] for key in keys]
         chapter.tables.append(Table(["vocabulary", *vocabularies], rows, "Vocabularies"))
+    if checked:
+        rows = []
+        for name, unit in checked.items():
+            accepted = f" ({unit['accepted']})" if unit["accepted"] else ""
+            chapter.text += [f"{finding}{accepted}" for finding in unit["findings"]]
+            count = str(len(unit["findings"]) or "none")
+            rows.append([name, f"{unit['rows']:,}", unit["compared_with"] or "first version", count])
+        columns = ["input", "rows", "compared with", "violations"]
+        chapter.tables.append(Table(columns, rows, "Checks of new data"))
     return chapter
 
 

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from components.errors import ConfigError, nearest
+from components.settings.checks import default_record
 from components.settings.names import BASELINE
 from components.settings.params import Params
 from components.settings.registry import file_defaults
@@ -45,6 +46,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raw["cluster"] = {**cluster, **variables}
     if isinstance(registry := raw.get("registry") or {}, dict):
         raw["registry"] = file_defaults(Path(path)) | registry
+    if isinstance(checks := raw.get("checks") or {}, dict):
+        raw["checks"] = {"record": default_record(Path(path))} | checks
     problems = _unknown_names(raw)
     try:
         params = Params.model_validate(raw)

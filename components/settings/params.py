@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from components.settings.adapt import AdaptSettings, AdaptTaskSettings
+from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.data import DataSettings
 from components.settings.evaluate import EvaluateSettings
@@ -28,6 +29,8 @@ class Params(Section):
     cluster: ClusterSettings = ClusterSettings()
     #: Where the raw data is.
     data: DataSettings
+    #: Comparison of new data with the last accepted version.
+    checks: ChecksSettings = ChecksSettings()
     #: Cleaning, deduplication and sharding.
     ingest: IngestSettings
     #: Vocabularies.

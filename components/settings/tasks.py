@@ -165,6 +165,9 @@ class TaskSource(Section):
     #: Rows of train and dev that are also in a later split: refuse the data, drop them, or only report them.
     overlap: Literal["refuse", "drop", "report"] = "drop"
 
+    #: Rows without text: refuse the data, or drop them; `checks.empty_rows` limits how many. Not in conll and squad.
+    empty: Literal["refuse", "drop"] = "refuse"
+
     def files(self, split: str) -> list[str]:
         """Names of a split's files as in params.yaml; empty if dev is a share of train."""
         named: str | list[str] | None = getattr(self, split)

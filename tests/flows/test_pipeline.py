@@ -183,6 +183,7 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "examples@aws-type",
         "ingest@general",
         "ingest@domain",
+        "checks",
         "tokenizer@general-wordpiece",
         "tokenizer@domain-wordpiece",
         "tokenize@general-wordpiece",

@@ -165,7 +165,8 @@ SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
         (("evaluate", "confidence"), 0.9, {"evaluate@*"}),
         (("ingest", "heldout"), 0.02, {"ingest@*"}),
         (("promote", "latency_ms"), 70, {"promote"}),
-        (("data", "tasks", "aws-type", "seeds"), [0, 1], {"examples@aws-type"}),
+        (("data", "tasks", "aws-type", "seeds"), [0, 1], {"examples@aws-type", "checks"}),
+        (("checks", "length"), "off", {"checks"}),
         # The default value, set explicitly.
         (("finetune", "ulmfit", "stride"), None, set()),
         (("finetune", "ulmfit", "training", "clip"), 0.5, set()),

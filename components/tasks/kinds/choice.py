@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,15 +27,17 @@ def read_choices(name: str, source: TaskSource) -> Examples:
     """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
+    empty: Counter[str] = Counter()
     for split, path, member in split_files(source):
-        for record in read_records(path, member, source, [source.text, *columns, source.label], nested=True):
+        wanted = [source.text, *columns, source.label]
+        for record in read_records(path, member, source, wanted, nested=True, texts=1, empty=empty, split=split):
             prompt = filled(record.values[0], "the text", source.text, record.position)
             choices = _choices(record, source)
             right = _right(label_of(record.values[-1], source.label, record.position), choices, source, record.position)
             rows.setdefault(split, []).append(
                 Row((prompt, *choices), right, record.slice, record.id, record.position, record.group)
             )
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=empty)
 
 
 def _choices(record: Record, source: TaskSource) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from components.errors import DataError
 from components.scoring.classification import Classification
 from components.settings.tasks import TaskSource
@@ -35,9 +37,10 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         what: names of the texts in messages.
     """
     rows: Rows = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for split, path, member in split_files(source):
-        for record in read_records(path, member, source, [*columns, source.label]):
+        wanted = [*columns, source.label]
+        for record in read_records(path, member, source, wanted, texts=len(columns), empty=counts, split=split):
             *texts, label = record.values
             fields = tuple(
                 filled(text, f"the {part}", column, record.position)
@@ -47,7 +50,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
             part = record.slice
             if target == source.outside:
                 count = "outside_rows" if split == "test" else f"{split}_rows_outside"
-                counts[count] = counts.get(count, 0) + 1
+                counts[count] += 1
                 part = None
                 if split != "test":
                     continue

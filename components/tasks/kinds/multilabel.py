@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
             a label.
     """
     rows: Rows = {}
+    empty: Counter[str] = Counter()
     for split, path, member in split_files(source):
-        for record in _records(path, member, source):
+        for record in _records(path, member, source, empty, split):
             text = filled(record.values[0], "the text", source.text, record.position)
             names = tuple(sorted(set(_labels(record, source))))
             rows.setdefault(split, []).append(
@@ -41,12 +43,14 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     refuse_unseen(rows, source, seen, lambda row: row.target)
     labels = sorted(seen)
     number = {label: index for index, label in enumerate(labels)}
-    return examples_of(name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target])
+    return examples_of(
+        name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=empty
+    )
 
 
-def _records(path: Path, member: str, source: TaskSource) -> Iterator[Record]:
+def _records(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[Record]:
     columns = source.labels if source.labels is not None else [source.label]
-    return read_records(path, member, source, [source.text, *columns], nested=True)
+    return read_records(path, member, source, [source.text, *columns], nested=True, texts=1, empty=empty, split=split)
 
 
 def _labels(record: Record, source: TaskSource) -> list[str]:

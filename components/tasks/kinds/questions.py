@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,9 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     """
     rows: Rows = {}
     wrong: list[str] = []
-    counts = {"wrong_spans": 0, "unanswerable": 0}
+    counts = Counter({"wrong_spans": 0, "unanswerable": 0})
     for split, path, member in split_files(source):
-        for entry in _questions(path, member, source):
+        for entry in _questions(path, member, source, counts, split):
             found = entry.question
             spans, bad = _spans(found, move=source.wrong_spans == "move")
             if bad:
@@ -78,7 +79,7 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     )
 
 
-def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Entry]:
+def _questions(path: Path, member: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Entry]:
     if source.format_of(path.name) == "squad":
         for number, question in enumerate(read_squad(path, Reading()), 1):
             position = Position(str(path), number, "question")
@@ -87,7 +88,7 @@ def _questions(path: Path, member: str, source: TaskSource) -> Iterator[_Entry]:
             yield _checked(_Entry(question, part, question.id, position, title), ("question", "context"))
         return
     columns = [source.question, source.context, source.answers]
-    for record in read_records(path, member, source, columns, nested=True):
+    for record in read_records(path, member, source, columns, nested=True, texts=2, empty=counts, split=split):
         entry, context, given = record.values
         texts = [
             filled(text, f"the {what}", column, record.position)

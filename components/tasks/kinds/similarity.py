@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,8 +27,10 @@ def read_similarities(name: str, source: TaskSource) -> Examples:
             or as `examples_of`.
     """
     rows: Rows = {}
+    empty: Counter[str] = Counter()
     for split, path, member in split_files(source):
-        for record in read_records(path, member, source, [source.first, source.second, source.score]):
+        columns = [source.first, source.second, source.score]
+        for record in read_records(path, member, source, columns, texts=2, empty=empty, split=split):
             *texts, value = record.values
             fields = tuple(
                 filled(text, f"the {side}", column, record.position)
@@ -48,7 +51,7 @@ def read_similarities(name: str, source: TaskSource) -> Examples:
         raise DataError(
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
         )
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=empty)
 
 
 def format_value(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

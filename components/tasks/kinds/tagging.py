@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,10 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
+    empty: Counter[str] = Counter()
     for split, path, member in split_files(source):
         before = len(rows.setdefault(split, []))
-        for sentence in _sentences(path, member, source):
+        for sentence in _sentences(path, member, source, empty, split):
             if len(sentence.tags) != len(sentence.words):
                 raise DataError(
                     f"{sentence.position}: {len(sentence.words)} words, {len(sentence.tags)} tags; "
@@ -94,6 +96,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
         labels=labels,
         target=lambda row: [number[tag] for tag in row.target],
         key=lambda row: text_key(" ".join(row.fields)),
+        counts=empty,
     )
 
 
@@ -122,7 +125,7 @@ def _word_position(sentence: _Tagged, index: int) -> str:
     return f"{sentence.position}, word {index + 1}"
 
 
-def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]:
+def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[_Tagged]:
     form = source.format_of(path.name)
     default = _COLUMNS.get(form, ("words", "tags"))
     words, tags = source.words or default[0], source.tags or default[1]
@@ -143,7 +146,7 @@ def _sentences(path: Path, member: str, source: TaskSource) -> Iterator[_Tagged]
         for sentence in found:
             yield _of_comments(path, sentence, source)
         return
-    for record in read_records(path, member, source, [words, tags], nested=True):
+    for record in read_records(path, member, source, [words, tags], nested=True, texts=1, empty=empty, split=split):
         first, second = (
             _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
         )

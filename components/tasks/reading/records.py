@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,9 +59,17 @@ def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
 
 
 def read_records(
-    path: Path, member: str, source: TaskSource, columns: Sequence[str], *, nested: bool = False
+    path: Path,
+    member: str,
+    source: TaskSource,
+    columns: Sequence[str],
+    *,
+    nested: bool = False,
+    texts: int = 0,
+    empty: Counter[str] | None = None,
+    split: str = "",
 ) -> Iterator[Record]:
-    """The rows of one file of a table-like format.
+    """The rows of one file of a table-like format. With `empty: drop`, rows without text are counted and dropped.
 
     Args:
         path: of the file.
@@ -68,6 +77,9 @@ def read_records(
         source: of the task.
         columns: names.
         nested: whether lists and objects are allowed as values.
+        texts: number of columns, from the first one, that hold texts.
+        empty: receives the number of rows without text, under `empty_key(split)`.
+        split: of the file.
 
     Raises:
         DataError: the file is damaged or lacks a column (file and line), or holds no rows.
@@ -94,9 +106,21 @@ def read_records(
         cluster = as_text(next(rest), position) if group is not None else None
         row_id = as_text(next(rest), position) if source.id is not None else None
         count += 1
+        if source.empty == "drop" and empty is not None and any(map(_is_blank, values[:texts])):
+            empty[empty_key(split)] += 1
+            continue
         yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position)
     if not count:
         raise DataError(f"{name}: holds no rows")
+
+
+def empty_key(split: str) -> str:
+    """The count of a split's rows without text."""
+    return f"{split}_rows_empty"
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:

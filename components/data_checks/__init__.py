@@ -1,0 +1,1 @@
+"""Checks of new data against the last accepted version, before training."""

@@ -1,0 +1,184 @@
+"""The stage `checks`, and the same comparison by `headstart check`: new data against the last accepted version.
+
+The accepted versions are in a file of the repository (`components.data_checks.record`) that DVC does not track. The
+output does not change when a version is accepted, because a version is compared with the last one of another content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import writing
+from components.data_checks import record
+from components.data_checks.compare import Finding, compare, compare_added
+from components.data_checks.measure import Unit, corpus_unit, task_units
+from components.data_checks.statistics import combine
+from components.errors import DataError
+from components.settings.checks import ChecksSettings
+from components.settings.data import CorpusSource, ParallelSource
+from components.settings.section import Section
+from components.settings.tasks import TaskSource
+
+KIND = "checks"
+FILE = "checks.json"
+STATISTICS = "statistics.json"
+
+
+class ChecksJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        corpora: name -> raw text, or pairs.
+        tasks: name -> labelled data.
+        settings: the rules.
+        output: directory to write.
+    """
+
+    corpora: dict[str, CorpusSource | ParallelSource]
+    tasks: dict[str, TaskSource]
+    settings: ChecksSettings
+    output: Path
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A unit and its violations.
+
+    Attributes:
+        unit: the corpus, or task and split.
+        before: the accepted version that it was compared with; None: there is none.
+        accepted: the entry by which this content has been accepted; None: it has not.
+        findings: the violations.
+    """
+
+    unit: Unit
+    before: record.Accepted | None
+    accepted: record.Accepted | None
+    findings: list[Finding]
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends a run: a violation of a rule `stop` that nobody has accepted."""
+        return self.accepted is None and any(finding.stops for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "digest": self.unit.digest,
+            "rows": self.unit.statistics.rows,
+            "compared_with": None if self.before is None else f"version of {self.before.time} ({self.before.by})",
+            "accepted": _acceptance(self.accepted),
+            "findings": [str(finding) for finding in self.findings],
+        }
+
+
+def checks(job: ChecksJob) -> Path:
+    """Compare the data of a run with the last accepted version, and record it as accepted.
+
+    The directory holds checks.json (unit -> findings) and statistics.json (unit -> statistics of this version).
+
+    Raises:
+        DataError: the data are invalid, or violate a rule `stop`.
+    """
+    found = check_data(job)
+    refuse(found)
+    with writing(job.output, kind=KIND) as draft:
+        for name, content in (
+            (FILE, {one.unit.name: one.as_dict() for one in found}),
+            (STATISTICS, {one.unit.name: one.unit.statistics.compact() for one in found}),
+        ):
+            (draft.path / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    accept(job, found)
+    return job.output
+
+
+def check_data(job: ChecksJob) -> list[Checked]:
+    """Compare every corpus and split with its last accepted version.
+
+    Raises:
+        DataError: the data are invalid; the message lists the first problem of every corpus and task.
+    """
+    units, problems = _units(job)
+    if problems:
+        raise DataError("\n".join(problems) if len(problems) == 1 else _listed("problem(s) in the data", problems))
+    versions = record.read(Path(job.settings.record))
+    found = []
+    for unit in units:
+        known = versions.get(unit.name, [])
+        before = record.last(known, other_than=unit.digest)
+        findings = compare(
+            unit.statistics,
+            before.measured() if before else None,
+            job.settings,
+            unit=unit.name,
+            where=unit.where,
+            named=unit.named,
+        )
+        if before and (old := before.measured()):
+            added = [part for part in unit.parts if part.digest not in before.files]
+            if 0 < len(added) < len(unit.parts):
+                names = ", ".join(part.name for part in added[:3]) + (" ..." if len(added) > 3 else "")
+                findings += compare_added(
+                    combine([part.statistics for part in added]),
+                    old,
+                    job.settings,
+                    unit=f"{unit.name}, new files",
+                    where=f"{unit.where}: {names}",
+                )
+        accepted = next((one for one in reversed(known) if one.digest == unit.digest), None)
+        found.append(Checked(unit, before, accepted, findings))
+    return found
+
+
+def _units(job: ChecksJob) -> tuple[list[Unit], list[str]]:
+    units: list[Unit] = []
+    problems: list[str] = []
+    for name, task in job.tasks.items():
+        try:
+            units += task_units(name, task)
+        except DataError as error:
+            problems.append(str(error))
+    for name, corpus in job.corpora.items():
+        try:
+            units.append(corpus_unit(name, corpus))
+        except DataError as error:
+            problems.append(str(error))
+    return units, problems
+
+
+def refuse(found: Sequence[Checked]) -> None:
+    """Check that no rule `stop` is violated by data that nobody has accepted.
+
+    Raises:
+        DataError: lists the violations.
+    """
+    if stopping := [str(finding) for one in found if one.stops for finding in one.findings if finding.stops]:
+        raise DataError(
+            _listed("violation(s) of the rules for new data", stopping)
+            + "\ncorrect the data; if the change is intended: headstart check --accept REASON"
+        )
+
+
+def accept(job: ChecksJob, found: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
+    """Record the data as accepted; returns the units that were not the last accepted version already.
+
+    Raises:
+        ArtifactError: the file of the accepted versions is damaged or cannot be written.
+    """
+    versions = [(one.unit, [str(finding) for finding in one.findings]) for one in found]
+    return record.accept(Path(job.settings.record), versions, reason=reason)
+
+
+def _acceptance(accepted: record.Accepted | None) -> str | None:
+    """Who accepted violations of a rule, when and why; None for a version that was not accepted by a person."""
+    if accepted is None or accepted.reason == record.BY_RULE:
+        return None
+    return f"accepted on {accepted.time} by {accepted.by}: {accepted.reason}"
+
+
+def _listed(what: str, problems: Sequence[str]) -> str:
+    return f"{len(problems)} {what}\n" + "\n".join(f"  {problem}" for problem in problems)

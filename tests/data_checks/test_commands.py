@@ -1,0 +1,235 @@
+"""Broken data of each kind through `headstart check`: stop, warn, off, and the acceptance of a change."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from components import cli
+from components.data_checks import record
+from components.errors import DataError
+from components.pipeline.stages import run_stage
+from components.settings.loading import load_params
+
+ROOT = Path(__file__).parents[2]
+WORDS = "the a of name list value number that is returned when request service resource for each to in with"
+GERMAN = "der die das eine Liste Werte wird zurück gegeben wenn Anfrage Dienst für jede Zahl mit und nicht über"
+CYRILLIC = "имя список значение число которое возвращается когда запрос служба ресурс для каждого"
+Rows = list[dict[str, Any]]
+
+
+def texts(count: int, *, words: str = WORDS, seed: int = 0, length: int = 12) -> list[str]:
+    """`count` different texts."""
+    chosen = random.Random(f"{seed} {words}")
+    return [f"{' '.join(chosen.choices(words.split(), k=length))} {number} {seed}" for number in range(count)]
+
+
+def labelled(found: list[str], *, share: float = 0.5) -> Rows:
+    return [{"text": text, "label": "yes" if index < share * len(found) else "no"} for index, text in enumerate(found)]
+
+
+def write(path: Path, rows: Rows) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+class Project:
+    """A repository with one task and two corpora; `check` runs the command."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.train = root, labelled(texts(400))
+        raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+        task = {"path": "data/tasks/t", "kind": "classification", "text": "text", "label": "label"}
+        raw["data"] = {
+            "general": {"path": "data/general"},
+            "domain": {"path": "data/domain"},
+            "tasks": {"t": task},
+        }
+        raw["run"]["tasks"] = ["t"]
+        raw["checks"] = {}
+        self.raw = raw
+        write(root / "data/general/a.jsonl", [{"text": text} for text in texts(300, seed=1, length=30)])
+        write(root / "data/domain/a.jsonl", [{"text": text} for text in texts(300, seed=2, length=30)])
+        self.write_train(self.train)
+        for seed, split in enumerate(("dev", "test"), 3):
+            write(root / f"data/tasks/t/{split}.jsonl", labelled(texts(200, seed=seed)))
+
+    def write_train(self, rows: Rows) -> None:
+        write(self.root / "data/tasks/t/train.jsonl", rows)
+
+    def check(self, *arguments: str, **rules: Any) -> str:
+        """The output of `headstart check`, or its error."""
+        (self.root / "params.yaml").write_text(yaml.safe_dump(self.raw | {"checks": rules}))
+        done = CliRunner().invoke(cli.app, ["check", *arguments])
+        if isinstance(done.exception, DataError):
+            return str(done.exception)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def accept(self) -> None:
+        self.check("--accept", "the first version")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    # The settings are those that are shipped; the test is about the data.
+    monkeypatch.setattr("components.pipeline.checks.check_params", lambda params: None)
+    made = Project(tmp_path)
+    made.accept()
+    return made
+
+
+def repeated(rows: Rows) -> Rows:
+    return rows + rows[:100]
+
+
+def conflicting(rows: Rows) -> Rows:
+    return rows + [{"text": row["text"], "label": "no"} for row in rows[:50]]
+
+
+def blank(rows: Rows) -> Rows:
+    return [row | {"text": " "} if index % 20 == 3 else row for index, row in enumerate(rows)]
+
+
+def replaced(words: str, share: float, length: int = 12) -> Callable[[Rows], Rows]:
+    def change(rows: Rows) -> Rows:
+        other = iter(texts(len(rows), words=words, seed=9, length=length))
+        return [row | {"text": next(other)} if index % 10 < 10 * share else row for index, row in enumerate(rows)]
+
+    return change
+
+
+def unbalanced(rows: Rows) -> Rows:
+    return labelled([row["text"] for row in rows], share=0.8)
+
+
+#: Kind of broken data -> the check, the change of the rows, and a part of the message.
+BROKEN: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
+    "label": ("labels", lambda rows: [*rows, {"text": "a text", "label": "maybe"}], "new label 'maybe'"),
+    "balance": ("class_balance", unbalanced, "'yes' 50.0% -> 80.0%"),
+    "rows": ("rows", lambda rows: rows[::5], "80 rows, 400 before; allowed loss 50%"),
+    "duplicates": ("duplicates", repeated, "20.0% repeated rows, 0.0% before"),
+    "conflicts": ("label_conflicts", conflicting, "rows whose text also has another label, 0.0% before"),
+    "length": ("length", replaced(WORDS, 0.5, length=40), "characters 0.0% ->"),
+    "script": ("language", replaced(CYRILLIC, 0.2), "'cyrillic' 0.0% -> 20.0%"),
+    "language": ("language", replaced(GERMAN, 0.5), "another language or style: the character trigrams diverge by"),
+    "empty": ("empty_rows", blank, "rows without text, 0.0% before"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_kind_of_broken_data_stops_or_warns(name: str, project: Project) -> None:
+    check, change, message = BROKEN[name]
+    project.raw["data"]["tasks"]["t"]["empty"] = "drop"
+    project.write_train(project.train)
+    project.accept()
+    project.write_train(change(project.train))
+    others = dict.fromkeys(("duplicates", "length", "class_balance", "language"), "off")
+    stopped = project.check(**others | {check: "stop"})
+    line = next(line for line in stopped.splitlines() if message in line)
+    assert "t train (data/tasks/t/train.jsonl" in line and line.endswith(f"(checks.{check}: stop)")
+    assert stopped.endswith("correct the data; if the change is intended: headstart check --accept REASON")
+    warned = project.check(**others | {check: "warn"})
+    assert f"warning: {line.strip().removesuffix('stop)')}warn)" in warned.splitlines()
+    assert warned.endswith("inputs compared with their last accepted versions\n")
+    assert message not in project.check(**others | {check: False})
+
+
+def test_positions_of_the_rows_are_named(project: Project) -> None:
+    project.write_train(conflicting(project.train))
+    assert "train.jsonl, first at train.jsonl:401, train.jsonl:402, train.jsonl:403)" in project.check()
+    project.write_train(replaced(CYRILLIC, 0.2)(project.train))
+    assert "first at train.jsonl:1)" in project.check()
+
+
+def test_a_missing_column_stops(project: Project) -> None:
+    project.write_train([row | {"service": "s3"} for row in project.train])
+    project.accept()
+    project.write_train(labelled(texts(400, seed=6)))
+    assert "t train (data/tasks/t/train.jsonl): column 'service' is missing (checks.columns: stop)" in project.check()
+
+
+def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(project: Project) -> None:
+    project.write_train(blank(project.train))
+    assert project.check().startswith("data/tasks/t/train.jsonl, line 4: the text ('text') is empty; remove the row")
+
+
+def test_new_files_of_a_corpus_are_compared_alone(project: Project) -> None:
+    """Ten German documents are too few to change the corpus as a whole."""
+    added = [{"text": text} for text in texts(10, words=GERMAN, length=30)]
+    write(project.root / "data/domain/b.jsonl", added)
+    found = project.check(length="off")
+    assert "1 violation(s)" in found
+    assert "domain, new files (data/domain: b.jsonl): another language or style" in found
+    write(project.root / "data/domain/b.jsonl", [{"text": text} for text in texts(30, seed=7, length=30)])
+    assert "domain" not in project.check()
+
+
+def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) -> None:
+    project.write_train(unbalanced(project.train))
+    assert "class_balance" in project.check()
+    assert "data-checks.json: t train accepted (new collection)" in project.check("--accept", "new collection")
+    entry = record.read(project.root / "data-checks.json")["t train"][-1]
+    assert (entry.reason, entry.by) == ("new collection", record.who()) and entry.time.endswith("+00:00")
+    assert entry.findings[0].startswith("t train (data/tasks/t/train.jsonl): share of the label changed")
+    assert "class_balance" not in project.check()
+    # The next version is compared with this one; the first one, which was accepted too, is not refused.
+    project.write_train(unbalanced(labelled(texts(400, seed=8))))
+    assert "class_balance" not in project.check()
+    project.write_train(project.train)
+    assert "class_balance" not in project.check()
+
+
+def test_the_stage_records_the_version_and_repeats_its_output(project: Project) -> None:
+    project.write_train(repeated(project.train))
+    assert "warning" in project.check(duplicates={"rule": "warn", "increase": 0.05})
+    params = load_params(Path("params.yaml"))
+    written = run_stage("checks", params)
+    first = (written / "checks.json").read_text()
+    found = json.loads(first)["t train"]
+    assert "20.0% repeated rows" in found["findings"][0] and found["accepted"] is None and found["compared_with"]
+    assert record.read(Path("data-checks.json"))["t train"][-1].reason == record.BY_RULE
+    run_stage("checks", params)
+    assert (written / "checks.json").read_text() == first
+    assert len(record.read(Path("data-checks.json"))["t train"]) == 2
+
+
+def test_the_stage_ends_before_training_if_a_rule_is_violated(project: Project) -> None:
+    project.write_train(unbalanced(project.train))
+    assert "class_balance" in project.check()
+    with pytest.raises(DataError, match="^1 violation"):
+        run_stage("checks", load_params(Path("params.yaml")))
+    assert not Path("artifacts/checks").exists()
+
+
+def test_the_first_version_is_not_refused(project: Project) -> None:
+    Path("data-checks.json").unlink()
+    project.write_train(conflicting(project.train))
+    assert "the first version; allowed increase 2.0%" in (found := project.check())
+    assert found.startswith("params.yaml: ok\nwarning: t train")
+
+
+def test_the_file_of_accepted_versions_is_next_to_the_settings(project: Project) -> None:
+    folder = project.root / "experiments" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(project.raw))
+    assert load_params(folder / "params.yaml").checks.record == "experiments/mine/data-checks.json"
+    assert load_params(project.root / "params.yaml").checks.record == "data-checks.json"
+
+
+def test_records_of_two_clones_are_merged() -> None:
+    def text(*versions: tuple[str, str]) -> str:
+        entries = [{"digest": digest, "time": time, "by": "a@b", "reason": "r"} for digest, time in versions]
+        return json.dumps({"t": entries})
+
+    merged = json.loads(record.merge(text(("one", "1"), ("three", "3")), text(("one", "1"), ("two", "2"))))
+    assert [entry["digest"] for entry in merged["t"]] == ["one", "two", "three"]
