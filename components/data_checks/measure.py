@@ -55,7 +55,8 @@ class Unit:
     Attributes:
         name: `domain`, or task and split, such as `aws-type train`.
         where: its files, for messages.
-        digest: SHA-256 of the files and of the settings by which they are read.
+        digest: SHA-256 of the settings and, of a corpus, of its files; of a split, of its statistics, which include
+            hashes of its texts. So a change of train does not make test a new version.
         statistics: of its rows.
         named: whether its labels are names.
         parts: files of a corpus; empty for a task.
@@ -104,12 +105,12 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     files = [file.partition("#")[0] for split in SPLITS for file in source.files(split)]
     paths = _files(Path(source.path) / file for file in dict.fromkeys(files))
     settings = source.model_dump_json(exclude=OF_RUNS)
-    digest, found = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
+    _, found = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
     return [
         Unit(
             f"{name} {split}",
             f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
-            digest_text(f"{digest}{split}"),
+            digest_text(json.dumps([settings, statistics.as_dict() | {"positions": {}}], sort_keys=True)),
             statistics,
             named=source.kind != _NUMBERS,
         )
