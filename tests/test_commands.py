@@ -32,7 +32,7 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart": {},
     "headstart --help": {},
     "headstart check": {},
-    'headstart check --accept "a second labelling team"': {},
+    "headstart check --accept REASON": {"REASON": "a second labelling team"},
     "headstart check --params experiments/trec-sst2/params.yaml": {},
     "headstart export DIR --output FOLDER": {"DIR": "encoder", "FOLDER": "exported"},
     "headstart import FOLDER --output DIR": {"FOLDER": "published", "DIR": "imported"},
