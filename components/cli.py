@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -22,6 +23,9 @@ from components.settings.loading import load_params
 from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.training import threads
+
+if TYPE_CHECKING:
+    from components.drift.comparison import Comparison
 
 PARAMS = Path("params.yaml")
 
@@ -243,13 +247,15 @@ def label(
     """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow.
 
     Bad rows are written to OUTPUT.rejected.jsonl with the reason."""
+    from components.drift.logged import logged
     from components.inference.prediction import named_columns, predict_file
     from components.progress import Progress
     from components.registry.champion import load_champion
 
     settings, columns = load_params(params), named_columns(column)
     threads.own(cores())
-    champion = load_champion(settings.registry, task or settings.run.tasks[0])
+    name = task or settings.run.tasks[0]
+    champion = load_champion(settings.registry, name, wrapped=partial(logged, task=name, settings=settings.drift))
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with Progress("label", total=None, unit="row") as bar:
         done = predict_file(
@@ -285,6 +291,7 @@ def serve(
         settings.registry,
         task or settings.run.tasks[0],
         settings=settings.serve,
+        drift=settings.drift,
         host=host,
         port=port,
         challenger=challenger,
@@ -345,6 +352,58 @@ def rollback(
     settings = _registry_of(params)
     for line in commands.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
         print(line)
+
+
+@app.command()
+def drift(
+    *,
+    task: Annotated[str, typer.Option(help="Task; all of run.tasks by default, with --file the first.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="Compare the rows of this file (csv, tsv, jsonl, parquet), not the served ones.")
+    ] = None,
+    column: Annotated[
+        list[str], typer.Option(help="Column of a task input in FILE, such as `text=body`; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there is drift.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Retrain if there is drift.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Compare served traffic, or a new batch, with the training data of the champion."""
+    from components.inference.prediction import named_columns
+    from components.monitoring import drift_check
+
+    file, params = file and file.resolve(), params.resolve()
+    settings = _registry_of(params)
+    threads.own(cores())
+    columns = named_columns(column)
+    drifted = False
+    for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:
+        if file is not None:
+            found = drift_check.check_file(settings, name, file, columns=columns)
+        else:
+            found = drift_check.check_traffic(settings, name)
+            drift_check.publish(found, out=Path(settings.run.out), name=name)
+        _print_drift(found)
+        drifted |= found.drift
+    if drifted and retrain:
+        os.execv(sys.executable, [sys.executable, "-m", "flows.retrain", "--params", str(params)])
+    raise typer.Exit(1 if drifted and exit_code else 0)
+
+
+def _print_drift(found: Comparison) -> None:
+    from components.monitoring import drift_check
+
+    print(found.sentence)
+    if not found.features:
+        return
+    table = Table(*drift_check.COLUMNS, box=box.SIMPLE_HEAD)
+    for row in drift_check.cells(found):
+        table.add_row(*map(escape, row))
+    Console(width=120).print(table)
+    for line in drift_check.notes(found):
+        print(line)
+    for text in found.examples:
+        print(f"unusual text: {text!r}")
 
 
 #: Subcommand -> help text of the Prefect flows. Each is a module of `flows` that is executed in place of this process,

@@ -15,6 +15,7 @@ import os
 import random
 import re
 import socket
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -306,6 +307,28 @@ class Registry:
             raise RegistryError(f"{version.label}: expected one bundle below {uri}, found {len(bundles)}")
         return bundles[0]
 
+    def attached(self, version: Version, file: str) -> bytes | None:
+        """The content of a file that `attach` has stored with a version; None if there is none.
+
+        Args:
+            version: the version.
+            file: `FOLDER/NAME`.
+        """
+        folder, _, _ = file.rpartition("/")
+        with _translated(version.label), _as_default(self.uri):
+            if not version.run_id or file not in {item.path for item in self._artifacts(version.run_id, folder)}:
+                return None
+            with tempfile.TemporaryDirectory(prefix="headstart-") as place:
+                return Path(self.client.download_artifacts(version.run_id, file, place)).read_bytes()
+
+    def _artifacts(self, run_id: str, folder: str) -> Sequence[Any]:
+        try:
+            return self.client.list_artifacts(run_id, folder)
+        except MlflowException as error:
+            if error.error_code in MISSING:
+                return []  # the run was deleted
+            raise
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, alias: str, version: Version) -> None:
@@ -317,6 +340,23 @@ class Registry:
         """Set a tag of a model version."""
         with _translated(version.label):
             self.client.set_model_version_tag(version.name, version.number, PREFIX + key, value[:VALUE_LENGTH])
+
+    def attach(self, version: Version, file: str, content: bytes) -> None:
+        """Store a file with a version, among the artifacts of its run.
+
+        Args:
+            version: the version; nothing is stored if it has no run.
+            file: `FOLDER/NAME`.
+            content: of the file; it replaces that of an earlier one.
+        """
+        if not version.run_id:
+            return
+        folder, _, name = file.rpartition("/")
+        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
+            path = Path(place) / name
+            path.write_bytes(content)
+            with _translated(version.label), _as_default(self.uri):
+                self.client.log_artifact(version.run_id, str(path), folder)
 
     def append(self, log: str, *, tags: Mapping[str, str], text: str, about: str) -> int:
         """Append an entry to a log: a registered model whose versions have tags and a description, and no files.

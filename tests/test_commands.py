@@ -65,7 +65,7 @@ NOT_RUN = {
     r"headstart (retrain|bakeoff|sync)\b.*": "trains models",
     r"headstart schedule\b.*": "needs a Prefect server and runs until it is stopped",
     r"headstart serve\b.*": "needs a champion and runs until it is stopped",
-    r"headstart (predict|label|promote|rollback|champion|history)\b.*": "needs a champion",
+    r"headstart (predict|label|drift|promote|rollback|champion|history)\b.*": "needs a champion",
     r"headstart families": "needs a finished run",
     r"headstart study (NAME|layers|transferability|which-source)\b.*": "needs a finished run",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",

@@ -90,8 +90,10 @@ LAYERS = (
     ("cluster", "task_models", "interchange"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
     ("inference", "data_checks"),
+    ("drift",),
     ("registry",),
     ("pipeline", "serving"),
+    ("monitoring",),
     ("studies",),
     ("cli",),
 )

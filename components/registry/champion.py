@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,12 +57,23 @@ def load_version(registry: Registry, version: Version) -> Classifier:
         return load_classifier(bundle)
 
 
-def load_champion(settings: RegistrySettings, task: str) -> Classifier:
+def load_champion(
+    settings: RegistrySettings,
+    task: str,
+    *,
+    wrapped: Callable[[Classifier, Version], Classifier] = lambda classifier, version: classifier,
+) -> Classifier:
     """Load the champion of a task.
+
+    Args:
+        settings: `params.registry`.
+        task: name of the task.
+        wrapped: applied to the loaded champion, such as a log of its rows.
 
     Raises:
         RegistryError: no server, no champion, or the files cannot be downloaded.
         ArtifactError: the files differ from the registered ones.
     """
     registry = connect(settings)
-    return load_version(registry, find_champion(registry, task))
+    version = find_champion(registry, task)
+    return wrapped(load_version(registry, version), version)

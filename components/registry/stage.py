@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from components.artifacts import flatten, read_json, write_atomic
+from components.drift.measurements import REFERENCE
 from components.errors import ArtifactError
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
@@ -143,6 +144,11 @@ def register(job: RegisterJob) -> Path:
     for key, (candidate, content) in contents.items():
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
+    challengers = {task: _challenger(job, task, versions) for task in job.tasks}
+    for (_, _, task), version in versions.items():
+        # Only challengers are promoted automatically; `headstart drift` measures the reference of another version.
+        if task is not None and version.number == challengers[task]["version"]:
+            _ensure_reference(registry, version, job.out / "finetuned" / task / challengers[task]["system"], job, task)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
@@ -165,7 +171,7 @@ def register(job: RegisterJob) -> Path:
             for key, version in versions.items()
             for candidate in (contents[key][0],)
         ],
-        "challengers": {task: _challenger(job, task, versions) for task in job.tasks},
+        "challengers": challengers,
     }
     path = job.out / "registry" / REGISTERED
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,6 +224,16 @@ def _ensure_version(
         shutil.rmtree(draft, ignore_errors=True)
     print(f"{version.label}: registered", flush=True)
     return version
+
+
+def _ensure_reference(registry: Registry, version: Version, directory: Path, job: RegisterJob, task: str) -> None:
+    """Record the rows that the version's traffic is compared with, unless that was done before."""
+    examples = job.out / "examples" / task
+    if registry.attached(version, REFERENCE) is None and examples.is_dir():
+        from components.drift.reference import record_reference  # imports torch
+        from components.task_models.classifier import load_classifier
+
+        record_reference(registry, version, load_classifier(directory / "classifier"), examples=examples)
 
 
 def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[str, float]:

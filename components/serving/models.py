@@ -56,6 +56,7 @@ class ChampionFollower:
         poll_seconds: seconds between two checks.
         on_change: called with each version that is served from now on.
         on_failure: called with the message of each failed check.
+        observed: wraps each version before it is served.
 
     Raises:
         RegistryError: there is no champion, or it cannot be downloaded.
@@ -70,12 +71,14 @@ class ChampionFollower:
         poll_seconds: float,
         on_change: Callable[[Served], None] = lambda served: None,
         on_failure: Callable[[str], None] = lambda message: None,
+        observed: Callable[[Served], Served] = lambda served: served,
     ) -> None:
         self._registry, self._task = registry, task
         self._poll_seconds, self._on_change, self._on_failure = poll_seconds, on_change, on_failure
+        self._observed = observed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow-champion", daemon=True)
-        self.current = load(registry, find_champion(registry, task))
+        self.current = observed(load(registry, find_champion(registry, task)))
         on_change(self.current)
 
     def start(self) -> None:
@@ -96,7 +99,7 @@ class ChampionFollower:
                 raise HeadstartError(f"{self._task}: the alias {settings.alias} is gone; {label} stays")
             if (version.number, version.digest) == (self.current.version.number, self.current.version.digest):
                 return False
-            served = load(self._registry, version)
+            served = self._observed(load(self._registry, version))
         except HeadstartError as error:
             self._on_failure(str(error))
             return False

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from typing import Literal
 
 import uvicorn
 
+from components.drift.logged import logged
 from components.errors import ConfigError, RegistryError
 from components.processors import cores
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served, load
+from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import connect
@@ -30,6 +33,7 @@ def serve(
     task: str,
     *,
     settings: ServeSettings,
+    drift: DriftSettings,
     host: str = "127.0.0.1",
     port: int = 5001,
     challenger: str = "",
@@ -44,6 +48,7 @@ def serve(
         registry_settings: `params.registry`.
         task: name of the task.
         settings: `params.serve`.
+        drift: `params.drift`: whether and where served rows are logged.
         host: address to listen on.
         port: port to listen on.
         challenger: version number of a second model; empty: none.
@@ -74,7 +79,12 @@ def serve(
         say(f"the champion stays: {message}")
 
     follower = ChampionFollower(
-        registry, task, poll_seconds=settings.poll_seconds, on_change=changed, on_failure=failed
+        registry,
+        task,
+        poll_seconds=settings.poll_seconds,
+        on_change=changed,
+        on_failure=failed,
+        observed=lambda served: replace(served, classifier=logged(served.classifier, served.version, task, drift)),
     )
     second = None
     if challenger:

@@ -6,6 +6,7 @@ from components.settings.adapt import AdaptSettings, AdaptTaskSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.data import DataSettings
+from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.ingest import IngestSettings
@@ -53,3 +54,5 @@ class Params(Section):
     promote: PromotionRule = PromotionRule()
     #: The prediction server.
     serve: ServeSettings = ServeSettings()
+    #: The log of served traffic and its comparison with training.
+    drift: DriftSettings = DriftSettings()

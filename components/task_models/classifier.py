@@ -10,24 +10,25 @@ manifest.json       digests of all files (components.artifacts)
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError, ConfigError
+from components.models.base import Batch
 from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task
 from components.task_models.bf16_inference import cast
 from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel, answers
+from components.task_models.model import TaskModel, answers, observed_answers
 from components.tasks.data import Answer, Fields
 from components.tokenization import Tokenizer
 from components.training.precision import Precision, has_bf16
@@ -37,6 +38,8 @@ KIND = "classifier"
 ROWS = 4096
 #: Minimum number of pieces of a batch for which casting the weights to bfloat16 saves time.
 WORTH_CASTING = 2048
+
+Observed = TypeVar("Observed")
 
 
 @dataclass(frozen=True)
@@ -68,17 +71,35 @@ class TextClassifier:
         """The answers to N rows; `batch_size` rows are tokenized and sorted by length together."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
-            part = rows[start : start + batch_size]
-            encoded = self.task.encode(part, self.tokenizer, self.model.encoder, self.settings)
-            found += self._answers(encoded)
+            encoded = self.encode(rows[start : start + batch_size])
+            model, precision = self._computing(encoded)
+            found += answers(model, encoded, precision=precision)
         return found
 
-    def _answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
+    def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
+        """The piece ids of N rows, as the encoder reads them."""
+        return self.task.encode(rows, self.tokenizer, self.model.encoder, self.settings)
+
+    def answer_observed(
+        self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Observed]]
+    ) -> list[tuple[Answer, Observed]]:
+        """The same answers as those of `answer` to N encoded rows, each with a value that `observe` computes from the
+        inputs of the head, which costs no further pass through the encoder.
+
+        Args:
+            encoded: N rows.
+            observe: (model, inputs of its head, batch of B rows) -> B values.
+        """
+        model, precision = self._computing(encoded)
+        return observed_answers(model, encoded, partial(observe, model), precision=precision)
+
+    def _computing(self, encoded: Sequence[Encoded]) -> tuple[TaskModel, Precision]:
+        """The model that computes these rows, and its precision."""
         if self._cast is not None:
-            return answers(self._cast, encoded, precision="bf16")
+            return self._cast, "bf16"
         pieces = sum(len(sequence) for row in encoded for sequence in row.pieces)
         few = pieces < WORTH_CASTING or not has_bf16(self.model.device)
-        return answers(self.model, encoded, precision="float32" if few else self.precision)
+        return self.model, "float32" if few else self.precision
 
     @cached_property
     def _cast(self) -> TaskModel | None:

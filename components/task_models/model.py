@@ -118,16 +118,17 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the head for a batch."""
-        return self._outputs(self.vectors(batch), batch)
+        return self.outputs(self.vectors(batch), batch)
 
-    def _outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
+    def outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """Outputs of the head for its inputs."""
         outputs: Tensor = self.head(vectors, batch["unit_lengths"] if self.of_units else None)
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """Loss of the head on a batch of `ExampleSampler`, plus lm_weight * mean negative log-likelihood per piece."""
         hidden = self._states(batch)
-        loss = self.head.loss(self._outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
+        loss = self.head.loss(self.outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -242,6 +243,30 @@ def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None
 def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
     """The model's answers to N rows."""
     return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
+
+
+def observed_answers(
+    model: TaskModel,
+    encoded: Sequence[Encoded],
+    observe: Callable[[Tensor, Batch], Sequence[Result]],
+    *,
+    precision: str = "float32",
+) -> list[tuple[Answer, Result]]:
+    """The model's answers to N rows, as `answers` computes them, each with what `observe` returns for the row.
+
+    Args:
+        model: encoder and head.
+        encoded: N rows.
+        observe: (inputs of the head, batch of B rows) -> B values.
+        precision: `float32` or `bf16`.
+    """
+
+    def both(batch: Batch) -> list[tuple[Answer, Result]]:
+        vectors = model.vectors(batch)
+        found = model.head.answers(model.outputs(vectors, batch), batch)
+        return list(zip(found, observe(vectors, batch), strict=True))
+
+    return run_over(both, model, encoded, precision=precision)
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ import httpx
 import numpy as np
 import pytest
 
+from components.drift.traffic import read_traffic
 from components.errors import RegistryError
 from components.serving.app import Service, create_app
 from components.serving.batching import Batcher, OverloadedError, Request
@@ -292,13 +293,13 @@ import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 import components.serving.models as models, components.serving.server as server
-from components.settings.registry import RegistrySettings
+from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
 models.load_version = lambda registry, of: registry.models[of.number]
-server.serve(RegistrySettings(), "t", settings=ServeSettings(), port=0)
+server.serve(RegistrySettings(), "t", settings=ServeSettings(), drift=DriftSettings(), port=0)
 """
 
 
@@ -322,6 +323,8 @@ def test_sigterm_ends_the_process_and_frees_the_port(tmp_path: Path) -> None:
         assert caught.value.code == 400
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+        logged = read_traffic(tmp_path / ".headstart/traffic", task="t", digest="11111111")
+        assert logged.rows["characters"].tolist() == [5]
         port = int(address.split(":")[2].split("/")[0])
         listen("127.0.0.1", port).close()
     finally:

@@ -19,6 +19,8 @@ OTHERWISE = {
     ("DataSettings", "general"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
     ("DataSettings", "domain"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
     ("RegistrySettings", "tracking"): ("tracking.py", "settings.address"),
+    ("DriftSettings", "false_alarms"): ("drift/comparison.py", "settings.error"),
+    ("DriftSettings", "checks_per_year"): ("drift/comparison.py", "settings.error"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
 

@@ -1,0 +1,1 @@
+"""Drift: numbers about every served row, and their comparison with those of the training data."""

@@ -1,0 +1,292 @@
+"""Compares rows with the reference of a model: one test per feature, Holm's correction, effects, words.
+
+| feature | test                                                    | effect                                    | rows |
+|---------|---------------------------------------------------------|-------------------------------------------|------|
+| length  | Kolmogorov-Smirnov, characters                          | D, the largest difference of the two CDFs | all  |
+| unknown | Kolmogorov-Smirnov, share of unknown pieces of a row    | D; 0 if the total share is similar        | all  |
+| content | maximum mean discrepancy of the sketches, permutations  | 2 AUC - 1 of a classifier of new and old  | all  |
+| score   | Kolmogorov-Smirnov, confidence                          | D                                         | dev  |
+| classes | chi-square of the predicted classes, permutations       | total variation distance                  | dev  |
+
+An alarm needs a p-value that Holm's procedure rejects at the error of one check and an effect of at least
+`drift.least_effect`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
+the features; the errors of all checks of a year sum to `drift.false_alarms` (union bound, so repeated looks at
+overlapping windows are covered). The bound holds if the rows of an undrifted batch are exchangeable with the reference
+rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of tests: Rabanser et al. 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from components.drift.measurements import SCORES, Measured, Reference, Rows, spaced
+from components.drift.permutations import Floats, chi_square, mean_discrepancy, told_apart
+from components.settings.drift import DriftSettings
+
+#: Features of a classifier's rows, and of documents, which have no predictions.
+FEATURES = ("length", "unknown", "content", "score", "classes")
+#: Maximum number of sketches on each side.
+SKETCHES = 1000
+#: Minimum number of reference rows of a test on predictions.
+LEAST_UNSEEN = 50
+#: Maximum number of classes that are named, and minimum change of their share.
+NAMED, LEAST_NAMED = 3, 0.03
+#: A change of the share of unknown pieces by less than this factor has no effect; the base is added to both shares.
+FACTOR, BASE = 1.5, 0.001
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One test.
+
+    Attributes:
+        name: of the feature.
+        p: p-value.
+        adjusted: by Holm's procedure.
+        effect: between 0 and 1.
+        old, new: summary of the reference and of the new rows, as text.
+        words: the difference as a sentence.
+        alarm: whether it is significant and large enough.
+    """
+
+    name: str
+    p: float
+    adjusted: float
+    effect: float
+    old: str
+    new: str
+    words: str
+    alarm: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of one check.
+
+    Attributes:
+        what: what was compared, such as `headstart-aws-type/3`.
+        source: the new rows in words.
+        rows: number of new rows; `reference_rows`: of the reference.
+        error: probability of a false alarm in this check.
+        least_effect: of an alarm.
+        seen: what the reference is, in words.
+        features: the tests.
+        examples: a few unusual texts, if they are known.
+        too_few: why there is no comparison; empty if there is one.
+        labels_estimate: class -> estimated share among the new rows; empty without drift of the classes.
+    """
+
+    what: str
+    source: str
+    rows: int
+    reference_rows: int
+    error: float
+    least_effect: float
+    seen: str = "training"
+    features: tuple[Feature, ...] = ()
+    examples: tuple[str, ...] = ()
+    too_few: str = ""
+    labels_estimate: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def drift(self) -> bool:
+        """Whether any feature raises an alarm."""
+        return any(feature.alarm for feature in self.features)
+
+    @property
+    def sentence(self) -> str:
+        """The result in one line."""
+        if self.too_few:
+            return f"{self.source}: not compared, {self.too_few}"
+        if self.drift:
+            return f"{self.source}: drift: " + "; ".join(part.words for part in self.features if part.alarm)
+        small = [part.name for part in self.features if part.adjusted <= self.error]
+        rest = f" (differences below drift.least_effect: {', '.join(small)})" if small else ""
+        return f"{self.source}: no drift in {self.rows:,} rows{rest}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
+
+
+def compare(
+    reference: Reference, new: Measured, *, settings: DriftSettings, what: str, source: str, seen: str = "training"
+) -> Comparison:
+    """Compare rows with a reference.
+
+    Args:
+        reference: rows of training and dev.
+        new: the rows.
+        settings: `params.drift`.
+        what: name of the model or corpus.
+        source: the rows in words.
+        seen: what the reference is, in words.
+    """
+    new = new.spread(settings.rows)
+    old = reference.measured
+    base = Comparison(what, source, len(new), len(old), settings.error, settings.least_effect, seen)
+    if min(len(new), len(old)) < settings.least_rows:
+        few = f"{len(new)} rows of" if len(new) < settings.least_rows else f"{len(old)} reference rows of"
+        return Comparison(**{**vars(base), "too_few": f"{few} at least {settings.least_rows} (drift.least_rows)"})
+    unseen = old.take(np.flatnonzero(reference.unseen))
+    # One permutation more than needed, so that a small p-value can be reached.
+    most = math.ceil(2 * len(FEATURES) / settings.error)
+    tests: dict[str, Callable[[], _Found | None]] = {
+        "length": lambda: _length(old, new),
+        "unknown": lambda: _unknown(old.rows, new.rows),
+        "content": lambda: _content(old.rows, new.rows, most, seen),
+        "score": lambda: _score(unseen, new),
+        "classes": lambda: _classes(unseen, new, most),
+    }
+    found = {name: result for name, test in tests.items() if (result := test()) is not None}
+    adjusted = holm([result.p for result in found.values()])
+    features = tuple(
+        Feature(
+            name,
+            result.p,
+            value,
+            result.effect,
+            result.old,
+            result.new,
+            result.words,
+            alarm=value <= settings.error and result.effect >= settings.least_effect,
+        )
+        for (name, result), value in zip(found.items(), adjusted, strict=True)
+    )
+    shifted = any(feature.alarm and feature.name == "classes" for feature in features)
+    estimate = estimate_labels(reference, new) if shifted else {}
+    drift = any(feature.alarm for feature in features)
+    examples = _unusual(old, new) if drift and new.texts else ()
+    return Comparison(**{**vars(base), "features": features, "examples": examples, "labels_estimate": estimate})
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979): rejecting those of at most alpha has a probability of any false
+    rejection of at most alpha, under any dependence."""
+    adjusted, largest = [0.0] * len(values), 0.0
+    for rank, index in enumerate(np.argsort(values, kind="stable")):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def estimate_labels(reference: Reference, new: Measured) -> dict[str, float]:
+    """Shares of the true classes among new rows, from the predicted ones and the confusions on dev (black box shift
+    estimation, Lipton et al. 2018): the non-negative solution x of P(predicted | true) x = predicted shares. It assumes
+    that the texts of a class are of the same kind as before. Empty if dev has too few rows or no targets."""
+    labels = reference.measured.labels
+    known = np.flatnonzero(reference.unseen & (reference.targets >= 0)) if len(reference.targets) else np.zeros(0, int)
+    if len(known) < LEAST_UNSEEN or not labels:
+        return {}
+    truth, guess = reference.targets[known], reference.measured.rows["label"][known]
+    confusion = np.zeros((len(labels), len(labels)))
+    np.add.at(confusion, (guess, truth), 1.0)
+    confusion /= np.maximum(confusion.sum(0), 1.0)
+    shares = np.bincount(new.rows["label"], minlength=len(labels))[: len(labels)] / len(new)
+    solution, _ = optimize.nnls(confusion, shares)
+    total = solution.sum()
+    return {label: float(value / total) for label, value in zip(labels, solution, strict=True)} if total else {}
+
+
+@dataclass(frozen=True)
+class _Found:
+    p: float
+    effect: float
+    old: str
+    new: str
+    words: str
+
+
+def _smirnov(old: Floats, new: Floats) -> tuple[float, float]:
+    """p-value and D. The p-value is that of continuous distributions, which is conservative if values are equal."""
+    result = stats.ks_2samp(old, new, method="asymp")
+    return float(result.pvalue), float(result.statistic)
+
+
+def _length(old: Measured, new: Measured) -> _Found:
+    before, after = (part.rows["characters"].astype(np.float64) for part in (old, new))
+    p, effect = _smirnov(before, after)
+    medians = float(np.median(before)), float(np.median(after))
+    ratio = medians[1] / max(medians[0], 1.0)
+    if ratio >= 1:
+        how = f"{ratio:.1f} times longer" if ratio >= 1.05 else "as long, but differently distributed"
+    else:
+        how = f"{1 / max(ratio, 1e-9):.1f} times shorter" if ratio <= 0.95 else "as long, but differently distributed"
+    words = f"texts are {how} (median {medians[1]:,.0f} characters instead of {medians[0]:,.0f})"
+    return _Found(p, effect, f"{medians[0]:,.0f} characters", f"{medians[1]:,.0f} characters", words)
+
+
+def _unknown(old: Rows, new: Rows) -> _Found | None:
+    if not old["pieces"].any() or not new["pieces"].any():
+        return None  # the classifier has no pieces
+    shares = [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in (old, new)]
+    p, effect = _smirnov(*shares)
+    totals = [float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in (old, new)]
+    # The shares of single rows also depend on their lengths, which have a test of their own.
+    if 1 / FACTOR < (totals[1] + BASE) / (totals[0] + BASE) < FACTOR:
+        effect = 0.0
+    before, after = map(_percent, totals)
+    return _Found(p, effect, before, after, f"{after} unknown pieces instead of {before}")
+
+
+def _content(old: Rows, new: Rows, most: int, seen: str) -> _Found | None:
+    pair = []
+    for rows in (old, new):
+        sketch = rows["sketch"].astype(np.float64)
+        sketch = sketch[np.isfinite(sketch).all(1)]
+        pair.append(sketch[spaced(len(sketch), SKETCHES)])
+    if min(map(len, pair)) < LEAST_UNSEEN:
+        return None
+    area = told_apart(*pair)
+    words = f"their content differs: a classifier tells a new text from one of {seen} in {area:.0%} of the cases"
+    return _Found(mean_discrepancy(*pair, most=most), max(0.0, 2 * area - 1), "", f"told apart {area:.0%}", words)
+
+
+def _score(unseen: Measured, new: Measured) -> _Found | None:
+    before, after = (part.rows["score"].astype(np.float64) for part in (unseen, new))
+    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+    if min(len(before), len(after)) < LEAST_UNSEEN:
+        return None
+    p, effect = _smirnov(before, after)
+    means = float(before.mean()), float(after.mean())
+    name = SCORES.get(new.kind, "score")
+    words = f"the mean {name} is {means[1]:.2f} instead of {means[0]:.2f}"
+    return _Found(p, effect, f"{means[0]:.2f} {name}", f"{means[1]:.2f} {name}", words)
+
+
+def _classes(unseen: Measured, new: Measured, most: int) -> _Found | None:
+    labels = new.labels
+    if len(labels) < 2 or unseen.labels != labels or len(unseen) < LEAST_UNSEEN:
+        return None
+    before, after = (np.bincount(part.rows["label"], minlength=len(labels)) for part in (unseen, new))
+    shares = before / before.sum(), after / after.sum()
+    effect = float(np.abs(shares[1] - shares[0]).sum() / 2)
+    changed = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:NAMED]
+    changed = changed[np.abs(shares[1] - shares[0])[changed] >= LEAST_NAMED]
+    pairs = [(labels[index], _percent(shares[1][index]), _percent(shares[0][index])) for index in changed]
+    parts = [f"{label} {now} instead of {then}" for label, now, then in pairs]
+    largest = int(np.abs(shares[1] - shares[0]).argmax())
+    return _Found(
+        chi_square(before, after, most=most),
+        effect,
+        f"{labels[largest]} {_percent(shares[0][largest])}",
+        f"{labels[largest]} {_percent(shares[1][largest])}",
+        f"the predicted classes are shifted ({', '.join(parts)})",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if 0 < share < 0.095 else f"{share:.0%}"
+
+
+def _unusual(old: Measured, new: Measured, *, count: int = 3) -> tuple[str, ...]:
+    """The new texts whose sketches are the farthest from the mean of the reference."""
+    sketch = old.rows["sketch"].astype(np.float64)
+    far = np.square((new.rows["sketch"] - sketch.mean(0)) / np.maximum(sketch.std(0), 1e-6)).sum(1)
+    return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:count])

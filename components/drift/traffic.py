@@ -1,0 +1,224 @@
+"""The log of served rows: append-only segment files, several writers, bounded size.
+
+FOLDER/TASK/DIGEST/START-PID-RANDOM.rows   one line of JSON {schema, kind, labels, version}, then records of type `ROW`
+FOLDER/TASK/DIGEST/START-PID-RANDOM.text   with `drift.text`: one JSON string per record
+
+DIGEST is the first 16 characters of the model's content digest. A writer has segments of its own and locks the one that
+it appends to, so writers neither wait for each other nor delete each other's current segment. A record is written with
+the batch that it belongs to; SIGKILL can cut the last record of a segment, which readers ignore. Once all segments of a
+task exceed the bound, the oldest ones are deleted. No error of the log reaches a prediction.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from components.drift.measurements import ROW, SCHEMA, Measured, Rows
+from components.tasks.data import Fields
+
+ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
+#: A bound is divided into so many segments.
+SEGMENTS: Final = 16
+#: Seconds without attempts after a failed one.
+PAUSE_S = 60.0
+DIGEST_LENGTH = 16
+#: Maximum characters of a text in the log.
+TEXT_LENGTH = 1000
+
+
+class TrafficLog:
+    """Appends the measurements of one model's rows; safe to use from several threads.
+
+    Args:
+        folder: of all logs.
+        task: name of the task.
+        digest: content digest of the model.
+        version: number of the version, for people.
+        megabytes: maximum size of the logs of the task.
+        text: whether texts are logged.
+        say: prints a line, if the log cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        task: str,
+        digest: str,
+        version: str = "",
+        megabytes: float,
+        text: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self._task_folder = Path(folder) / task
+        self._folder = self._task_folder / digest[:DIGEST_LENGTH]
+        self._version, self._text, self._say = version, text, say
+        self._bound = int(megabytes * 1e6)
+        self._lock = threading.Lock()
+        self._rows: IO[bytes] | None = None
+        self._texts: IO[bytes] | None = None
+        self._written = 0
+        self._silent_until = 0.0
+        self._warned = False
+
+    def append(self, inputs: Sequence[Fields], measured: Measured) -> None:
+        """Append the rows of a batch. After an error the log pauses; it is reported once."""
+        with self._lock:
+            if time.monotonic() < self._silent_until:
+                return
+            try:
+                self._append(inputs, measured)
+            except OSError as error:
+                self._close()
+                self._silent_until = time.monotonic() + PAUSE_S
+                if not self._warned:
+                    self._say(f"warning: {self._folder}: the traffic log cannot be written ({error.strerror or error})")
+                    self._warned = True
+
+    def close(self) -> None:
+        """End the current segment."""
+        with self._lock:
+            self._close()
+
+    def _append(self, inputs: Sequence[Fields], measured: Measured) -> None:
+        if self._rows is None or self._written > self._bound // SEGMENTS:
+            self._close()
+            self._open(measured)
+        assert self._rows is not None
+        content = measured.rows.tobytes()
+        # One write per batch and no buffer: what was written survives the end of the process.
+        self._rows.write(content)
+        self._written += len(content)
+        if self._texts is not None:
+            lines = "".join(json.dumps("\n".join(parts)[:TEXT_LENGTH]) + "\n" for parts in inputs).encode()
+            self._texts.write(lines)
+            self._written += len(lines)
+
+    def _open(self, measured: Measured) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        prune(self._task_folder, most=self._bound - self._bound // SEGMENTS)
+        path = self._folder / f"{time.time_ns():019d}-{os.getpid()}-{secrets.token_hex(3)}{ROWS_SUFFIX}"
+        head = {"schema": SCHEMA, "kind": measured.kind, "labels": measured.labels, "version": self._version}
+        line = json.dumps(head).encode() + b"\n"
+        self._rows = path.open("ab", buffering=0)
+        fcntl.flock(self._rows, fcntl.LOCK_EX)
+        self._rows.write(line)
+        self._written = len(line)
+        if self._text:
+            self._texts = path.with_suffix(TEXT_SUFFIX).open("ab", buffering=0)
+
+    def _close(self) -> None:
+        for file in (self._rows, self._texts):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        self._rows = self._texts = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment: `size` includes its texts."""
+
+    path: Path
+    size: int
+
+    @property
+    def written(self) -> bool:
+        """Whether a process writes to it."""
+        try:
+            with self.path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def delete(self) -> None:
+        """Delete the segment; another process may have done so."""
+        for path in (self.path.with_suffix(TEXT_SUFFIX), self.path):
+            path.unlink(missing_ok=True)
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments below a folder, oldest first."""
+    found = []
+    for path in sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name):
+        with suppress(OSError):
+            size = path.stat().st_size
+            text = path.with_suffix(TEXT_SUFFIX)
+            found.append(Segment(path, size + (text.stat().st_size if text.exists() else 0)))
+    return found
+
+
+def prune(folder: Path, *, most: int) -> None:
+    """Delete the oldest segments of a task that nobody writes to until their sizes sum to at most `most` bytes."""
+    found = segments(folder)
+    total = sum(segment.size for segment in found)
+    for segment in found:
+        if total <= most:
+            return
+        if not segment.written:
+            segment.delete()
+            total -= segment.size
+
+
+def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
+    """The logged rows of a model, in the order of their segments.
+
+    Args:
+        folder: of all logs.
+        task: name of the task.
+        digest: content digest of the model.
+        since: time in seconds since the epoch; older rows are left out.
+        most: maximum number of rows, evenly spaced over the time; None: all.
+    """
+    found = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
+    if not found:
+        return Measured("", (), np.zeros(0, dtype=ROW))
+    rows = np.concatenate([part.rows for part in found])
+    has_texts = all(part.texts for part in found)
+    texts = tuple(text for part in found for text in part.texts) if has_texts else ()
+    joined = Measured(found[-1].kind, found[-1].labels, rows, texts)
+    joined = joined.take(np.argsort(rows["time"], kind="stable"))
+    return joined if most is None else joined.spread(most)
+
+
+def _read(folder: Path, since: float) -> Iterator[Measured]:
+    for segment in segments(folder):
+        try:
+            head, rows = _content(segment.path)
+            newer = np.flatnonzero(rows["time"] >= since)
+            texts = _texts(segment.path.with_suffix(TEXT_SUFFIX), len(rows))
+            if len(newer):
+                yield Measured(head["kind"], tuple(head["labels"]), rows, texts).take(newer)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # deleted meanwhile, of another version, or killed before its first line was complete
+
+
+def _content(path: Path) -> tuple[dict[str, Any], Rows]:
+    with path.open("rb") as file:
+        head = json.loads(file.readline())
+        if head["schema"] != SCHEMA:
+            raise ValueError("another version")
+        content = file.read()
+    return head, np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], dtype=ROW)
+
+
+def _texts(path: Path, count: int) -> tuple[str, ...]:
+    if not path.is_file():
+        return ()
+    lines = path.read_text(encoding="utf-8").split("\n")[:count]
+    return tuple(json.loads(line) for line in lines) if len(lines) == count and all(lines) else ()

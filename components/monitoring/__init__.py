@@ -1,0 +1,1 @@
+"""Monitoring of a running project: drift checks of champions, and disk space."""

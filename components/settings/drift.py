@@ -1,0 +1,44 @@
+"""`drift`: the log of served traffic and its comparison with training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from components.settings.section import NO_EFFECT, Fraction, Positive, Section
+
+
+class DriftSettings(Section):
+    """What `serve` and `predict` log, and when `headstart drift` raises an alarm. No key changes a model."""
+
+    model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
+
+    #: Whether `serve` and `predict` log numbers about every row: lengths, unknown pieces, prediction, confidence, and a
+    #: sketch of its features.
+    log: bool = True
+    #: Whether the texts are logged too; `headstart drift` then shows examples.
+    text: bool = False
+    #: Maximum size of a task's log in megabytes; the oldest rows are deleted first.
+    megabytes: Annotated[float, Field(gt=0)] = 64
+    #: Folder of the logs, relative to the repository. Several servers may share it.
+    folder: str = ".headstart/traffic"
+    #: The served traffic of so many days is compared.
+    window_days: Annotated[float, Field(gt=0)] = 7
+    #: Maximum number of rows that are compared, evenly spaced over the window or file.
+    rows: Positive = 2000
+    #: Minimum number of rows of a comparison.
+    least_rows: Positive = 200
+    #: Probability of any false alarm in a year of checks of one task. One check is made at the error
+    #: false_alarms / checks_per_year, so that the errors of a year sum to false_alarms.
+    false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    checks_per_year: Positive = 365
+    #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
+    least_effect: Fraction = 0.1
+    #: Whether a run compares new text of the domain's corpus with the text before it.
+    corpus: bool = True
+
+    @property
+    def error(self) -> float:
+        """Probability of a false alarm in one check."""
+        return self.false_alarms / self.checks_per_year

@@ -1,0 +1,175 @@
+"""Tests, effects, words and false alarms of the comparison with a reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from components.drift.comparison import compare, estimate_labels, holm
+from components.drift.measurements import ROW, SKETCH, Measured, Reference
+from components.drift.permutations import chi_square, mean_discrepancy, sequential, told_apart
+from components.settings.drift import DriftSettings
+
+LABELS = ("bug", "question", "praise")
+SETTINGS = DriftSettings()
+
+
+def rows(count: int, *, seed: int, longer: float = 1.0, unknown: float = 0.02, moved: float = 0.0,
+         shares: tuple[float, ...] = (0.5, 0.3, 0.2), confidence: float = 8.0) -> Measured:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    found = np.zeros(count, dtype=ROW)
+    found["characters"] = longer * rng.lognormal(4.5, 0.5, count)
+    found["pieces"] = found["characters"] // 5 + 1
+    found["unknown"] = rng.binomial(found["pieces"], unknown)
+    found["label"] = rng.choice(len(shares), count, p=shares)
+    found["score"] = rng.beta(confidence, 2, count)
+    found["sketch"] = rng.normal(moved, 1, (count, SKETCH))
+    return Measured("classification", LABELS, found)
+
+
+def reference(*, seed: int = 99, count: int = 1000) -> Reference:
+    measured = rows(count, seed=seed)
+    return Reference(measured, np.arange(count) % 2 == 0, measured.rows["label"].astype(np.int64))
+
+
+def check(new: Measured, **settings: object) -> list[str]:
+    found = compare(
+        reference(), new, settings=SETTINGS.model_copy(update=settings), what="headstart-tickets/3", source="batch.csv"
+    )
+    return [feature.name for feature in found.features if feature.alarm]
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({}, []),
+        ({"longer": 2.3}, ["length"]),
+        ({"unknown": 0.14}, ["unknown"]),
+        ({"moved": 0.5}, ["content"]),
+        ({"shares": (0.1, 0.3, 0.6)}, ["classes"]),
+        ({"confidence": 2.0}, ["score"]),
+    ],
+)
+def test_each_kind_of_drift_is_found_and_no_other(change: dict[str, float], names: list[str]) -> None:
+    assert check(rows(800, seed=1, **change)) == names
+
+
+def test_the_difference_is_said_in_words() -> None:
+    new = rows(800, seed=1, longer=2.3, unknown=0.14, shares=(0.1, 0.3, 0.6))
+    found = compare(reference(), new, settings=SETTINGS, what="headstart-tickets/3", source="batch.csv")
+    assert found.drift
+    assert found.sentence.startswith(
+        "batch.csv: drift: texts are 2.2 times longer (median 203 characters instead of 91)"
+    )
+    assert "14% unknown pieces instead of 2.0%" in found.sentence
+    assert found.sentence.endswith("shifted (praise 59% instead of 18%, bug 10% instead of 48%)")
+    assert found.rows == 800 and found.reference_rows == 1000
+    shorter = compare(reference(), rows(800, seed=1, longer=0.4), settings=SETTINGS, what="m", source="batch.csv")
+    assert "texts are 2.6 times shorter" in shorter.sentence
+
+
+def test_a_significant_but_small_difference_raises_no_alarm() -> None:
+    new = rows(2000, seed=1, shares=(0.57, 0.25, 0.18))
+    assert check(new, false_alarms=0.9, checks_per_year=1, least_effect=0.05) == ["classes"]
+    often = SETTINGS.model_copy(update={"false_alarms": 0.9, "checks_per_year": 1})
+    found = compare(reference(), new, settings=often, what="m", source="batch.csv")
+    assert not found.drift and "below drift.least_effect: classes" in found.sentence
+
+
+def test_predictions_are_compared_with_rows_that_were_not_learned() -> None:
+    """On rows of train the model is certain of itself; that is no drift."""
+    learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
+    both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
+    mixed = Reference(both, np.repeat([False, True], 1000))
+    found = compare(mixed, rows(800, seed=4), settings=SETTINGS, what="m", source="s")
+    assert not found.drift, found.sentence
+
+
+def test_too_few_rows_are_not_compared() -> None:
+    found = compare(reference(), rows(199, seed=1, longer=9), settings=SETTINGS, what="m", source="batch.csv")
+    assert not found.drift and not found.features
+    assert found.sentence == "batch.csv: not compared, 199 rows of at least 200 (drift.least_rows)"
+
+
+def test_at_most_the_given_number_of_rows_is_compared() -> None:
+    found = compare(
+        reference(), rows(5000, seed=1), settings=SETTINGS.model_copy(update={"rows": 300}), what="m", source="s"
+    )
+    assert found.rows == 300
+
+
+def test_a_model_without_pieces_has_no_features_of_them() -> None:
+    new, old = rows(500, seed=1), reference()
+    for measured in (new, old.measured):
+        measured.rows["pieces"] = measured.rows["unknown"] = 0
+        measured.rows["sketch"] = np.nan
+    found = compare(old, new, settings=SETTINGS, what="m", source="s")
+    assert [feature.name for feature in found.features] == ["length", "score", "classes"]
+
+
+def test_the_rate_of_false_alarms_is_the_stated_one() -> None:
+    """150 checks without drift at an error of 10% each. A reference that is new each time makes them independent."""
+    settings = SETTINGS.model_copy(update={"false_alarms": 0.1, "checks_per_year": 1, "least_effect": 0.0})
+    alarms = sum(
+        compare(
+            reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), settings=settings, what="", source=""
+        ).drift
+        for number in range(150)
+    )
+    assert stats.binom.ppf(0.001, 150, 0.02) <= alarms <= stats.binom.ppf(0.999, 150, 0.1)
+
+
+def test_the_errors_of_a_year_sum_to_the_setting() -> None:
+    assert DriftSettings(false_alarms=0.05, checks_per_year=365).error * 365 == pytest.approx(0.05)
+
+
+def test_holm() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_sequential_p_values_stop_early_and_are_exact_at_the_end() -> None:
+    drawn = []
+
+    def draw(count: int) -> np.ndarray:
+        drawn.append(count)
+        return np.tile([0.0, 2.0], count // 2)  # every second statistic is larger
+
+    assert sequential(1.0, draw, most=10_000) == 10 / 20
+    assert sum(drawn) == 200
+    assert sequential(1.0, lambda count: np.zeros(count), most=999) == 1 / 1000
+
+
+def test_chi_square_agrees_with_the_asymptotic_test() -> None:
+    old, new = np.array([300, 200, 100, 0]), np.array([130, 110, 60, 0])
+    wanted = stats.chi2_contingency(np.stack([old[:3], new[:3]])).pvalue
+    assert chi_square(old, new, most=20_000) == pytest.approx(wanted, rel=0.5)
+    assert chi_square(np.array([300, 300]), np.array([10, 290]), most=999) == 1 / 1000
+
+
+def test_content_of_another_scale_is_told_apart() -> None:
+    """Means and deviations of single columns are equal; the columns are dependent in one sample only."""
+    rng = np.random.default_rng(0)
+    old = rng.normal(size=(600, SKETCH))
+    new = np.repeat(rng.normal(size=(600, SKETCH // 4)), 4, axis=1)
+    assert mean_discrepancy(old, new, most=999) == 1 / 1000
+    assert told_apart(old, new) > 0.7
+    assert abs(told_apart(old, rng.normal(size=(600, SKETCH))) - 0.5) < 0.07
+
+
+def test_shares_of_the_true_classes_are_estimated_from_confused_predictions() -> None:
+    rng = np.random.default_rng(0)
+    confusion = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+
+    def predicted(shares: tuple[float, ...], count: int) -> tuple[Measured, np.ndarray]:
+        truth = rng.choice(3, count, p=shares)
+        measured = rows(count, seed=0)
+        measured.rows["label"] = [rng.choice(3, p=confusion[label]) for label in truth]
+        return measured, truth
+
+    old, truth = predicted((0.4, 0.3, 0.3), 4000)
+    new, _ = predicted((0.1, 0.2, 0.7), 4000)
+    found = estimate_labels(Reference(old, np.ones(4000, dtype=bool), truth), new)
+    assert found == pytest.approx({"bug": 0.1, "question": 0.2, "praise": 0.7}, abs=0.05)
+    assert estimate_labels(Reference(old, np.ones(4000, dtype=bool), np.full(4000, -1)), new) == {}

@@ -1,0 +1,7 @@
+"""The registered models of `tests.registry`."""
+
+from tests.registry.conftest import (  # noqa: F401
+    empty_database,
+    finished,
+    no_server_from_the_environment,
+)

@@ -1,0 +1,168 @@
+"""`headstart drift`: from the log of a server, or a file, to the result in words, in the report and in the summary."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.drift.logged import logged
+from components.drift.measurements import REFERENCE, Reference
+from components.drift.measuring import measure
+from components.drift.traffic import read_traffic
+from components.errors import ConfigError, DataError, RegistryError
+from components.inference.prediction import predict_rows
+from components.monitoring.drift_check import check_file, check_traffic, publish, read_inputs, recorded
+from components.registry.champion import find_champion, load_champion
+from components.registry.promote import promote
+from components.registry.stage import register
+from components.reporting import findings
+from components.settings.drift import DriftSettings
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.tracking import connect
+from tests.registry.conftest import LETTERS, Pipeline
+
+#: As the rows of train and dev: each letter as often as the others, repeated up to ten times.
+USUAL = [(LETTERS[row % 26] * (1 + row // 26),) for row in range(260)]
+
+
+@pytest.fixture(scope="module")
+def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """A project with a champion, for all tests, because registration takes seconds."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(finished, root, dirs_exist_ok=True)
+    made = Pipeline(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("components.registry.latency.LATENCY_ROWS", 10)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        register(made.register_job())
+        promote(made.promote_job())
+    return made
+
+
+@pytest.fixture
+def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+    """The settings with a log of their own; the working directory is the root of the project."""
+    monkeypatch.chdir(pipeline.root)
+    drift = DriftSettings(least_rows=60, folder=str(tmp_path / "traffic"))
+    found = load_params(Path(__file__).parents[2] / "params.yaml")
+    return found.model_copy(update={"registry": pipeline.settings, "drift": drift})
+
+
+def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list[object]:
+    """Answer rows as `serve` and `label` do."""
+    wrapped = partial(logged, task="letters", settings=params.drift.model_copy(update=drift))
+    return list(predict_rows(load_champion(params.registry, "letters", wrapped=wrapped), rows))
+
+
+def test_the_reference_travels_with_the_challenger(params: Params, pipeline: Pipeline) -> None:
+    registry = connect(params.registry)
+    version = find_champion(registry, "letters")
+    content = registry.attached(version, REFERENCE)
+    assert content is not None
+    reference = Reference.from_bytes(content, what="")
+    assert len(reference.measured) == 520 and reference.unseen.sum() == 260
+    assert reference.measured.labels == ("x", "y", "z")
+    assert reference.targets[:4].tolist() == [0, 1, 2, 0]
+    others = [other for other in registry.versions(version.name) if other.number != version.number]
+    assert others and all(registry.attached(other, REFERENCE) is None for other in others)
+
+
+def test_the_log_does_not_change_an_answer(params: Params) -> None:
+    assert answer(params, USUAL) == answer(params, USUAL, log=False)
+    digest = find_champion(connect(params.registry), "letters").digest
+    assert len(read_traffic(Path(params.drift.folder), task="letters", digest=digest)) == 260
+
+
+def test_usual_traffic_has_no_drift(params: Params) -> None:
+    answer(params, USUAL[:59])
+    found = check_traffic(params, "letters")
+    assert found.too_few == "59 rows of at least 60 (drift.least_rows)" and not found.drift
+    answer(params, USUAL[59:])
+    found = check_traffic(params, "letters")
+    assert not found.drift and found.rows == 260, found.sentence
+    assert [feature.name for feature in found.features] == ["length", "unknown", "content", "score", "classes"]
+
+
+def test_other_traffic_is_found_and_described(params: Params) -> None:
+    answer(params, [("ж" * 30 + "a",)] * 100)
+    found = check_traffic(params, "letters")
+    assert found.drift
+    assert "times longer (median 31 characters instead of" in found.sentence
+    assert "94% unknown pieces instead of 0%" in found.sentence
+    assert not found.examples
+
+
+def test_the_result_is_in_the_report_and_in_the_summary(params: Params, pipeline: Pipeline) -> None:
+    answer(params, [("ж" * 30,)] * 100, text=True)
+    found = check_traffic(params, "letters")
+    assert found.examples == ("ж" * 30,) * 3
+    publish(found, out=pipeline.out, name="letters")
+    study = findings.read(pipeline.out / "studies" / "drift-letters")
+    assert study.chapter.title == "Drift: letters" and "times longer" in study.chapter.lead[0]
+    assert study.numbers["drift"] is True and study.numbers["examples"] == []
+    assert "ж" not in json.dumps(study.numbers, ensure_ascii=False)
+    assert (pipeline.out / "metrics" / "study" / "drift-letters.json").is_file()
+    (line,) = recorded(pipeline.out)
+    assert line.startswith("drift: headstart-letters/") and "(checked " in line
+
+
+def test_a_file_is_compared_without_a_log(params: Params, tmp_path: Path) -> None:
+    usual = tmp_path / "usual.jsonl"
+    usual.write_text("".join(json.dumps({"body": text}) + "\n" for (text,) in USUAL))
+    found = check_file(params, "letters", usual, columns={"text": "body"})
+    assert not found.drift and found.rows == 260, found.sentence
+    other = tmp_path / "other.csv"
+    other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
+    found = check_file(params, "letters", other)
+    assert found.drift and "3.0 times longer" in found.sentence
+    assert not Path(params.drift.folder).exists()
+
+
+def test_bad_rows_of_a_file_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "batch.jsonl"
+    file.write_text('{"text": "a"}\n{"text": 5}\n{"text": ""}\nnot json\n{"other": "b"}\n{"text": "c"}\n')
+    assert read_inputs(file, kind="classification") == [("a",), ("c",)]
+    for name, content, message in (
+        ("none.jsonl", '{"text": ""}\n', "no row has the task's input"),
+        ("batch.csv", "body\na\n", "has no column 'text'; found: body"),
+        ("batch.txt", "a", "unknown format"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=message):
+            read_inputs(tmp_path / name, kind="classification")
+    with pytest.raises(DataError, match="does not exist"):
+        read_inputs(tmp_path / "missing.csv", kind="classification")
+    with pytest.raises(ConfigError, match="the task has no input 'txt'; did you mean 'text'"):
+        read_inputs(file, kind="classification", columns={"txt": "body"})
+
+
+def test_the_reference_of_another_champion_is_measured_from_the_examples(params: Params, pipeline: Pipeline) -> None:
+    registry = connect(params.registry)
+    name = params.registry.model_name("letters")
+    champion = find_champion(registry, "letters")
+    other = next(version for version in registry.versions(name) if version.number != champion.number)
+    registry.set_alias(name, "champion", other)
+    try:
+        answer(params, USUAL)
+        away = params.model_copy(update={"run": params.run.model_copy(update={"out": "away"})})
+        with pytest.raises(RegistryError, match="has no reference for drift, and .* does not exist; run `headstart"):
+            check_traffic(away, "letters")
+        assert not check_traffic(params, "letters").drift
+        assert registry.attached(other, REFERENCE) is not None
+    finally:
+        registry.set_alias(name, "champion", champion)
+
+
+def test_sketches_do_not_depend_on_the_batch(pipeline: Pipeline) -> None:
+    classifier = pipeline.classifier("adapted")
+    _, together = measure(classifier, USUAL)
+    alone = [measure(classifier, [row])[1].rows for row in USUAL[:20]]
+    np.testing.assert_allclose(together.rows["sketch"][:20], np.concatenate(alone)["sketch"], atol=1e-2)
+    assert together.rows["pieces"].tolist() == [1 + len(text) for (text,) in USUAL]
+    assert (together.rows["label"] >= 0).all() and np.isfinite(together.rows["score"]).all()
