@@ -115,7 +115,7 @@ def train(rows: Texts, *, seed: int = 0) -> TextClassifier:
     )
     labels = [str(label) for label in range(int(rows.labels.max()) + 1)]
     torch.manual_seed(seed)
-    encoder = build_model("word2vec", vocabulary=tokenizer.vocabulary_size, settings={"width": 200})
+    encoder = build_model("word2vec", vocabulary=tokenizer.vocab_size, settings={"width": 200})
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.normal_()
