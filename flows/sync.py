@@ -1,129 +1,215 @@
 """Retrain in step with a shared repository: pull code and data, retrain, push and commit what came out.
 
 1. git: fetch the branch's upstream and take its commits. DVC: pull `data/` if `data.dvc` has changed.
-2. `headstart retrain` in a process of its own, so that it runs the code that was pulled.
-3. DVC: push. git: commit `data.dvc` and `dvc.lock` with the decisions as message, and push.
+2. `headstart check`: settings and data, as they were pulled.
+3. `headstart retrain` in a process of its own, so that it runs the code that was pulled.
+4. DVC: push. git: commit `data.dvc` and `dvc.lock` with the decisions as message, and push.
+5. A summary: commits, data, decisions, what was pushed.
 
-Steps 1 and 3 hold the repository's lock. A repository without an upstream branch or without a DVC remote skips the
+Steps 1, 2 and 4 hold the repository's lock. A repository without an upstream branch or without a DVC remote skips the
 corresponding part and says so.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from prefect import flow
 
 from components.artifacts import write_atomic
 from components.data_checks.record import merge
-from components.errors import ConfigError
+from components.errors import ConfigError, TransientError
 from components.settings.checks import RECORD as CHECKS
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import DVC, run_command
+from flows.dvc_tasks import DVC, run_command, run_headstart
 from flows.repository import PIPELINE, find_root, locked
 from flows.terminal import terminal
 
 DATA = "data"
 #: Files that runs write and that belong to the history of the repository.
-RECORDS = ("data.dvc", "*dvc.lock", f"*{CHECKS}")
+LOCK = "*dvc.lock"
+RECORDS = ("data.dvc", LOCK, f"*{CHECKS}")
 SOURCE = "sync"
 #: Time limits in seconds: of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
 TRANSFER_S = 24 * 3600.0
 RETRAIN_S = 30 * 24 * 3600.0
+#: Delays in seconds before git's server is asked again, and git's messages if it does not answer.
+DELAYS_S = (2.0, 10.0, 30.0)
+AWAY = re.compile(
+    r"Could not resolve host|Connection (refused|timed out|reset)|Failed to connect|Operation timed out|"
+    r"unable to access .*(50[0-9]|timed out)|early EOF|unexpected disconnect|Temporary failure"
+)
+#: Number of pushes if others push at the same time.
+TRIES = 5
+#: Commits that the summary names.
+SHOWN = 5
 
 
 @flow(name="sync", flow_run_name="sync {params}")
-def sync(params: str = "params.yaml", *, push: bool = True) -> None:
-    """Pull, retrain, push and commit.
+def sync(params: str = "params.yaml", *, push: bool = True, push_commits: bool = True) -> None:
+    """Pull, check, retrain, push and commit.
 
     Args:
         params: the settings file.
         push: whether to push to the DVC remote and to git's upstream; the commit is made in any case.
+        push_commits: whether to push to git's upstream, if `push`. Without, the commits stay in this clone.
 
     Raises:
         ConfigError: the repository has changes of its own, or its history has diverged from the upstream's.
+        TransientError: the upstream does not answer.
         StageError: a command failed; nothing has been committed.
     """
     file = Path(params).resolve()
     root = find_root(file.parent)
-    with locked(root, what=f"sync {params}", say=terminal.say):
-        pull(root)
     arguments = ["--params", str(file.relative_to(root))]
+    with locked(root, what=f"sync {params}", say=terminal.say):
+        report = pull(root)
+        run_headstart("check", *arguments, source="check", root=root)
     run_command([sys.executable, "-m", "flows.retrain", *arguments], source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
-        publish(root, decisions=summary.decisions(root=root, params=file), push=push)
+        decisions = summary.decisions(root=root, params=file)
+        report += [*decisions, *publish(root, decisions=decisions, push=push, push_commits=push_commits)]
+    terminal.say("")
+    for line in report:
+        terminal.say(line, source=SOURCE)
 
 
-def pull(root: Path) -> None:
-    """Take the commits of the upstream branch, and the data that they name.
+def pull(root: Path) -> list[str]:
+    """Take the commits of the upstream branch, and the data that they name; returns what was taken, in words.
 
     Raises:
         ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
+        TransientError: the upstream does not answer.
     """
     changed = [line[3:] for line in git(root, "status", "--porcelain", "--untracked-files=no").splitlines()]
-    own = [path for path in changed if not any(Path(path).match(pattern) for pattern in RECORDS)]
+    own = [path for path in changed if not _is_record(path)]
     if own:
         raise ConfigError(f"{root}: {', '.join(own[:5])} changed here and not committed; commit or restore, then sync")
     before = _data_version(root)
+    report = []
     upstream = _upstream(root)
     if upstream is None:
-        terminal.say("the branch has no upstream; no code is pulled", source=SOURCE)
+        report.append("code: the branch has no upstream; nothing is pulled")
     else:
-        git(root, "fetch", "--quiet", upstream.partition("/")[0])
-        theirs = git(root, "diff", "--name-only", f"HEAD...{upstream}").split()
-        new = git(root, "rev-list", "--count", f"HEAD..{upstream}").strip()
-        if "data.dvc" in theirs and _data_has_changed(root):
+        _ask(root, "fetch", "--quiet", upstream.partition("/")[0])
+        if "data.dvc" in _changes(root, upstream) and _data_has_changed(root):
             raise ConfigError(
                 f"{root}: data/ changed here, and data.dvc in {upstream}; merge the data by hand "
                 "(dvc add data, git merge), then sync"
             )
-        if new != "0":
-            # Records that a run has left uncommitted are written again by the next run, but what a person has accepted
-            # is kept.
-            accepted = {root / path: (root / path).read_text("utf-8") for path in changed if Path(path).name == CHECKS}
-            if changed:
-                git(root, "checkout", "--quiet", "--", *changed)
-            try:
-                git(root, "rebase", "--quiet", upstream)
-            except ConfigError:
-                git(root, "rebase", "--abort")
-                raise
-            finally:
-                for path, ours in accepted.items():
-                    write_atomic(path, merge(ours, path.read_text("utf-8")))
-            terminal.say(f"{new} new commits of {upstream}", source=SOURCE)
-    if _data_version(root) != before or not (root / DATA).exists():
-        if not _remote(root):
-            terminal.say("there is no DVC remote; no data is pulled", source=SOURCE)
-        elif (root / "data.dvc").is_file():
-            run_command([*DVC, "pull", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
-            terminal.say("new version of data/", source=SOURCE)
+        report.append(f"code: {_take(root, upstream, changed)}")
+    if _data_version(root) == before and (root / DATA).exists():
+        report.append("data: no new version")
+    elif not _remote(root):
+        report.append("data: there is no DVC remote; nothing is pulled")
+    elif (root / "data.dvc").is_file():
+        run_command([*DVC, "pull", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        report.append(f"data: new version, {_size(root)}")
+    for line in report:
+        terminal.say(line, source=SOURCE)
+    return report
 
 
-def publish(root: Path, *, decisions: Sequence[str], push: bool) -> None:
-    """Push the outputs and commit the records of a run; nothing if a run has changed nothing."""
+def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
+    """Rebase the branch onto its upstream; returns what is new, in words.
+
+    Args:
+        root: of the repository.
+        upstream: such as `origin/main`.
+        changed: records that a run has left uncommitted; the next run writes them again, but what a person has
+            accepted is kept.
+    """
+    new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
+    if not new:
+        return f"no new commits of {upstream}"
+    accepted = {root / path: (root / path).read_text("utf-8") for path in changed if Path(path).name == CHECKS}
+    if changed:
+        git(root, "checkout", "--quiet", "--", *changed)
+    try:
+        git(root, "rebase", "--quiet", upstream)
+    except ConfigError:
+        git(root, "rebase", "--abort")
+        if not all(Path(path).match(LOCK) for path in _changes(root, "HEAD", since=upstream)):
+            raise
+        # Both sides have committed records of runs, and nothing else is ours. The next run writes them again.
+        git(root, "reset", "--quiet", "--hard", upstream)
+    finally:
+        for path, ours in accepted.items():
+            write_atomic(path, merge(ours, path.read_text("utf-8")))
+    more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
+    return f"{len(new)} new commit(s) of {upstream}: {'; '.join(new[:SHOWN])}{more}"
+
+
+def publish(root: Path, *, decisions: Sequence[str], push: bool, push_commits: bool = True) -> list[str]:
+    """Push the outputs and commit the records of a run; nothing if a run has changed nothing. Returns what was done.
+
+    Commits that others have pushed during the run are taken before the push.
+
+    Raises:
+        TransientError: the upstream does not answer.
+        StageError: the outputs could not be pushed; nothing has been committed.
+    """
+    report = []
     if push and _remote(root):
         run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        report.append("outputs: pushed to the DVC remote")
     files = git(root, "ls-files", "--modified", "--others", "--exclude-standard", "--", *RECORDS, f"*{PIPELINE}")
     paths = sorted(set(files.splitlines()))
     if paths:
         git(root, "add", "--", *paths)
         first = f"Retrain: {decisions[0] if decisions else 'new outputs'}"
         git(root, "commit", "--quiet", "--message", "\n".join([first, "", *decisions[1:], *paths]))
-        terminal.say(f"committed {', '.join(paths)}", source=SOURCE)
+        report.append(f"commit: {', '.join(paths)}")
     else:
-        terminal.say("nothing has changed; nothing is committed", source=SOURCE)
+        report.append("commit: none, nothing has changed")
     upstream = _upstream(root)
-    if push and upstream and git(root, "rev-list", "--count", f"{upstream}..HEAD").strip() != "0":
-        remote, _, branch = upstream.partition("/")
-        git(root, "push", "--quiet", remote, f"HEAD:{branch}")
-        terminal.say(f"pushed to {upstream}", source=SOURCE)
+    if push and upstream and _changes(root, "HEAD", since=upstream):
+        report.append(f"push: {_push(root, upstream) if push_commits else 'none, the commits stay in this clone'}")
+    return report
+
+
+def _push(root: Path, upstream: str) -> str:
+    remote, _, branch = upstream.partition("/")
+    for _ in range(TRIES):
+        try:
+            _ask(root, "push", "--quiet", remote, f"HEAD:{branch}")
+            return f"to {upstream}"
+        except ConfigError as error:
+            # Others have pushed meanwhile, or this clone may not push.
+            _ask(root, "fetch", "--quiet", remote)
+            if git(root, "rev-list", "--count", f"HEAD..{upstream}").strip() == "0":
+                raise error
+            _take(root, upstream, [])
+    return f"not to {upstream}, which others keep changing; the next run does it"
+
+
+def _ask(root: Path, *arguments: str) -> str:
+    """The output of a git command that needs the upstream's server; repeated if that does not answer.
+
+    Raises:
+        ConfigError: the command failed.
+        TransientError: the server does not answer.
+    """
+    for delay_s in (*DELAYS_S, None):
+        try:
+            return git(root, *arguments)
+        except ConfigError as error:
+            if not AWAY.search(str(error)):
+                raise
+            if delay_s is None:
+                raise TransientError(str(error)) from error
+            time.sleep(delay_s)
+    raise AssertionError
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -132,11 +218,28 @@ def git(root: Path, *arguments: str) -> str:
     Raises:
         ConfigError: the command failed, with git's message.
     """
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    # Without a terminal git must not ask for a password.
+    variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    done = subprocess.run(["git", *arguments], cwd=root, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         text = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
         raise ConfigError(f"{root}: git {arguments[0]}: {text or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def _changes(root: Path, revision: str, *, since: str = "HEAD") -> list[str]:
+    """The files that differ between `revision` and its common ancestor with `since`."""
+    return git(root, "diff", "--name-only", f"{since}...{revision}").split()
+
+
+def _is_record(path: str) -> bool:
+    return any(Path(path).match(pattern) for pattern in RECORDS)
+
+
+def _size(root: Path) -> str:
+    """Files and size of the data, as data.dvc states them."""
+    (found,) = yaml.safe_load(_data_version(root))["outs"]
+    return f"{found.get('nfiles', 1)} files, {found['size'] / 1e6:.1f} MB"
 
 
 def _upstream(root: Path) -> str | None:

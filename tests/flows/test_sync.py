@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,35 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import ConfigError
+from components.errors import ConfigError, TransientError
 from flows import sync
 
 from .conftest import change, dvc, git, ran
 
 IDENTITY = ("user.name=test", "user.email=test@example.org")
+
+
+@pytest.fixture
+def clones(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The project with an upstream and a record, without DVC's remote; and a colleague's clone."""
+    folder = tmp_path_factory.mktemp("clones")
+    (project / "dvc.lock").write_text("schema: '2.0'\n")
+    git(project, "add", "dvc.lock")
+    git(project, "commit", "-q", "-m", "first run")
+    return project, upstream_of(project, folder)
+
+
+def upstream_of(project: Path, folder: Path) -> Path:
+    """Make a bare repository in `folder` the upstream of the project, and return a colleague's clone of it."""
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder / "git")], check=True)
+    git(project, "remote", "add", "origin", str(folder / "git"))
+    git(project, "push", "-q", "-u", "origin", "main")
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", str(folder / "git"), str(clone)], check=True)
+    for root in (project, clone):
+        for setting in IDENTITY:
+            git(root, "config", *setting.split("="))
+    return clone
 
 
 @pytest.fixture
@@ -31,14 +55,7 @@ def shared(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     dvc(project, "push", "-q")
     git(project, "add", "-A")
     git(project, "commit", "-q", "-m", "first run")
-    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder / "git")], check=True)
-    git(project, "remote", "add", "origin", str(folder / "git"))
-    git(project, "push", "-q", "-u", "origin", "main")
-    clone = folder / "clone"
-    subprocess.run(["git", "clone", "-q", str(folder / "git"), str(clone)], check=True)
-    for root in (project, clone):
-        for setting in IDENTITY:
-            git(root, "config", *setting.split("="))
+    clone = upstream_of(project, folder)
     dvc(clone, "pull", "-q", "data.dvc")
     ran(project)
     return project, clone
@@ -57,12 +74,17 @@ def colleague(clone: Path, *, text: str = "more domain text\n") -> None:
 def test_code_and_data_are_pulled(shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     project, clone = shared
     sync.pull(project)
-    assert "new" not in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [
+        "sync | code: no new commits of origin/main",
+        "sync | data: no new version",
+    ]
     colleague(clone)
     sync.pull(project)
     assert (project / "data/domain/aws/b.txt").read_text() == "more domain text\n"
     assert "min_characters: 3 " in (project / "params.yaml").read_text()
-    assert "sync | 1 new commits of origin/main" in capsys.readouterr().out
+    code, data = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"sync \| code: 1 new commit\(s\) of origin/main: [0-9a-f]+ more text \(test\)", code)
+    assert data == "sync | data: new version, 6 files, 0.0 MB"
 
 
 def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> None:
@@ -70,15 +92,59 @@ def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> 
     (project / "data/domain/aws/c.txt").write_text("own text\n")
     dvc(project, "add", "-q", "data")
     dvc(project, "repro", "-q", "register")
-    sync.publish(project, decisions=["task: promote", "other: unchanged"], push=True)
+    assert sync.publish(project, decisions=["task: promote", "other: unchanged"], push=True) == [
+        "outputs: pushed to the DVC remote",
+        "commit: data.dvc, dvc.lock",
+        "push: to origin/main",
+    ]
     assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
     git(clone, "pull", "-q")
     assert git(clone, "log", "-1", "--format=%B").splitlines()[:3] == ["Retrain: task: promote", "", "other: unchanged"]
     dvc(clone, "pull", "-q")
     assert "own text" in (clone / "artifacts/scores").read_text()
     head = git(project, "rev-parse", "HEAD")
-    sync.publish(project, decisions=[], push=True)
+    assert sync.publish(project, decisions=[], push=True)[1:] == ["commit: none, nothing has changed"]
     assert git(project, "rev-parse", "HEAD") == head
+
+
+def test_commits_that_others_push_during_a_run_are_taken_before_the_push(clones: tuple[Path, Path]) -> None:
+    project, clone = clones
+    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    (clone / "notes.txt").write_text("meanwhile\n")
+    git(clone, "add", "notes.txt")
+    git(clone, "commit", "-q", "-m", "notes")
+    git(clone, "push", "-q")
+    assert sync.publish(project, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
+    git(clone, "pull", "-q")
+    assert git(clone, "log", "-2", "--format=%s").splitlines() == ["Retrain: task: promote", "notes"]
+
+
+def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(clones: tuple[Path, Path]) -> None:
+    project, clone = clones
+    for root, text in ((project, "own text\n"), (clone, "other text\n")):
+        lock = root / "dvc.lock"
+        lock.write_text(lock.read_text() + f"# {text}")
+    done = sync.publish(project, decisions=["task: reject"], push=True, push_commits=False)
+    assert done[-1] == "push: none, the commits stay in this clone"
+    git(clone, "commit", "-q", "-a", "-m", "their run")
+    git(clone, "push", "-q")
+    sync.pull(project)
+    assert git(project, "rev-parse", "HEAD") == git(clone, "rev-parse", "HEAD")
+    assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_server_that_does_not_answer_is_a_transient_error(
+    clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, _ = clones
+    monkeypatch.setattr(sync, "DELAYS_S", (0.0,))
+    git(project, "remote", "set-url", "origin", "http://127.0.0.1:9/repository.git")
+    with pytest.raises(TransientError, match="git fetch: .*Failed to connect"):
+        sync.pull(project)
+    # Refused for good: not repeated.
+    git(project, "remote", "set-url", "origin", str(project / "nowhere"))
+    with pytest.raises(ConfigError, match="git fetch: .*does not appear to be a git repository"):
+        sync.pull(project)
 
 
 def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
@@ -107,8 +173,8 @@ def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: py
     sync.pull(project)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "sync | the branch has no upstream; no code is pulled",
-        "sync | there is no DVC remote; no data is pulled",
+        "sync | code: the branch has no upstream; nothing is pulled",
+        "sync | data: there is no DVC remote; nothing is pulled",
     ]
 
 
@@ -123,6 +189,8 @@ def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_hom
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert ran(project) == ["ingest domain", "pretrain model", "evaluate scores", "register registry"]
+    report = [line.removeprefix("sync | ") for line in done.stdout.splitlines() if line.startswith("sync | ")]
+    assert [line.partition(":")[0] for line in report] == ["code", "data"] * 2 + ["outputs", "commit", "push"]
     git(clone, "pull", "-q")
     assert git(clone, "log", "-1", "--format=%s").startswith("Retrain: ")
     dvc(clone, "pull", "-q")
