@@ -25,7 +25,7 @@ from components.settings.tokenizer import TokenizerSettings
 KIND: Final = "identity"
 STAGE: Final = "identity"
 #: Arguments of a job that are output locations and do not affect the result.
-PLACES: Final = ("output", "out")
+PLACES: Final = ("output", "record", "out")
 #: Argument of a job -> key in params.yaml, where the names differ.
 KEYS: Final = {"seed": "run.seed", "families": "run.families", "tasks": "run.tasks", "starts": "run.starts"}
 #: Arguments that are keys of a block in `pretrain`.

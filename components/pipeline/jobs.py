@@ -75,6 +75,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
         f"{corpus}-{kind}": {
             "corpus": out(params, "corpus", corpus),
             "output": out(params, "tokenizer", f"{corpus}-{kind}"),
+            "record": out(params, "vocabulary", f"{corpus}-{kind}"),
             "kind": kind,
             "settings": _tokenizer_settings(params, kind),
         }
@@ -86,7 +87,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
 def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
     """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
     block = "word" if kind == "open_word" else kind
-    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", block})
+    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "refit", block})
     return TokenizerSettings.model_validate(kept)
 
 
@@ -168,6 +169,7 @@ def adapt(params: Params) -> dict[str, Arguments]:
             "general_corpus": out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
+            "increment": settings.increment,
             "seed": params.run.seed,
             "cluster": params.cluster,
         }
@@ -206,6 +208,8 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "tokens": out(params, "task-tokens", task, kind),
                 "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
                 "training": adapted["training"].model_copy(update=changes),
+                # The texts of a task are few, and the adapted model from which it starts is another one.
+                "increment": None,
                 "epochs": settings.epochs,
             }
     return found

@@ -57,7 +57,7 @@ STAGES: dict[str, Stage] = {
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
     "checks": Stage("components.data_checks.stage", "ChecksJob", "checks", jobs.checks),
-    "tokenizer": Stage("components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer),
+    "tokenizer": Stage("components.tokenization.vocabulary", "VocabularyJob", "fit_vocabulary", jobs.tokenizer),
     "tokenizer-parallel": Stage(
         "components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer_parallel
     ),

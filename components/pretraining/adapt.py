@@ -1,26 +1,35 @@
-"""The stage `adapt`: continued pretraining on the domain corpus, and the forgetting that it causes."""
+"""The stage `adapt`: continued pretraining on the domain corpus, and the forgetting that it causes.
+
+Text that is added to the corpus is learned by an increment (`components.pretraining.increments`).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from components.artifacts import writing
+from components.artifacts import Manifest, read_json, read_manifest, write_atomic, writing
+from components.errors import ArtifactError
 from components.formats import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
+from components.pretraining.increments import Decision, decide, is_worse
 from components.pretraining.language_model import FINAL_PIECES, LanguageModelRun
-from components.pretraining.launch import train_encoder, write_encoder
+from components.pretraining.launch import Trained, train_encoder, write_encoder
 from components.pretraining.perplexity import heldout_sampler, measure
+from components.settings.adapt import IncrementSettings
 from components.settings.cluster import ClusterSettings
-from components.settings.section import Section
+from components.settings.section import Section, result_settings
 from components.settings.training import LanguageModelTraining
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.store import KIND as TOKENS
 from components.tokenization.store import LAYOUT, TokenStore, write_shard
 from components.tokenization.tokenize import encode_corpus
 from components.training.distributed import World
+from components.training.rng import counter_seed
 
 HELDOUT: Final = "heldout.arrow"
 
@@ -36,8 +45,10 @@ class AdaptJob(Section):
             family those of the domain's pairs, because text alone has no translations.
         general_tokens: token shards of the general corpus.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
-        output: encoder directory.
+        output: encoder directory. The model in it, if there is one, is the start of an increment.
         training: budget, batches, optimizer, schedule.
+        increment: how new text is learned; None: every adaptation starts from `pretrained`.
+        rebuild: why a rebuild was requested; empty: it was not.
         seed: of the batches and dropout.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
@@ -53,6 +64,8 @@ class AdaptJob(Section):
     general_corpus: Path
     output: Path
     training: LanguageModelTraining
+    increment: IncrementSettings | None = None
+    rebuild: str = ""
     epochs: float | None = None
     seed: int = 0
     code: str = ""
@@ -63,32 +76,162 @@ def adapt(job: AdaptJob) -> Path:
     """Continue the pretraining of an encoder on the domain corpus; returns the encoder directory.
 
     Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after
-    adaptation, per piece and per word. Values per word are comparable between vocabularies.
+    adaptation, per piece and per word. Values per word are comparable between vocabularies. The values before
+    adaptation are those of the pretrained model, as measured by the last rebuild; `previous_` are those of the model
+    from which an increment continues. The fact `chain` of the manifest records what the model has learned.
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.
         TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
     """
-    training = job.training
+    name = job.name or job.family
+    before = _previous(job.output)
+    recipe = _recipe(job)
+    store = TokenStore(job.tokens, "train")
+    origins: dict[str, str] = read_manifest(job.tokens, kind=TOKENS).facts["origins"]
+    decision = decide(
+        store,
+        before=before,
+        origins=origins,
+        recipe=recipe,
+        settings=job.increment,
+        step_tokens=job.training.batch_size * job.training.window,
+        requested=job.rebuild,
+    )
+    if decision.idle and before is not None:
+        print(f"adapt {name}: the adapted model has learned all text already")
+        return job.output if before.facts["general_tokens"] == _general_digest(job) else _measured_again(job, before)
+    run = _run(job, decision, store)
+    print(f"adapt {name}: {_words(decision, run)}")
+    trained = train_encoder(run, settings=job.cluster)
+    superseded: Trained | None = None
+    if is_worse(decision, trained.history.before, trained.history.after):
+        was, now = (math.exp(measured["loss"]) for measured in (trained.history.before, trained.history.after))
+        reason = f"the increment raised the held-out perplexity from {was:.2f} to {now:.2f}"
+        decision = Decision(0, reason, store.tokens)
+        superseded, run = trained, _run(job, decision, store)
+        print(f"adapt {name}: {_words(decision, run)}")
+        trained = train_encoder(run, settings=job.cluster)
+    metrics = _forgetting(job, trained.model) | {
+        "increment": decision.number,
+        "new_tokens": decision.new_tokens,
+        "replayed_tokens": _replayed(decision, run),
+    }
+    if decision.text is not None:
+        first = read_json(job.output / "metrics.json", made_by="the stage adapt")
+        metrics |= {name: value for name, value in first.items() if name.startswith("before_")}
+        metrics |= {f"previous_{name}": value for name, value in trained.history.before.items()}
+    with writing(job.output, kind=KIND) as draft:
+        write_encoder(draft, trained, run=run, metrics=metrics)
+        draft.facts |= {
+            # Of an increment, too: the origin of the weights. The chain has the model between.
+            "parent": read_manifest(job.pretrained).digest,
+            "seed": job.seed,
+            "general_tokens": _general_digest(job),
+            "chain": {
+                "increment": decision.number,
+                "reason": decision.reason,
+                "previous": before.digest if before is not None and decision.text is not None else None,
+                "recipe": recipe,
+                "learned": {shard: origins[shard] for shard in store.shards if shard in origins},
+                "new_tokens": decision.new_tokens,
+                "replayed_tokens": _replayed(decision, run),
+            },
+        }
+    for done in filter(None, (superseded, trained)):
+        done.checkpoints.clear()
+    return job.output
+
+
+def _previous(output: Path) -> Manifest | None:
+    """The manifest of the last adapted model; None if there is none or it is damaged."""
+    try:
+        return read_manifest(output, kind=KIND, verify=True)
+    except ArtifactError:
+        return None
+
+
+def _recipe(job: AdaptJob) -> dict[str, Any]:
+    """Everything but the text on which the model depends: the entries of `increments.CHANGES`."""
+    return {
+        "family": job.family,
+        "settings": {**result_settings(job.training), "epochs": job.epochs},
+        "seed": job.seed,
+        "code": job.code,
+        "pretrained": read_manifest(job.pretrained, kind=KIND).digest,
+        "vocabulary": load_tokenizer(job.tokenizer).fingerprint(),
+    }
+
+
+def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelRun:
+    """The training run of a decision. An increment makes as many passes over its text as a rebuild makes over all."""
+    name = f"adapt {job.name or job.family}"
+    training, parent, seed = job.training, job.pretrained, job.seed
     if job.epochs is not None:
-        read = max(1, round(job.epochs * TokenStore(job.tokens, "train").tokens))
-        training = training.model_copy(update={"tokens": read, "seconds": None})
-    run = LanguageModelRun(
-        name=f"adapt {job.name or job.family}",
+        training = training.model_copy(update={"tokens": max(1, round(job.epochs * store.tokens)), "seconds": None})
+    if decision.text is not None and job.increment is not None:
+        parent, seed = job.output, counter_seed(job.seed, "increment", decision.number)
+        share = decision.text.select(store, seed=seed).tokens / store.tokens
+        changes: dict[str, Any] = {
+            "tokens": training.tokens and max(1, round(training.tokens * share)),
+            "seconds": training.seconds and training.seconds * share,
+            "rate": training.rate * job.increment.rate,
+            # The vocabulary has no new pieces, so no embedding needs an initial value.
+            "vectors": False,
+        }
+        training = training.model_copy(update=changes)
+    return LanguageModelRun(
+        name=name,
         family=job.family,
-        parent=job.pretrained.absolute(),
+        parent=parent.absolute(),
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
+        increment=decision.text,
         training=training,
-        seed=job.seed,
+        seed=seed,
         code=job.code,
     )
-    trained = train_encoder(run, settings=job.cluster)
+
+
+def _replayed(decision: Decision, run: LanguageModelRun) -> int:
+    """Tokens of earlier text that an increment repeats; 0 for a rebuild."""
+    return 0 if decision.text is None else run.text().tokens - decision.new_tokens
+
+
+def _words(decision: Decision, run: LanguageModelRun) -> str:
+    """What happens and why, for the log."""
+    if decision.text is None:
+        return f"from the pretrained model, {decision.new_tokens:,} tokens of text ({decision.reason})"
+    return (
+        f"increment {decision.number} from the last adapted model, {decision.new_tokens:,} new tokens and "
+        f"{_replayed(decision, run):,} of earlier text ({decision.reason})"
+    )
+
+
+def _general_digest(job: AdaptJob) -> str:
+    """Digest of the general text on which forgetting is measured."""
+    return read_manifest(job.general_tokens, kind=TOKENS).digest
+
+
+def _measured_again(job: AdaptJob, before: Manifest) -> Path:
+    """Measure forgetting on changed general text; the weights stay."""
+    numbers = read_json(job.output / "metrics.json", made_by="the stage adapt")
+    numbers = {name: value for name, value in numbers.items() if not name.startswith("general_")}
+    numbers |= _forgetting(job, load_encoder(job.output).model)
+    with writing(job.output, kind=KIND, keep=True) as draft:
+        # The draft has hard links: files are replaced, not written in place.
+        write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        draft.facts |= {**before.facts, "general_tokens": _general_digest(job)}
+    return job.output
+
+
+def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
+    """Perplexity of the pretrained and of the adapted model on general held-out text."""
     pretrained = load_encoder(job.pretrained)
     numbers: dict[str, float] = {}
     models = {
         "before": (pretrained.model, pretrained.tokenizer),
-        "after": (trained.model, load_tokenizer(job.tokenizer)),
+        "after": (adapted, load_tokenizer(job.tokenizer)),
     }
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
@@ -97,10 +240,7 @@ def adapt(job: AdaptJob) -> Path:
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
                 general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
             numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
-    with writing(job.output, kind=KIND) as draft:
-        write_encoder(draft, trained, run=run, metrics=numbers)
-    trained.checkpoints.clear()
-    return job.output
+    return numbers
 
 
 def _general_perplexity(

@@ -18,8 +18,9 @@ from pydantic import Field
 from components.errors import TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
+from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
-from components.pretraining.samplers import WindowSampler, sampler_for
+from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
 from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
@@ -55,6 +56,7 @@ class LanguageModelRun(Section):
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         tokens, tokenizer: directories of the token shards and of their tokenizer.
+        increment: the part of the train split that is read; None: all of it.
         training: budget, batches, optimizer, schedule.
         seed: of the initial weights, the batches and dropout.
         code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
@@ -68,6 +70,7 @@ class LanguageModelRun(Section):
     parent: Path | None = None
     tokens: Path
     tokenizer: Path
+    increment: IncrementText | None = None
     training: LanguageModelTraining
     seed: int = 0
     code: str = ""
@@ -83,6 +86,11 @@ class LanguageModelRun(Section):
     def steps(self) -> int | None:
         """Number of steps of the token budget; None if the budget is in seconds."""
         return None if self.training.tokens is None else max(1, round(self.training.tokens / self.step_tokens))
+
+    def text(self) -> Tokens:
+        """The tokens that the run reads."""
+        store = TokenStore(self.tokens, "train")
+        return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
 
 @dataclass
@@ -119,7 +127,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     pieces = load_tokenizer(run.tokenizer).pieces
     sampler = sampler_for(
         run.family,
-        TokenStore(run.tokens, "train"),
+        run.text(),
         config=model.config,
         pieces=pieces,
         batch_size=settings.batch_size,
@@ -294,8 +302,7 @@ def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> Non
     known = None
     if run.parent is not None:
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-    store = TokenStore(run.tokens, "train")
-    vectors = cooccurrence_vectors(store, vocabulary=table.shape[0], width=table.shape[1])
+    vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
     initialise_embeddings(table, vectors.to(table.device), known=known)
 
 

@@ -10,11 +10,25 @@ from components.settings.section import Positive, Section
 from components.settings.training import LanguageModelTraining
 
 
+class IncrementSettings(Section):
+    """Adaptation to new text that continues from the last adapted model instead of the pretrained one, with a
+    re-warmed learning rate and replay of text that it has already learned (Ibrahim et al. 2024)."""
+
+    #: Tokens of earlier text that are repeated per token of new text.
+    replay: Annotated[float, Field(ge=0)] = 1.0
+    #: Peak learning rate of an increment, as a fraction of `training.rate`.
+    rate: Annotated[float, Field(gt=0)] = 0.5
+    #: Every k-th adaptation to new text starts from the pretrained model and learns all text; null: only when needed.
+    rebuild_every: Positive | None = 10
+
+
 class AdaptSettings(Section):
     """Continued pretraining on the domain's text."""
 
     #: Training of the language model.
     training: LanguageModelTraining
+    #: How new text is learned; null: every adaptation starts from the pretrained model.
+    increment: IncrementSettings | None = IncrementSettings()
 
 
 class AdaptTaskSettings(Section):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from components.settings.names import TokenizerKind
-from components.settings.section import Positive, Section
+from components.settings.section import Fraction, Positive, Section
 
 
 class SubwordSettings(Section):
@@ -62,6 +62,18 @@ class CharSettings(Section):
     max_vocabulary: Positive = 2000
 
 
+class RefitSettings(Section):
+    """When the vocabulary of a corpus that has grown is learned again; until then it stays, and only new text is
+    tokenized. The fit on new text is compared with that on the text from which the vocabulary was learned."""
+
+    #: Maximum ratio of the pieces per word.
+    pieces_per_word: Annotated[float, Field(ge=1)] = 1.1
+    #: Maximum increase of the share of unknown pieces.
+    unknown_rate: Fraction = 0.02
+    #: Words of new text that are judged together; fewer are not judged.
+    words: Positive = 10_000
+
+
 class TokenizerSettings(Section):
     """Vocabularies: which kinds are learned, from how much text, and the settings of each kind."""
 
@@ -75,6 +87,8 @@ class TokenizerSettings(Section):
     segmenter: Literal["auto", "none", "thai"] = "auto"
     #: Megabytes of text from which a vocabulary is learned.
     sample_megabytes: Positive = 64
+    #: When a vocabulary is learned again; null: whenever the corpus has changed.
+    refit: RefitSettings | None = RefitSettings()
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()
     char: CharSettings = CharSettings()

@@ -140,6 +140,7 @@ class TokenStore:
         words_per_document, chars_per_document: (documents,) uint32.
         vocab_size: number of pieces of the vocabulary.
         tokenizer_fingerprint: fingerprint of the tokenizer.
+        shards: name of a shard -> numbers of its documents, in corpus order.
 
     Raises:
         ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
@@ -165,8 +166,10 @@ class TokenStore:
         words: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
         chars: list[NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)]
         total = 0
+        self.shards: dict[str, range] = {}
         for name in manifest.facts["shards"][split]:
             path = directory / name
+            first = sum(len(counts) for counts in words)
             for batch in _record_batches(path):
                 # Zero-copy views; valid because batches are not slices.
                 begins, values = _views(batch.column("tokens"))
@@ -182,6 +185,7 @@ class TokenStore:
                 words.append(batch.column("words").to_numpy(zero_copy_only=True))
                 chars.append(batch.column("chars").to_numpy(zero_copy_only=True))
                 total += len(values)
+            self.shards[name] = range(first, sum(len(counts) for counts in words))
         self.offsets: NDArray[np.int64] = np.concatenate(offsets)
         self.words_per_document: NDArray[np.uint32] = np.concatenate(words)
         self.chars_per_document: NDArray[np.uint32] = np.concatenate(chars)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.pipeline.identity import file_name
+from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import retrain
@@ -110,10 +110,8 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
             known = [Path(path) for path in stage["deps"]]
             outputs = [Path(next(iter(out)) if isinstance(out, dict) else out) for out in stage["outs"]]
             if "output" in arguments:
-                assert outputs == [arguments["output"]]
-            reads = [
-                value for key, value in arguments.items() if isinstance(value, Path) and key not in ("output", "out")
-            ]
+                assert outputs == [arguments[key] for key in ("output", "record") if key in arguments]
+            reads = [value for key, value in arguments.items() if isinstance(value, Path) and key not in PLACES]
             # A published model is tracked by its digest, which is a parameter.
             reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
             if group == "adapt" and arguments["general_corpus"].name == "general-parallel":
@@ -153,10 +151,10 @@ def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Pa
     assert uncached == {"register", "promote"}
 
 
-def test_only_append_only_outputs_persist_between_runs(resolved: tuple[Path, dict[str, Any]]) -> None:
+def test_only_outputs_that_the_next_run_continues_persist_between_runs(resolved: tuple[Path, dict[str, Any]]) -> None:
     _, stages = resolved
     kept = {name.partition("@")[0] for name, stage in stages.items() if "persist" in json.dumps(stage["outs"])}
-    assert kept == {"ingest", "tokenize"} | {
+    assert kept == {"ingest", "tokenizer", "tokenize", "adapt"} | {
         name for name in ("ingest-parallel", "tokenize-parallel") if f"{name}@general" in stages
     }
 

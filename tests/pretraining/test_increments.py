@@ -1,0 +1,255 @@
+"""Adaptation to text that is added to a corpus: increments, rebuilds, and when each happens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.artifacts import digest_tree, read_manifest
+from components.errors import TrainingError
+from components.ingestion.stage import IngestJob, ingest
+from components.pretraining import adapt as stage
+from components.pretraining import increments
+from components.pretraining.adapt import AdaptJob, adapt
+from components.pretraining.increments import IncrementText
+from components.pretraining.pretrain import pretrain
+from components.settings.adapt import IncrementSettings
+from components.settings.data import CorpusSource
+from components.settings.ingest import IngestSettings
+from components.tokenization.store import TokenStore
+from components.tokenization.tokenize import TokenizeJob, tokenize
+from tests.training.helpers import (
+    adapt_job,
+    lm_settings,
+    pretrain_job,
+    run_with_kills,
+    same_bits,
+    tokenizer_of,
+    weights,
+)
+
+WORDS = "the bucket policy grants role access to objects and queue sends messages"
+LONG = lm_settings(tokens=4 * 8 * 40)
+
+
+class Growing:
+    """A domain corpus to which files are added; each becomes a shard."""
+
+    def __init__(self, inputs: Path, folder: Path) -> None:
+        self.inputs, self.folder, self.files = inputs, folder, 0
+
+    def add(self, family: str, *, documents: int = 60) -> Path:
+        """Add a file; returns the token shards."""
+        rng = np.random.default_rng(self.files)
+        words = [
+            "the",
+            "bucket",
+            "policy",
+            "grants",
+            "role",
+            "access",
+            "to",
+            "objects",
+            "and",
+            "queue",
+            "sends",
+            "messages",
+        ]
+        rows = [{"text": " ".join(rng.choice(words, 9))} for _ in range(documents)]
+        path = self.folder / "raw" / f"{self.files}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(map(json.dumps, rows)))
+        self.files += 1
+        return self.tokens(family)
+
+    def tokens(self, family: str) -> Path:
+        source, settings = CorpusSource(path=str(self.folder / "raw")), IngestSettings(near_duplicates=None)
+        corpus = ingest(IngestJob(name="d", source=source, settings=settings, output=self.folder / "corpus"))
+        tokenizer = self.inputs / "tokenizer" / f"domain-{tokenizer_of(family)}"
+        return tokenize(TokenizeJob(corpus=corpus, tokenizer=tokenizer, output=self.folder / "tokens"))
+
+
+@pytest.fixture
+def corpus(inputs: Path, tmp_path: Path) -> Growing:
+    return Growing(inputs, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _any_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The held-out text is a single document of random words: its loss says nothing."""
+    monkeypatch.setattr(increments, "WORSE", 10.0)
+
+
+def started(inputs: Path, corpus: Growing, family: str = "ulmfit", **changes: Any) -> AdaptJob:
+    """A job whose first run is done."""
+    pretrained = pretrain(pretrain_job(inputs, family, corpus.folder))
+    values = {"tokens": corpus.add(family), "training": LONG, "increment": IncrementSettings()}
+    job = adapt_job(inputs, family, pretrained, corpus.folder, **values | changes)
+    adapt(job)
+    return job
+
+
+def chain(job: AdaptJob) -> dict[str, Any]:
+    return read_manifest(job.output).facts["chain"]
+
+
+def numbers(job: AdaptJob) -> dict[str, float]:
+    return json.loads((job.output / "metrics.json").read_text())
+
+
+def test_an_increment_learns_new_text_and_replays_old(
+    inputs: Path, corpus: Growing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = started(inputs, corpus)
+    first, all_tokens = read_manifest(job.output), TokenStore(job.tokens).tokens
+    assert chain(job)["increment"] == 0 and chain(job)["previous"] is None
+    assert (numbers(job)["increment"], numbers(job)["new_tokens"]) == (0, all_tokens)
+
+    corpus.add("ulmfit", documents=12)
+    store = TokenStore(job.tokens)
+    new = store.tokens - all_tokens
+    adapt(job)
+    found, after = chain(job), numbers(job)
+    assert (found["increment"], found["new_tokens"], found["previous"]) == (1, new, first.digest)
+    assert new <= found["replayed_tokens"] < new + 12
+    assert set(found["learned"]) == set(store.shards)
+    # As many passes over its text as the first run made over all.
+    step = job.training.batch_size * job.training.window
+    passes = LONG.tokens / store.tokens
+    assert after["steps"] == max(1, round(passes * (new + found["replayed_tokens"]) / step))
+    assert after["before_perplexity"] > after["perplexity"]
+    assert after["previous_perplexity"] > 0
+    assert read_manifest(job.output).facts["parent"] == read_manifest(job.pretrained).digest
+    assert f"adapt ulmfit: increment 1 from the last adapted model, {new:,} new tokens and " in capsys.readouterr().out
+
+
+def test_the_text_of_an_increment(inputs: Path, corpus: Growing) -> None:
+    corpus.add("ulmfit", documents=30)
+    old = TokenStore(corpus.tokens("ulmfit"))
+    store = TokenStore(corpus.add("ulmfit", documents=5))
+    text = IncrementText(learned=tuple(old.shards), replay=25).select(store, seed=3)
+    new = [store.document(number).tolist() for number in range(old.documents, store.documents)]
+    documents = [
+        text.span(int(text.offsets[at]), int(np.diff(text.offsets)[at])).tolist() for at in range(text.documents)
+    ]
+    assert documents[-len(new) :] == new
+    replayed = documents[: -len(new)]
+    earlier = [old.document(number).tolist() for number in range(old.documents)]
+    assert all(document in earlier for document in replayed) and len({*map(tuple, replayed)}) == len(replayed)
+    assert sum(map(len, replayed[:-1])) < 25 <= sum(map(len, replayed))
+    # The stream starts again after the last piece.
+    flat = [piece for document in documents for piece in document]
+    assert text.tokens == len(flat)
+    assert text.span(len(flat) - 3, 8).tolist() == flat[-3:] + flat[:5]
+    assert text.sentence_starts(0).tolist() == [0]
+    other = IncrementText(learned=tuple(old.shards), replay=25).select(store, seed=4)
+    assert other.span(0, 60).tolist() != text.span(0, 60).tolist()
+
+
+@pytest.mark.parametrize("family", ["ulmfit", "bert", "word2vec"])
+def test_a_killed_increment_ends_bit_identical(inputs: Path, corpus: Growing, tmp_path: Path, family: str) -> None:
+    job = started(inputs, corpus, family)
+    corpus.add(family, documents=30)
+    other = job.model_copy(update={"output": tmp_path / "other" / "adapted"})
+    other.output.parent.mkdir()
+    shutil.copytree(job.output, other.output)
+    adapt(other)
+    assert run_with_kills(adapt, job, checkpoints=tmp_path / "checkpoints", seed=1) >= 1
+    assert same_bits(weights(other.output), weights(job.output))
+    assert chain(other) == chain(job)
+    # Nothing is left to learn: the output stays, also after a kill before DVC has recorded it.
+    digest = digest_tree(job.output)
+    adapt(job)
+    assert digest_tree(job.output) == digest
+
+
+def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: Path) -> None:
+    job = started(inputs, corpus)
+    corpus.add("ulmfit", documents=12)
+    adapt(job)
+    adapt(job.model_copy(update={"rebuild": "drift"}))
+    assert chain(job)["reason"] == "requested: drift"
+    fresh = job.model_copy(update={"output": tmp_path / "fresh" / "adapted"})
+    adapt(fresh)
+    assert same_bits(weights(fresh.output), weights(job.output))
+    assert {**chain(fresh), "reason": ""} == {**chain(job), "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"training": lm_settings(tokens=320)}, "settings changed"),
+        ({"code": "other"}, "code or libraries changed"),
+        ({"seed": 1}, "settings changed"),
+        ({"increment": None}, "adapt.<name>.increment is null"),
+        ({"increment": IncrementSettings(rebuild_every=1)}, "adapt.<name>.increment.rebuild_every: 1"),
+    ],
+)
+def test_reasons_to_rebuild(inputs: Path, corpus: Growing, change: dict[str, Any], reason: str) -> None:
+    job = started(inputs, corpus, training=lm_settings())
+    corpus.add("ulmfit", documents=12)
+    adapt(job.model_copy(update=change))
+    assert (chain(job)["increment"], chain(job)["reason"]) == (0, reason)
+
+
+def test_removed_text_and_much_new_text_cause_a_rebuild(inputs: Path, corpus: Growing) -> None:
+    job = started(inputs, corpus, training=lm_settings())
+    corpus.add("ulmfit", documents=200)
+    adapt(job)
+    assert chain(job)["reason"] == "there is more new than earlier text"
+    (corpus.folder / "raw" / "0.jsonl").unlink()
+    corpus.tokens("ulmfit")
+    adapt(job)
+    assert chain(job)["increment"] == 0
+    assert chain(job)["reason"].startswith("text was removed: ")
+
+
+def test_counts_of_the_whole_text_cause_a_rebuild(inputs: Path, corpus: Growing) -> None:
+    job = started(inputs, corpus, "glove", training=lm_settings())
+    corpus.add("glove", documents=12)
+    adapt(job)
+    assert chain(job)["reason"] == "glove: its co-occurrence counts are those of the whole text"
+
+
+def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(
+    inputs: Path, corpus: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(inputs, corpus)
+    corpus.add("ulmfit", documents=12)
+    monkeypatch.setattr(increments, "WORSE", -10.0)
+    adapt(job)
+    assert chain(job)["increment"] == 0
+    assert chain(job)["reason"].startswith("the increment raised the held-out perplexity from ")
+
+
+def test_a_failed_increment_leaves_the_last_model(
+    inputs: Path, corpus: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(inputs, corpus, training=lm_settings())
+    before = digest_tree(job.output)
+    corpus.add("ulmfit", documents=12)
+
+    def fail(*_: object, **__: object) -> None:
+        raise TrainingError("the loss is not finite")
+
+    with monkeypatch.context() as patch, pytest.raises(TrainingError):
+        patch.setattr(stage, "train_encoder", fail)
+        adapt(job)
+    assert digest_tree(job.output) == before
+    adapt(job)
+    assert chain(job)["increment"] == 1
+
+
+def test_forgetting_is_measured_again_when_only_the_general_text_changes(inputs: Path, corpus: Growing) -> None:
+    job = started(inputs, corpus, training=lm_settings())
+    before = numbers(job)
+    adapt(job.model_copy(update={"general_tokens": job.tokens, "general_corpus": corpus.folder / "corpus"}))
+    after = numbers(job)
+    assert after["general_after_perplexity"] == pytest.approx(after["perplexity"], rel=1e-4)
+    assert after["general_after_perplexity"] != before["general_after_perplexity"]
+    assert after["perplexity"] == before["perplexity"]

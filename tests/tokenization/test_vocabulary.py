@@ -1,0 +1,168 @@
+"""The stage `tokenizer` on a corpus that changes: when the vocabulary stays, and when it is learned again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.artifacts import digest_tree, read_manifest
+from components.settings.tokenizer import TokenizerSettings
+from components.tokenization import load_tokenizer
+from components.tokenization.train import TokenizerJob, count_pieces, train_tokenizer
+from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
+
+WriteCorpus = Callable[..., Path]
+
+OLD = ["the name of the list", "the list of the names"] * 4
+SAME = ["the list of the list", "the names of the name"]
+OTHER = ["quick foxes jump over lazy dogs", "jump over quick lazy foxes"]
+SETTINGS = {"word": {"min_frequency": 1, "vocabulary": 10}, "wordpiece": {"vocabulary": 34}, "refit": {"words": 5}}
+
+
+def job(folder: Path, *, kind: str = "wordpiece", **changes: Any) -> VocabularyJob:
+    values = {
+        "corpus": folder / "corpus",
+        "output": folder / "tokenizer",
+        "record": folder / "record",
+        "kind": kind,
+        "settings": SETTINGS,
+    }
+    return VocabularyJob.model_validate(values | changes)
+
+
+def decision(made: VocabularyJob) -> str:
+    return read_manifest(made.record).facts["decision"]
+
+
+def numbers(made: VocabularyJob) -> dict[str, float]:
+    return json.loads((made.record / "metrics.json").read_text())
+
+
+def test_a_first_run_is_that_of_train_tokenizer(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    made = job(tmp_path)
+    assert fit_vocabulary(made) == made.record
+    plain = TokenizerJob.model_validate(made.model_dump(exclude={"record", "rebuild", "code"}))
+    train_tokenizer(plain.model_copy(update={"output": tmp_path / "plain"}))
+    assert digest_tree(made.output) == digest_tree(tmp_path / "plain")
+    assert (decision(made), numbers(made)["learned"]) == ("first run", 1)
+
+
+def test_a_vocabulary_that_fits_new_text_stays(
+    tmp_path: Path, write_corpus: WriteCorpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    made = job(tmp_path)
+    fit_vocabulary(made)
+    before = digest_tree(made.output)
+    write_corpus(tmp_path / "corpus", train=[OLD, SAME])
+    fit_vocabulary(made)
+    assert digest_tree(made.output) == before
+    found = numbers(made)
+    assert (found["learned"], found["new_words"], found["new_pieces_per_word"]) == (0, 10, 1.0)
+    assert decision(made) == (
+        "1.000 pieces per word and 0.00% unknown on 10 new words; 1.000 and 0.00% where it was learned"
+    )
+    assert capsys.readouterr().out.endswith(f"tokenizer tokenizer: kept ({decision(made)})\n")
+
+
+@pytest.mark.parametrize(("kind", "bound"), [("wordpiece", "pieces_per_word"), ("word", "unknown_rate")])
+def test_a_vocabulary_that_does_not_fit_is_learned_again(
+    tmp_path: Path, write_corpus: WriteCorpus, kind: str, bound: str
+) -> None:
+    write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"]])
+    made = job(
+        tmp_path,
+        kind=kind,
+        settings=SETTINGS | {"wordpiece": {"vocabulary": 60}, "word": {"vocabulary": 16, "min_frequency": 1}},
+    )
+    fit_vocabulary(made)
+    before = load_tokenizer(made.output).fingerprint()
+    # The part that does not fit follows one that does.
+    write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"], SAME, OTHER, SAME[:1]])
+    fit_vocabulary(made)
+    assert decision(made).startswith(f"more than tokenizer.refit.{bound} allows: ")
+    assert load_tokenizer(made.output).fingerprint() != before
+    assert numbers(made)["learned"] == 1
+    fresh = made.model_copy(update={"output": tmp_path / "fresh", "record": tmp_path / "fresh-record"})
+    fit_vocabulary(fresh)
+    assert digest_tree(made.output) == digest_tree(fresh.output)
+    # It fits what it has learned.
+    fit_vocabulary(made)
+    assert decision(made) == "no new text"
+
+
+def test_few_words_are_not_judged_until_there_are_more(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    made = job(tmp_path, kind="word", settings=SETTINGS | {"refit": {"words": 12}})
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    fit_vocabulary(made)
+    write_corpus(tmp_path / "corpus", train=[OLD, OTHER[:1]])
+    fit_vocabulary(made)
+    assert decision(made) == "fewer than 12 new words, too few to judge its fit"
+    write_corpus(tmp_path / "corpus", train=[OLD, OTHER[:1], OTHER, OTHER])
+    fit_vocabulary(made)
+    assert decision(made).startswith("more than tokenizer.refit.")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rebuild": "drift"}, "requested: drift"),
+        ({"code": "other"}, "code or libraries changed"),
+        ({"settings": SETTINGS | {"wordpiece": {"vocabulary": 33}}}, "settings changed"),
+        ({"settings": SETTINGS | {"refit": None}}, "the corpus changed, and tokenizer.refit is null"),
+    ],
+)
+def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, change: dict[str, Any], reason: str) -> None:
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    fit_vocabulary(job(tmp_path))
+    write_corpus(tmp_path / "corpus", train=[OLD, SAME])
+    made = job(tmp_path, **change)
+    fit_vocabulary(made)
+    assert (decision(made), numbers(made)["learned"]) == (reason, 1)
+
+
+def test_a_piece_of_removed_text_does_not_stay(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    secret = ["the list of zanzibar", "zanzibar names"]
+    texts = [*OLD, "the rare list"]
+    write_corpus(tmp_path / "corpus", train=[texts, SAME, secret])
+    made = job(tmp_path, kind="word", settings=SETTINGS | {"word": {"vocabulary": 11, "min_frequency": 1}})
+    fit_vocabulary(made)
+    assert "zanzibar" in load_tokenizer(made.output).pieces
+    # Text without a piece of its own: the vocabulary stays, with the frequencies of the remaining text.
+    write_corpus(tmp_path / "corpus", train=[texts, secret])
+    fit_vocabulary(made)
+    kept = load_tokenizer(made.output)
+    assert numbers(made)["learned"] == 0
+    expected = load_tokenizer(made.output)
+    count_pieces(expected, [*texts, *secret])
+    assert kept.frequencies is not None and expected.frequencies is not None
+    np.testing.assert_array_equal(kept.frequencies, expected.frequencies)
+    read_manifest(made.output, verify=True)
+    write_corpus(tmp_path / "corpus", train=[texts])
+    fit_vocabulary(made)
+    assert decision(made).startswith("text was removed, and with it all occurrences of ")
+    assert "zanzibar" not in load_tokenizer(made.output).pieces
+
+
+def test_a_record_of_another_tokenizer_is_ignored(tmp_path: Path, write_corpus: WriteCorpus) -> None:
+    """As after a kill between the two outputs."""
+    write_corpus(tmp_path / "corpus", train=[[*OLD, "one two"]])
+    made = job(tmp_path, kind="word", settings=SETTINGS | {"word": {"vocabulary": 11, "min_frequency": 1}})
+    fit_vocabulary(made)
+    write_corpus(tmp_path / "corpus", train=[[*OLD, "one two"], OTHER])
+    train_tokenizer(TokenizerJob.model_validate(made.model_dump(exclude={"record", "rebuild", "code"})))
+    again = digest_tree(made.output)
+    fit_vocabulary(made)
+    assert (decision(made), digest_tree(made.output)) == ("first run", again)
+
+
+def test_the_default_bounds() -> None:
+    bounds = TokenizerSettings().refit
+    assert bounds is not None
+    assert (bounds.pieces_per_word, bounds.unknown_rate, bounds.words) == (1.1, 0.02, 10_000)
