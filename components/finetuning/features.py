@@ -17,10 +17,12 @@ from torch import Tensor
 from components.artifacts import MANIFEST, is_complete, sweep, writing
 from components.models.base import Batch
 from components.task_models.base import Encoded
+from components.task_models.fixed_batches import FixedBatches, RowFeatures
 from components.task_models.heads import Head
 from components.task_models.model import TaskModel, batches_by_length, predicting
 from components.task_models.sampler import collate, longest, pad, sequences, target_batch
 from components.tasks.data import Answer, Target
+from components.training.precision import Precision
 
 KIND = "features"
 #: Maximum number of vectors of a batch in prediction, padding included.
@@ -110,6 +112,18 @@ class FeatureTable:
         else:
             yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
 
+    def rows(self) -> Iterator[RowFeatures]:
+        """The features of each row."""
+        none = np.zeros((0, 2), dtype=np.int64)
+        for row in range(len(self)):
+            chosen = self.sequences_of(np.asarray([row]))
+            if self.lengths is None:
+                yield RowFeatures([self.vectors[start] for start in self.starts[chosen]], [none] * len(chosen))
+                continue
+            spans = [slice(self.starts[one], self.starts[one] + self.lengths[one]) for one in chosen]
+            offsets = [self.offsets[span] if len(self.offsets) else none for span in spans]
+            yield RowFeatures([self.vectors[span] for span in spans], offsets)
+
     def longest(self) -> NDArray[np.int64] | None:
         """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
         if self.lengths is None:
@@ -149,6 +163,18 @@ def extract(
                 columns = torch.arange(vectors.shape[1])
                 inside = columns < torch.from_numpy(table.lengths[chosen])[:, None]
                 table.vectors[(starts[:, None] + columns)[inside]] = vectors[inside]
+    return table
+
+
+def extract_fixed(
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
+) -> FeatureTable:
+    """`extract` in batches of fixed shapes (`components.task_models.fixed_batches`)."""
+    table = _empty(model, encoded, file=file)
+    for row, found in FixedBatches(model, precision=precision).features(encoded):
+        for sequence, vectors in zip(table.sequences_of(np.asarray([row])), found.vectors, strict=True):
+            start = int(table.starts[sequence])
+            table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
     return table
 
 

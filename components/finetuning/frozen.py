@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.cluster import map_parallel
-from components.finetuning.features import FeatureTable, cached, extract
+from components.finetuning.features import FeatureTable, cached, extract, extract_fixed
 from components.finetuning.specs import RunSpec, all_training_rows, build, encode
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
@@ -66,6 +66,9 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
         encoded = encode(spec, model, tokenizer, read_split(spec.examples, split, rows=rows).fields)
+        if split == "test":
+            # As in prediction, where the features of a row do not depend on the other rows.
+            return extract_fixed(model, encoded, precision=spec.precision, file=file)
         return extract(model, encoded, precision=spec.precision, file=file)
 
     return cached(spec.tables, f"{spec.features}-{content}", extracted)

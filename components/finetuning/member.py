@@ -21,6 +21,7 @@ from components.finetuning.specs import RunSpec, all_training_rows, device, enco
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
+from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
 from components.task_models.sampler import ExampleSampler
@@ -247,9 +248,10 @@ class Member:
         self.learning.load_state_dict(self._best)
         self.model.eval()
         # The best weights may be those before training, whose features are cached.
+        trained = bool(self.record["best_step"]) and not self.head_only
         answer = self._answers if self.record["best_step"] else self._head_answers
         dev = answer("dev") if self._best_on_dev is None else self._best_on_dev
-        predictions = pack("dev", dev) | pack("test", answer("test"))
+        predictions = pack("dev", dev) | pack("test", self._test_answers(trained=trained))
         weights = {f"model.{name}": value.cpu() for name, value in cloned_state(self.model).items()}
         return predictions | self._frozen | weights
 
@@ -273,6 +275,17 @@ class Member:
     def _head_answers(self, split: str) -> list[Answer]:
         """Predictions of the current head on the encoder as it was before training."""
         return head_answers(self.model.head, self._head_inputs(split))
+
+    def _test_answers(self, *, trained: bool) -> list[Answer]:
+        """Predictions of the best weights on test: those of the stored classifier, to the last bit.
+
+        Args:
+            trained: whether the encoder was trained; else its features are cached.
+        """
+        if trained:
+            return FixedBatches(self.model, precision=self.spec.precision).answers(self._encoded("test"))
+        batches = FixedBatches(self.model, precision=self.spec.precision, head_precision="float32")
+        return batches.decide(list(features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
         """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them."""

@@ -131,8 +131,17 @@ def write_member(
     results = _results(specs, member, system=system, family=job.family, start=start)
     records = write_results(directory, results, splits=splits, labels=facts.labels)
     chosen = _best(specs, member, [record for record in records if record["start"] == start])
-    tensors, _ = result(chosen, member)
-    write_classifier(directory / "classifier", chosen.members[member], tensors, task=job.task, start=start)
+    tensors, record = result(chosen, member)
+    # The best weights may be those before training, with a head that was fitted in float32.
+    fitted = record["best_step"] == 0 or chosen.members[member].settings.method == "features"
+    write_classifier(
+        directory / "classifier",
+        chosen.members[member],
+        tensors,
+        task=job.task,
+        start=start,
+        head_precision="float32" if fitted else None,
+    )
     return {
         "task": job.task,
         "system": system,
@@ -185,7 +194,13 @@ def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, cod
 
 
 def write_classifier(
-    directory: Path, spec: RunSpec, tensors: dict[str, torch.Tensor], *, task: str, start: str
+    directory: Path,
+    spec: RunSpec,
+    tensors: dict[str, torch.Tensor],
+    *,
+    task: str,
+    start: str,
+    head_precision: Precision | None = None,
 ) -> None:
     """Write the classifier of a finished run; `tensors` holds its weights under `model.`."""
     classifier, _ = build(spec)
@@ -209,6 +224,7 @@ def write_classifier(
             "precision": spec.precision,
         },
         precision=spec.precision,
+        head_precision=head_precision,
     )
 
 

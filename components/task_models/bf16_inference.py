@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.layers.linear import Linear
+from components.models.layers.lstm import LSTM
+from components.models.layers.projected_lstm import ProjectedLSTM
 from components.task_models.model import TaskModel
+from components.tokenization import Tokenizer
 
 
 class CastLinear(nn.Module):
@@ -37,11 +40,19 @@ class CastLinear(nn.Module):
 
 
 def cast(model: TaskModel) -> TaskModel:
-    """A copy of the model in evaluation mode, with all `Linear` layers in bfloat16; it gives the same answers under
-    `predicting(precision="bf16")`, and shares all other weights."""
+    """A copy of the model in evaluation mode, with the weights of all `Linear` and LSTM layers in bfloat16; it gives
+    the same answers under `predicting(precision="bf16")`, and shares all other weights."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in model.modules():
         if isinstance(module, Linear):
             bias = None if module.bias is None else module.bias.detach().to(torch.bfloat16)
             shared[id(module)] = CastLinear(module.weight.detach().to(torch.bfloat16), bias)
+        elif isinstance(module, LSTM | ProjectedLSTM):
+            for weight in module.parameters(recurse=False):
+                shared[id(weight)] = nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
+        # A tokenizer of words has ids for words that it has seen, which must be those of the classifier's.
+        for value in vars(module).values():
+            owner = getattr(value, "__self__", value)
+            if isinstance(owner, Tokenizer):
+                shared[id(owner)] = owner
     return copy.deepcopy(model, shared).eval()

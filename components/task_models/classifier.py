@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,19 +25,17 @@ from components.errors import ArtifactError, ConfigError
 from components.models.base import Batch
 from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import Encoded, Task
-from components.task_models.bf16_inference import cast
+from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.fixed_batches import FixedBatches
 from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel, answers, observed_answers
+from components.task_models.model import TaskModel
 from components.tasks.data import Answer, Fields
 from components.tokenization import Tokenizer
-from components.training.precision import Precision, has_bf16
+from components.training.precision import Precision
 
 KIND = "classifier"
 #: Number of rows that are tokenized and sorted by length together.
 ROWS = 4096
-#: Minimum number of pieces of a batch for which casting the weights to bfloat16 saves time.
-WORTH_CASTING = 2048
 
 Observed = TypeVar("Observed")
 
@@ -52,7 +50,9 @@ class TextClassifier:
         tokenizer: the encoder's.
         task: kind of the task.
         settings: of fine-tuning.
-        precision: of prediction; batches with few pieces are computed in float32.
+        precision: of prediction; float32 if the processor has no instructions for bfloat16.
+        head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
+            computed in float32.
     """
 
     labels: Sequence[str]
@@ -61,6 +61,7 @@ class TextClassifier:
     task: Task
     settings: FinetuneSettings
     precision: Precision = "float32"
+    head_precision: Precision | None = None
 
     @property
     def kind(self) -> str:
@@ -68,12 +69,11 @@ class TextClassifier:
         return self.task.kind
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together."""
+        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row
+        does not depend on the other rows, nor on the number of threads."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
-            encoded = self.encode(rows[start : start + batch_size])
-            model, precision = self._computing(encoded)
-            found += answers(model, encoded, precision=precision)
+            found += self._batches.answers(self.encode(rows[start : start + batch_size]))
         return found
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
@@ -90,23 +90,15 @@ class TextClassifier:
             encoded: N rows.
             observe: (model, inputs of its head, batch of B rows) -> B values.
         """
-        model, precision = self._computing(encoded)
-        return observed_answers(model, encoded, partial(observe, model), precision=precision)
+        return self._batches.observed_answers(encoded, observe)
 
-    def _computing(self, encoded: Sequence[Encoded]) -> tuple[TaskModel, Precision]:
-        """The model that computes these rows, and its precision."""
-        if self._cast is not None:
-            return self._cast, "bf16"
-        pieces = sum(len(sequence) for row in encoded for sequence in row.pieces)
-        few = pieces < WORTH_CASTING or not has_bf16(self.model.device)
-        return self.model, "float32" if few else self.precision
+    def prepare(self) -> None:
+        """Do now what would delay the first row of each length."""
+        self._batches.prepare(most_pieces(self.settings, self.model.encoder))
 
     @cached_property
-    def _cast(self) -> TaskModel | None:
-        """The model with weights cast to bfloat16, for Transformers, whose weights are almost all in linear layers;
-        None for other models and for float32."""
-        suits = self.precision == "bf16" and self.model.encoder.attention != "none" and has_bf16(self.model.device)
-        return cast(self.model) if suits else None
+    def _batches(self) -> FixedBatches:
+        return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision)
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
         """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
@@ -134,6 +126,7 @@ def save_classifier(
     tokenizer: Path,
     facts: dict[str, Any],
     precision: Precision = "float32",
+    head_precision: Precision | None = None,
 ) -> None:
     """Write a task model as a directory, which may be part of another draft.
 
@@ -147,6 +140,7 @@ def save_classifier(
         tokenizer: directory of the encoder's tokenizer; it is copied.
         facts: of the manifest.
         precision: of training.
+        head_precision: of the head, if it differs.
     """
     config = {
         "kind": kind,
@@ -154,6 +148,8 @@ def save_classifier(
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "precision": precision,
     }
+    if head_precision not in (None, precision):
+        config["head_precision"] = head_precision
     with writing(directory, kind=KIND) as draft:
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         (draft.path / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
@@ -177,9 +173,10 @@ def load_classifier(directory: Path) -> TextClassifier:
         settings = FinetuneSettings.model_validate(config["settings"])
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
+        head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoder = load_encoder(directory / "encoder", part=True)
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings, precision)
+    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings, precision, head_precision)

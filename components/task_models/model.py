@@ -46,7 +46,8 @@ class TaskModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.of_units = task.reads == "units"
-        self._combine = task.combine(settings, encoder)
+        #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
+        self.combine = task.combine(settings, encoder)
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
         self.windows_learned = settings.windows_learned if task.windows_apart else None
@@ -67,8 +68,8 @@ class TaskModel(nn.Module):
             else:
                 kept = self.features.pooled(hidden, length)
             vectors = self.features.mixed(kept)
-            if self._combine is not None:
-                vectors = self._combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
+            if self.combine is not None:
+                vectors = self.combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
         self.head = task.head(settings, vectors.shape[-1], labels)
         #: Width of the vectors of `kept`.
         self.width = (kept if self.features.mix is not None else vectors).shape[-1]
@@ -76,7 +77,7 @@ class TaskModel(nn.Module):
     @property
     def keeps_rows(self) -> bool:
         """Whether `kept` returns one vector per row instead of per sequence."""
-        return self._combine is not None and self.features.mix is None
+        return self.combine is not None and self.features.mix is None
 
     @property
     def device(self) -> torch.device:
@@ -99,22 +100,22 @@ class TaskModel(nn.Module):
         if self.features.mix is None:
             return kept
         vectors = self.features.mixed(kept)
-        return vectors if self._combine is None else self._combine(vectors, rows)
+        return vectors if self.combine is None else self.combine(vectors, rows)
 
     def vectors(self, batch: Batch) -> Tensor:
         """Inputs of the head for a batch: (S, F), (B, F) if a row's sequences are combined, or (S, U, F)."""
         return self.above(self.kept(batch), batch["rows"])
 
     def _states(self, batch: Batch) -> list[Tensor]:
-        if isinstance(self._combine, WindowPooling):
-            return states_of_windows(self.encoder, batch, learned=self._combine.learned)
+        if isinstance(self.combine, WindowPooling):
+            return states_of_windows(self.encoder, batch, learned=self.combine.learned)
         return states_by_length(self.encoder, batch)
 
     def _kept(self, hidden: list[Tensor], batch: Batch) -> Tensor:
         if self.of_units:
             return self.features.of_units(hidden, batch["units"])
         pooled = self.features.pooled(hidden, batch["lengths"])
-        return self._combine(pooled, batch["rows"]) if self.keeps_rows and self._combine is not None else pooled
+        return self.combine(pooled, batch["rows"]) if self.keeps_rows and self.combine is not None else pooled
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the head for a batch."""
@@ -226,47 +227,37 @@ def run_over(
 @contextmanager
 def predicting(model: nn.Module, *, precision: str = "float32") -> Iterator[None]:
     """Evaluation mode without gradients, in `float32` or `bf16`; the mode of each module is restored afterwards."""
-    device = next(model.parameters()).device
+    with evaluating(model), computing(precision, next(model.parameters()).device):
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; the mode of each module is restored afterwards."""
     # `eval()` visits every module, which for one text takes as long as a layer.
     learning = [part for part in model.modules() if part.training]
     for part in learning:
         part.training = False
+    try:
+        yield
+    finally:
+        for part in learning:
+            part.training = True
+
+
+@contextmanager
+def computing(precision: str, device: torch.device) -> Iterator[None]:
+    """Without gradients, in `float32` or `bf16`, in this thread."""
     with (
         torch.inference_mode(),
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),
     ):
         yield
-    for part in learning:
-        part.training = True
 
 
 def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
     """The model's answers to N rows."""
     return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
-
-
-def observed_answers(
-    model: TaskModel,
-    encoded: Sequence[Encoded],
-    observe: Callable[[Tensor, Batch], Sequence[Result]],
-    *,
-    precision: str = "float32",
-) -> list[tuple[Answer, Result]]:
-    """The model's answers to N rows, as `answers` computes them, each with what `observe` returns for the row.
-
-    Args:
-        model: encoder and head.
-        encoded: N rows.
-        observe: (inputs of the head, batch of B rows) -> B values.
-        precision: `float32` or `bf16`.
-    """
-
-    def both(batch: Batch) -> list[tuple[Answer, Result]]:
-        vectors = model.vectors(batch)
-        found = model.head.answers(model.outputs(vectors, batch), batch)
-        return list(zip(found, observe(vectors, batch), strict=True))
-
-    return run_over(both, model, encoded, precision=precision)
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
+from components.models.layers.fixed_shapes import is_fixed
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import TextHead, mask
 
@@ -58,6 +59,9 @@ class Answering(TextHead):
         """(S, U, F) and (S,) numbers of units -> scores of starts and ends (S, U, 2), 0 at padding."""
         assert lengths is not None, "this head reads units"
         inside_SU = mask(lengths, features.shape[1])
+        if is_fixed():
+            found_SU2: Tensor = super().forward(features.flatten(0, 1)).unflatten(0, inside_SU.shape)
+            return found_SU2.masked_fill(~inside_SU[..., None], 0)
         found_N2 = self.output(self.hidden(self.dropout(self.norm(features[inside_SU]))))
         outputs = found_N2.new_zeros(*inside_SU.shape, 2)
         outputs[inside_SU] = found_N2

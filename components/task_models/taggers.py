@@ -15,6 +15,7 @@ from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.directions import joined, turn, turned
+from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.lstm import LSTM
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import TextHead, mask
@@ -90,6 +91,12 @@ class Tagger(TextHead):
         """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding."""
         assert lengths is not None, "a tagger reads units"
         inside_SU = mask(lengths, features.shape[1])
+        if is_fixed():
+            x_NF = self.norm(features.flatten(0, 1))
+            if self.lstm is not None:
+                x_NF = self.lstm(x_NF.view_as(features), lengths).flatten(0, 1)
+            outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
+            return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
         x_NF = self.dropout(self.norm(features[inside_SU]))
         if self.lstm is not None:
             x_SUH = self.lstm(_scatter(x_NF, inside_SU), lengths)

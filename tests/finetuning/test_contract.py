@@ -51,7 +51,7 @@ def test_every_family_learns_every_kind(family: str, kind: str, make_job, in_pro
     assert scoring.score(dev.fields, dev.targets, on_dev)[scoring.main] == pytest.approx(best, abs=1e-5)
     served = load_classifier(output / "classifier").answer(test.fields)
     for answer, expected in zip(served, found, strict=True):
-        np.testing.assert_allclose(answer, expected, atol=1e-4)
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
 
 
 def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:

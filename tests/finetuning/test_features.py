@@ -183,14 +183,22 @@ def nothing_learned(settings: FinetuneSettings) -> Training:
     return settings.training.model_copy(update={"rate": 1e-12})
 
 
+def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each extraction from now on."""
+    read: list[int] = []
+
+    def counted(real):
+        return lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
+
+    for name in ("extract", "extract_fixed"):
+        monkeypatch.setattr(frozen, name, counted(getattr(frozen, name)))
+    return read
+
+
 def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(
     job, nothing_learned, in_process, monkeypatch
 ) -> None:
-    read: list[int] = []
-    real = frozen.extract
-    monkeypatch.setattr(
-        frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
-    )
+    read = counted_extractions(monkeypatch)
     finetune(job("first", training=nothing_learned))
     # The union of the samples of budgets 2 and 4 with seeds 0 and 1, not all 36 rows.
     assert read[0] == 18 and 12 <= read[1] < 24, "dev, and the rows that are learned from"
@@ -203,11 +211,7 @@ def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(
 
 
 def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch) -> None:
-    read: list[int] = []
-    real = frozen.extract
-    monkeypatch.setattr(
-        frozen, "extract", lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
-    )
+    read = counted_extractions(monkeypatch)
     finetune(job("scratch", trained=False, training=nothing_learned))
     assert read[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
     assert read[4:] == [24, 24], "test of each seed, for both budgets"

@@ -11,14 +11,16 @@ import torch
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
+from components.models.layers.lstm import LSTM
+from components.models.layers.projected_lstm import ProjectedLSTM
 from components.settings.finetune import FinetuneSettings
-from components.task_models import classifier as module
+from components.task_models import fixed_batches as module
 from components.task_models.bf16_inference import CastLinear, cast
 from components.task_models.classifier import TextClassifier
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
 
-TRANSFORMERS = [name for name, family in FAMILIES.items() if family.build.attention != "none"]
+CAST = [name for name, family in FAMILIES.items() if family.objective != "static"]
 ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]
 
 
@@ -31,7 +33,7 @@ def classifier(make_encoder, settings: FinetuneSettings, request: pytest.Fixture
     return TextClassifier(["no", "yes"], model, encoder.tokenizer, task, settings, "bf16")
 
 
-@pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)
+@pytest.mark.parametrize("classifier", CAST, indirect=True)
 def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) -> None:
     model = classifier.model
     before = copy.deepcopy(model.state_dict())
@@ -39,8 +41,11 @@ def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) 
     ready = cast(model)
     np.testing.assert_array_equal(answers(ready, encoded, precision="bf16"), answers(model, encoded, precision="bf16"))
     linear = [part for part in ready.modules() if isinstance(part, CastLinear)]
-    assert len(linear) == sum(isinstance(part, Linear) for part in model.modules()) > 0
+    assert len(linear) == sum(isinstance(part, Linear) for part in model.modules())
     assert all(part.weight.dtype == torch.bfloat16 for part in linear)
+    recurrent = [part for part in ready.modules() if isinstance(part, LSTM | ProjectedLSTM)]
+    assert all(weight.dtype == torch.bfloat16 for part in recurrent for weight in part.parameters())
+    assert linear or recurrent
     assert not any(isinstance(part, Linear) for part in ready.modules())
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype and torch.equal(value, before[name])
@@ -70,5 +75,5 @@ def test_a_classifier_is_cast_once_if_the_processor_supports_bfloat16(
     found = [subject.answer(ROWS) for _ in range(2)]
     assert len(made) == cast_once
     expected = answers(classifier.model, encoded, precision="bf16" if cast_once else "float32")
-    np.testing.assert_array_equal(found[0], expected)
-    np.testing.assert_array_equal(found[1], expected)
+    np.testing.assert_allclose(found[0], expected, atol=2e-2 if cast_once else 1e-6)
+    np.testing.assert_array_equal(found[1], found[0])

@@ -21,11 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.linear import Linear
 from components.tokenization.special import SPECIAL_PIECES
 
 #: Characters per word, begin and end included (Peters et al. 2018); bytes of UTF-8, as in the published code.
 WORD_CHARACTERS: Final = 50
+#: Numbers of characters, and number of words, of the batches in which words are computed where shapes are fixed.
+FIXED_CHARACTERS: Final = (8, 16, WORD_CHARACTERS)
+FIXED_WORDS: Final = 32
 #: Ids after those of the 256 bytes.
 BEGIN: Final = 256
 FINISH: Final = 257
@@ -98,10 +102,26 @@ class CharacterCNN(nn.Module):
 
     def forward(self, spelt_NC: Tensor) -> Tensor:
         """(N, C) character ids -> (N, D)."""
+        if is_fixed():
+            return self._in_fixed_batches(spelt_NC)
         if not spelt_NC.is_cuda:
-            # Convolution windows of padding only all have the same value, so the maximum needs only one of them.
-            longest = int((spelt_NC != PADDING).sum(1).max())
-            spelt_NC = spelt_NC[:, : longest + self.widest]
+            spelt_NC = spelt_NC[:, : int(_lengths(spelt_NC).max()) + self.widest]
+        return self._compute(spelt_NC)
+
+    def _in_fixed_batches(self, spelt_NC: Tensor) -> Tensor:
+        """The shape in which a word is computed depends on its own length only."""
+        lengths_N, shorter, rows, found = _lengths(spelt_NC), 0, [], []
+        for longest in FIXED_CHARACTERS:
+            for part in ((lengths_N > shorter) & (lengths_N <= longest)).nonzero()[:, 0].split(FIXED_WORDS):
+                if len(part):
+                    padded = torch.cat([part, part[:1].expand(FIXED_WORDS - len(part))])
+                    rows.append(part)
+                    found.append(self._compute(spelt_NC[padded, : longest + self.widest])[: len(part)])
+            shorter = longest
+        return torch.cat(found)[torch.cat(rows).argsort()]
+
+    def _compute(self, spelt_NC: Tensor) -> Tensor:
+        # Convolution windows of padding only all have the same value, so the maximum needs only one of them.
         x_NEC = F.embedding(spelt_NC.int(), self.characters).transpose(1, 2)
         # `max`, because the backward pass of `amax` takes twice as long.
         y_NF = F.relu(torch.cat([conv(x_NEC).max(-1).values for conv in self.filters], dim=1))
@@ -109,3 +129,8 @@ class CharacterCNN(nn.Module):
             y_NF = highway(y_NF)
         projected: Tensor = self.projection(y_NF)
         return projected
+
+
+def _lengths(spelt_NC: Tensor) -> Tensor:
+    """(N,) number of characters of words (N, C)."""
+    return (spelt_NC != PADDING).sum(1)

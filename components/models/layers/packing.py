@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from components.models.layers.attention import SHORT
+from components.models.layers.fixed_shapes import is_fixed
 
 #: Fraction of padding above which packing saves time; below it, copying takes as long as packing saves.
 PADDING = 0.05
@@ -49,10 +50,10 @@ class Packing:
 def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
     """Whether more than `PADDING` of a batch is padding, for texts of lengths (B,), padded to `columns`.
 
-    False on a GPU, where reading the lengths would synchronise, and in an exported graph (ONNX), which must be valid
-    for all lengths.
+    False on a GPU, where reading the lengths would synchronise, in an exported graph (ONNX), which must be valid for
+    all lengths, and where shapes are fixed.
     """
-    if lengths.is_cuda or torch.compiler.is_compiling():
+    if lengths.is_cuda or is_fixed() or torch.compiler.is_compiling():
         return False
     return int(lengths.sum()) < (1 - PADDING) * len(lengths) * columns
 

@@ -1,0 +1,483 @@
+"""Prediction that does not depend on the batch: every row is computed in shapes that follow from the row alone.
+
+Libraries choose kernels by the sizes of a matrix product and by the number of threads, and kernels differ in the last
+bits. Therefore
+
+- a sequence is padded to the next of a fixed set of lengths (`padded_length`), whatever the others are;
+- a batch is computed by one thread; further threads compute other batches;
+- the number of rows of a batch is one of a few sizes whose results are the same to the last bit, for rows at all
+  positions. Which sizes these are depends on processor and library: it is found out with rows of random content before
+  a length is used (`Sizes`). The rest of a batch is filled with copies of a row.
+
+The head is computed in a second step, because the sequences of a row may have different lengths. Its shapes follow from
+the number of sequences and units of the row.
+
+Shapes: S sequences of a row, T padded length, U units, F features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.models.base import Batch, LanguageModel
+from components.models.layers.fixed_shapes import fixed_shapes
+from components.task_models.base import Encoded
+from components.task_models.bf16_inference import cast
+from components.task_models.model import TaskModel, computing, evaluating
+from components.task_models.sampler import pad
+from components.tasks.data import Answer
+from components.tokenization.special import FIRST_ORDINARY
+from components.training.precision import Precision, has_bf16, product_size
+
+#: (up to this length, padded to a multiple of this).
+STEPS = ((32, 4), (64, 8), (128, 16), (256, 32), (512, 64))
+LONGEST_STEP = 128
+#: Maximum number of pieces of a batch, padding included; larger batches are at most a tenth faster. Recurrent models
+#: read their weights once per position of a batch, so they need more rows; a large Transformer has work with few.
+PIECES_OF_RECURRENT, PIECES, PIECES_OF_LARGE = 2048, 1024, 256
+#: Number of parameters in matrices (`product_size`) of a large model.
+LARGE = 20_000_000
+#: Maximum number of rows of a batch of the head.
+HEAD_ROWS = 64
+#: Number of elements that vectorised functions compute at a time: two vectors of 512 bits in bfloat16.
+VECTOR = 64
+#: Maximum number of pieces whose features are in memory at a time.
+PORTION_PIECES = 32_768
+
+#: Key -> sizes of batches.
+Known = dict[Hashable, tuple[int, ...]]
+#: Those of encoder and head, by the shapes of a model: a process may hold several models of the same shapes.
+_KNOWN: dict[str, tuple[Known, Known]] = {}
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def padded_length(length: int, most: int | None = None) -> int:
+    """The length to which a sequence is padded, at most `most`: it depends on nothing else."""
+    step = next((step for limit, step in STEPS if length <= limit), LONGEST_STEP)
+    padded = -(-length // step) * step
+    return padded if most is None else min(padded, most)
+
+
+@dataclass(frozen=True)
+class OneSequence:
+    """One sequence of a row."""
+
+    pieces: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    units: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """The inputs of the head for one row.
+
+    Attributes:
+        vectors: (F,) or (U, F) of each of the S sequences; one vector if they are combined without parameters.
+        offsets: (U, 2) of each sequence; see `task_models.base.Encoded`.
+    """
+
+    vectors: list[Tensor]
+    offsets: list[NDArray[np.int64]]
+
+
+class Sizes(Generic[Item, Result]):
+    """The numbers of rows of a batch whose results are bit-identical.
+
+    Args:
+        compute: N items of one key -> N results; each result is a list of arrays to compare.
+        samples: key -> two items with random content.
+        limits: key -> minimum and maximum number of rows.
+        known: results of earlier probes by key, shared by models with the same shapes.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Hashable, Sequence[Item]], Sequence[Result]],
+        *,
+        samples: Callable[[Any], tuple[Item, Item]],
+        limits: Callable[[Any], tuple[int, int]],
+        known: Known,
+    ) -> None:
+        self._compute, self._samples, self._limits, self._known = compute, samples, limits, known
+
+    def of(self, key: Hashable) -> tuple[int, ...]:
+        """The sizes, ascending; the first batch of a key costs about two batches more."""
+        if key not in self._known:
+            self._known[key] = self._probe(key)
+        return self._known[key]
+
+    def _probe(self, key: Hashable) -> tuple[int, ...]:
+        least, most = self._limits(key)
+        samples = self._samples(key)
+        groups: list[tuple[tuple[set[bytes], set[bytes]], list[int]]] = []
+        sizes = [1 << power for power in range(most.bit_length()) if least <= 1 << power <= most]
+        for size in sizes if most > 1 else ():
+            found: tuple[set[bytes], set[bytes]] = (set(), set())
+            # Both contents are at even and at odd positions.
+            orders: list[tuple[int, ...]] = [(0, 1, 1, 0) * (size // 4)]
+            if size < 4:
+                orders = [(0,), (1,)] if size == 1 else [(0, 1), (1, 0)]
+            for order in orders:
+                results = self._compute(key, [samples[which] for which in order])
+                for which, result in zip(order, results, strict=True):
+                    found[which].add(bytes_of(result))
+            # Rows with the same content have the same result at all positions.
+            if len(found[0]) == len(found[1]) == 1:
+                for known, same in groups:
+                    if known == found:
+                        same.append(size)
+                        break
+                else:
+                    groups.append((found, [size]))
+        if not groups:
+            return (1,)  # a single row has one position
+        # The group with the largest size is the fastest.
+        return tuple(max([same for _, same in groups], key=max))
+
+
+def whole_vectors(elements: int) -> int:
+    """The smallest number of rows, a power of two, for which the elements of all rows fill whole vectors.
+
+    Elementwise functions (tanh, exp) compute the elements that are left over at the end of a tensor by scalar
+    instructions, which differ in the last bit.
+    """
+    return VECTOR // math.gcd(VECTOR, elements)
+
+
+def bytes_of(result: Any) -> bytes:
+    """The bytes of an array, or of several."""
+    parts = result if isinstance(result, list | tuple) else [result]
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+
+def split(items: Sequence[Item], sizes: Sequence[int], *, threads: int) -> Iterator[tuple[list[Item], int]]:
+    """The items in batches, and the size of each; the smallest size has to be filled up.
+
+    A batch is not larger than the share of one thread.
+    """
+    share = -(-len(items) // threads)
+    start = 0
+    while (left := min(len(items) - start, share)) > 0:
+        # Filling up a quarter costs less than another batch.
+        size = max((size for size in sizes if size * 3 <= left * 4), default=sizes[0])
+        yield list(items[start : start + size]), size
+        start += size
+
+
+class FixedBatches:
+    """Answers of a model in batches of fixed shapes.
+
+    Args:
+        model: encoder and head; in evaluation mode.
+        precision: of the encoder.
+        head_precision: of the head; None: that of the encoder.
+    """
+
+    def __init__(
+        self, model: TaskModel, *, precision: Precision = "float32", head_precision: Precision | None = None
+    ) -> None:
+        self.precision: Precision = precision if has_bf16(model.device) else "float32"
+        self.head_precision: Precision = self.precision if head_precision is None else head_precision
+        recurrent, large = model.encoder.attention == "none", product_size(model.encoder) >= LARGE
+        self._pieces = PIECES_OF_RECURRENT if recurrent else PIECES_OF_LARGE if large else PIECES
+        # A divisor of the widths of all layers.
+        widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
+        self._width = math.gcd(model.width, *widths)
+        # Cast once: casting the weights for every batch takes longer than the products of a small one.
+        self.model = cast(model) if self.precision == "bf16" else model
+        encoder, head = _KNOWN.setdefault(self._shapes(), ({}, {}))
+        self._encoder_sizes: Sizes[OneSequence, Any] = Sizes(
+            lambda key, items: [vector.numpy() for vector in self._encode(int(str(key)), items)],
+            samples=self._sample_sequences,
+            limits=self._rows,
+            known=encoder,
+        )
+        self._head_sizes: Sizes[RowFeatures, Any] = Sizes(
+            self._compare_heads, samples=self._sample_features, limits=self._head_rows, known=head
+        )
+
+    def _shapes(self) -> str:
+        model = self.model
+        parts = [f"{name} {tuple(part.shape)} {part.dtype}" for name, part in model.state_dict(keep_vars=True).items()]
+        settings = (model.features.layers, model.features.pooling, self.precision, self.head_precision, model.device)
+        return "\n".join([*parts, *map(str, settings), repr(model), model.encoder.config.model_dump_json()])
+
+    # -- the two steps -----------------------------------------------------------------------------------------------
+
+    def answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
+        """The answers to N rows."""
+        return self._answers(encoded, self._head_answers)
+
+    def _answers(
+        self, encoded: Sequence[Encoded], head: Callable[[Hashable, Sequence[RowFeatures]], Sequence[Result]]
+    ) -> list[Result]:
+        results: dict[int, Result] = {}
+        with self._workers() as workers:
+            for rows in _portions(encoded):
+                features = self._read([encoded[row] for row in rows], workers)
+                results |= zip(rows, self._decide(features, head, workers), strict=True)
+        return [results[row] for row in range(len(encoded))]
+
+    def observed_answers(
+        self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Result]]
+    ) -> list[tuple[Answer, Result]]:
+        """The answers to N rows, each with what `observe` returns for the row.
+
+        Args:
+            encoded: N rows.
+            observe: (model, inputs of its head, batch of B rows) -> B values, which may depend on the batch.
+        """
+
+        def head(key: Hashable, rows: Sequence[RowFeatures]) -> list[tuple[Answer, Result]]:
+            inputs, batch = self._head_inputs(rows, key)
+            with self._computing(self.head_precision):
+                vectors = self._head_vectors(inputs, batch)
+                found = self.model.head.answers(self.model.outputs(vectors, batch), batch)
+                return list(zip(found, observe(self.model, vectors, batch), strict=True))
+
+        return self._answers(encoded, head)
+
+    def features(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, RowFeatures]]:
+        """The inputs of the head for N rows, with the rows' indices, portion by portion."""
+        with self._workers() as workers:
+            for rows in _portions(encoded):
+                yield from zip(rows, self._read([encoded[row] for row in rows], workers), strict=True)
+
+    def decide(self, features: Sequence[RowFeatures]) -> list[Answer]:
+        """The answers of the head to N rows."""
+        with self._workers() as workers:
+            return self._decide(features, self._head_answers, workers)
+
+    def prepare(self, longest: int) -> None:
+        """Find the sizes of batches for all lengths up to `longest`, so that no later row waits for it."""
+        with self._workers() as workers:
+            for length in sorted({self._padded(length) for length in range(1, longest + 1)}):
+                workers.run(self._encoder_sizes.of, length)
+
+    def _read(self, encoded: Sequence[Encoded], workers: Workers) -> list[RowFeatures]:
+        sequences = [
+            OneSequence(*parts) for row in encoded for parts in zip(row.pieces, row.segments, row.units, strict=True)
+        ]
+        found = workers.compute(
+            sequences, [self._padded(len(one.pieces)) for one in sequences], self._encoder_sizes, self._encode
+        )
+        features, start = [], 0
+        for row in encoded:
+            vectors = found[start : start + len(row.pieces)]
+            start += len(row.pieces)
+            if self.model.keeps_rows:
+                vectors = [workers.run(self._combined, vectors)]
+            features.append(RowFeatures(vectors, row.offsets))
+        return features
+
+    def _decide(
+        self,
+        features: Sequence[RowFeatures],
+        head: Callable[[Hashable, Sequence[RowFeatures]], Sequence[Result]],
+        workers: Workers,
+    ) -> list[Result]:
+        return workers.compute(list(features), [self._head_key(row) for row in features], self._head_sizes, head)
+
+    def _encode(self, length: int, sequences: Sequence[OneSequence]) -> list[Tensor]:
+        """The features of sequences, padded to one length: (F,) or (U, F) float32 each."""
+        model, device = self.model, self.model.device
+        tokens, segments = np.zeros((2, len(sequences), length), dtype=np.int64)
+        for row, one in enumerate(sequences):
+            tokens[row, : len(one.pieces)] = one.pieces
+            segments[row, : len(one.segments)] = one.segments
+        lengths = torch.tensor([len(one.pieces) for one in sequences], device=device)
+        with self._computing(self.precision):
+            hidden = model.encoder.hidden_states(
+                torch.from_numpy(tokens).to(device),
+                lengths,
+                torch.from_numpy(segments).to(device) if segments.any() else None,
+            )
+            if model.of_units:
+                units, counts = pad([one.units for one in sequences], value=-1)
+                found = model.features.of_units(hidden, units.to(device)).float().cpu()
+                return [row[:count] for row, count in zip(found, counts.tolist(), strict=True)]
+            return list(model.features.pooled(hidden, lengths).float().cpu())
+
+    def _combined(self, vectors: list[Tensor]) -> Tensor:
+        assert self.model.combine is not None
+        rows = torch.zeros(len(vectors), dtype=torch.int64, device=self.model.device)
+        with self._computing(self.precision):
+            return self.model.combine(torch.stack(vectors).to(self.model.device), rows)[0].float().cpu()
+
+    def _head_inputs(self, rows: Sequence[RowFeatures], key: Hashable) -> tuple[Tensor, Batch]:
+        """The features of rows with the same number of sequences, and of units after padding; and the batch."""
+        model, device = self.model, self.model.device
+        sequences, units = key if isinstance(key, tuple) else (1, 0)
+        batch: Batch = {"rows": torch.arange(len(rows)).repeat_interleave(sequences)}
+        vectors = [vector for row in rows for vector in row.vectors]
+        if model.of_units:
+            kept = torch.zeros(len(vectors), units, vectors[0].shape[1])
+            for target, vector in zip(kept, vectors, strict=True):
+                target[: len(vector)] = vector
+            batch["unit_lengths"] = torch.tensor([len(vector) for vector in vectors])
+            offsets = [part for row in rows for part in row.offsets]
+            if any(len(part) for part in offsets):
+                padded = np.full((len(vectors), units, 2), -1, dtype=np.int64)
+                for place, part in zip(padded, offsets, strict=True):
+                    place[: len(part)] = part
+                batch["offsets"] = torch.from_numpy(padded)
+        else:
+            kept = torch.stack(vectors)
+        return kept.to(device), {name: tensor.to(device) for name, tensor in batch.items()}
+
+    def _head_vectors(self, kept: Tensor, batch: Batch) -> Tensor:
+        return kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])
+
+    def _head_answers(self, key: Hashable, rows: Sequence[RowFeatures]) -> list[Answer]:
+        kept, batch = self._head_inputs(rows, key)
+        with self._computing(self.head_precision):
+            return self.model.head.answers(self.model.outputs(self._head_vectors(kept, batch), batch), batch)
+
+    # -- sizes of batches --------------------------------------------------------------------------------------------
+
+    def _padded(self, length: int) -> int:
+        return padded_length(length, self.model.encoder.max_tokens)
+
+    def _rows(self, length: int) -> tuple[int, int]:
+        least = whole_vectors(length * self._width)
+        return least, max(least, 1 << max(0, (self._pieces // length).bit_length() - 1))
+
+    def _head_rows(self, key: tuple[int, int]) -> tuple[int, int]:
+        _, units = key
+        return whole_vectors(units) if units else HEAD_ROWS, HEAD_ROWS
+
+    def _head_key(self, row: RowFeatures) -> tuple[int, int]:
+        return len(row.vectors), padded_length(max(map(len, row.vectors))) if self.model.of_units else 0
+
+    def _sample_sequences(self, length: int) -> tuple[OneSequence, OneSequence]:
+        first, second = (
+            sample_sequence(self.model.encoder, count, seed=length) for count in (length, max(1, length - 2))
+        )
+        return first, second
+
+    def _sample_features(self, key: tuple[int, int]) -> tuple[RowFeatures, RowFeatures]:
+        sequences, units = key
+        generator = torch.Generator().manual_seed(units)
+
+        def sample(count: int) -> RowFeatures:
+            shape = (count, self.model.width) if self.model.of_units else (self.model.width,)
+            vectors = [torch.randn(shape, generator=generator) for _ in range(sequences)]
+            places = np.arange(count, dtype=np.int64)
+            return RowFeatures(vectors, [np.stack([2 * places, 2 * places + 1], axis=1)] * sequences)
+
+        return sample(units), sample(max(1, units - 1))
+
+    def _compare_heads(self, key: Hashable, rows: Sequence[RowFeatures]) -> list[list[Any]]:
+        """Answers and outputs: an answer such as a tag does not show all differences."""
+        kept, batch = self._head_inputs(rows, key)
+        with self._computing(self.head_precision):
+            outputs = self.model.outputs(self._head_vectors(kept, batch), batch)
+            answers = self.model.head.answers(outputs, batch)
+        per_row = outputs.float().cpu().unflatten(0, (len(rows), -1))
+        return [[answer, row.numpy()] for answer, row in zip(answers, per_row, strict=True)]
+
+    @contextmanager
+    def _computing(self, precision: Precision) -> Iterator[None]:
+        with computing(precision, self.model.device), fixed_shapes():
+            yield
+
+    # -- threads -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _workers(self) -> Iterator[Workers]:
+        threads = 1 if self.model.device.type == "cuda" else torch.get_num_threads()
+        with evaluating(self.model):
+            if threads == 1:
+                yield Workers(1, None)
+                return
+            with ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    yield Workers(threads, pool)
+                finally:
+                    # Threads that other parts of the process start later are not limited.
+                    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Threads with one thread of torch each.
+
+    Attributes:
+        threads: number of threads.
+        pool: None: the present thread, which has one thread of torch.
+    """
+
+    threads: int
+    pool: ThreadPoolExecutor | None
+
+    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in a thread."""
+        return function(*arguments) if self.pool is None else self.pool.submit(function, *arguments).result()
+
+    def compute(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[Any],
+        sizes: Sizes[Item, Any],
+        function: Callable[[Any, Sequence[Item]], Sequence[Result]],
+    ) -> list[Result]:
+        """Apply a function to batches of items with the same key; returns N results in the order of the items."""
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for index, key in enumerate(keys):
+            groups[key].append(index)
+        jobs = [
+            (key, part, size)
+            for key, indices in sorted(groups.items(), reverse=True)
+            for part, size in split(indices, self.run(sizes.of, key), threads=self.threads)
+        ]
+
+        def batch(job: tuple[Any, list[int], int]) -> Sequence[Result]:
+            key, part, size = job
+            filled = [items[index] for index in part] + [items[part[0]]] * (size - len(part))
+            return function(key, filled)[: len(part)]
+
+        found: list[Any] = [None] * len(items)
+        results = map(batch, jobs) if self.pool is None else self.pool.map(batch, jobs)
+        for (_, part, _), part_results in zip(jobs, results, strict=True):
+            for index, result in zip(part, part_results, strict=True):
+                found[index] = result
+        return found
+
+
+def sample_sequence(encoder: LanguageModel, length: int, *, seed: int) -> OneSequence:
+    """A sequence of random pieces with the family's special pieces; every piece is a unit."""
+    rng = np.random.default_rng([seed, length])
+    count = max(1, length - len(encoder.special_tokens([FIRST_ORDINARY])) + 1)
+    ids = rng.integers(min(FIRST_ORDINARY, encoder.config.vocabulary - 1), encoder.config.vocabulary, count)
+    pieces = np.asarray(encoder.special_tokens(ids.tolist()), dtype=np.int64)
+    places = np.arange(len(pieces), dtype=np.int64)
+    return OneSequence(pieces, np.zeros_like(pieces), np.stack([places, places], axis=1))
+
+
+def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
+    """Row indices, the longest rows first, so that rows of similar length are in one portion."""
+    pieces = [sum(map(len, row.pieces)) for row in encoded]
+    order = sorted(range(len(encoded)), key=lambda row: (-max(map(len, encoded[row].pieces)), row))
+    portion: list[int] = []
+    held = 0
+    for row in order:
+        if portion and held + pieces[row] > PORTION_PIECES:
+            yield portion
+            portion, held = [], 0
+        portion.append(row)
+        held += pieces[row]
+    if portion:
+        yield portion
