@@ -414,6 +414,7 @@ FLOWS = {
     "sync": "Pull code and data, retrain, push and commit the result.",
     "schedule": "Retrain on a cron schedule.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
+    "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 

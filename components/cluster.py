@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -28,6 +28,7 @@ import torch
 
 from components import errors
 from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
+from components.inputs import Input, find_inputs, on_this_node, read_piece
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -72,11 +73,12 @@ def launch(
     """Run `function(job, worker)` on every worker and return when all have ended.
 
     If a worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints. On Ray
-    it must be importable, and paths in `job` must be absolute and the same on every node.
+    it must be a function of this package, and paths in `job` must be absolute.
 
     Args:
         function: must store its results; its return value is ignored.
-        job: picklable, for Ray.
+        job: picklable, for Ray. Complete directories that it names by absolute paths are copied to nodes without them
+            (`components.inputs`).
         settings: `workers: auto` is one worker per GPU; without GPUs one process per node with all of its cores
             (on two cores, two processes with one thread took 1.25 times as long as one process with two).
         rows: rows of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
@@ -149,9 +151,9 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _alone(function: Callable[[Job], Result], item: Job) -> Result:
+def _alone(function: Callable[[Job], Result], item: Job, supply: _Supply | None = None) -> Result:
     threads.own(1)
-    return function(item)
+    return function(item if supply is None else supply.on_this_node(item))
 
 
 def _gave_up(reason: str) -> str:
@@ -213,15 +215,13 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     own: dict[str, Any] = (
         {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
     )
     try:
         ray.init(
             address=address,
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
+            runtime_env=_code(local=local),
             logging_level="WARNING",
             # Workers print only Ray's own messages; progress and errors have their own channel.
             log_to_driver=False,
@@ -237,6 +237,16 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _code(*, local: bool) -> dict[str, Any]:
+    """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
+    Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
+    package = Path(__file__).resolve().parent
+    if not local:
+        return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
+    path = os.pathsep.join(part for part in (str(package.parent), os.environ.get("PYTHONPATH")) if part)
+    return {"env_vars": {"PYTHONPATH": path}}
 
 
 def _address(settings: ClusterSettings) -> str:
@@ -277,7 +287,7 @@ def _launch_on_ray(
     rows: int,
     progress: Callable[[Mapping[str, float]], None],
 ) -> None:
-    with connected(settings):
+    with connected(settings), _supplied([job], settings) as supply:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig
         from ray.train.v2.api.config import LoggingConfig
@@ -290,7 +300,13 @@ def _launch_on_ray(
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
         trainer = _trainer()(
             _in_worker,
-            train_loop_config={"function": function, "job": job, "channel": name, "threads": plan.cpus},
+            train_loop_config={
+                "function": function,
+                "job": job,
+                "supply": supply,
+                "channel": name,
+                "threads": plan.cpus,
+            },
             scaling_config=ScalingConfig(
                 num_workers=plan.workers,
                 use_gpu=plan.gpu,
@@ -348,7 +364,8 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         # Written by a worker of the previous attempt.
         return failed
     try:
-        config["function"](config["job"], Worker(world, channel.publish if world.is_main else lambda numbers: None))
+        job = config["job"] if config["supply"] is None else config["supply"].on_this_node(config["job"])
+        config["function"](job, Worker(world, channel.publish if world.is_main else lambda numbers: None))
     except Exception as error:
         if isinstance(error, HeadstartError):
             failure = {"kind": type(error).__name__, "message": str(error)}
@@ -363,6 +380,84 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         channel.write("failure", failure)
         raise
     return None
+
+
+@dataclass(frozen=True)
+class _Supply:
+    """Source of the driver's inputs on other nodes; plain values, to be sent to workers.
+
+    Attributes:
+        depot: name of the actor that reads the files.
+        inputs: of all jobs.
+        storage: the driver's `cluster.storage`.
+        witness: a file in the storage, if that is a folder; else None.
+    """
+
+    depot: str
+    inputs: tuple[Input, ...]
+    storage: str
+    witness: Path | None
+
+    def on_this_node(self, job: Job) -> Job:
+        """The job with paths that exist on the node of this worker.
+
+        Raises:
+            ConfigError: the storage is a folder that this node does not share.
+            TrainingError: an input cannot be copied.
+        """
+        import ray
+
+        if self.witness is not None and not self.witness.exists():
+            raise ConfigError(
+                f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
+                "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
+            )
+
+        def fetch(digest: str, name: str, position: int) -> bytes:
+            return bytes(ray.get(ray.get_actor(self.depot).read.remote(digest, name, position)))
+
+        return on_this_node(job, self.inputs, fetch)
+
+
+class _Depot:
+    """Actor on the driver's node that reads files of inputs for workers on other nodes."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.folders = {one.digest: one.path for one in inputs}
+
+    def read(self, digest: str, name: str, position: int) -> bytes:
+        """At most `PIECE` bytes of a file from a position."""
+        return read_piece(self.folders[digest] / name, position)
+
+
+@contextmanager
+def _supplied(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Supply | None]:
+    """A block in which workers on other nodes can obtain the inputs of these jobs; None if all workers are on the
+    driver's node. Nothing is copied before a worker asks for it."""
+    import ray
+
+    if len([node for node in ray.nodes() if node["Alive"]]) == 1:
+        yield None
+        return
+    inputs = tuple(find_inputs(jobs))
+    name = f"headstart-depot-{secrets.token_hex(8)}"
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Depot)
+    depot = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    witness = None
+    if "://" not in settings.storage:
+        folder = Path(settings.storage).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        witness = folder / f".{name}"
+        witness.touch()
+    try:
+        yield _Supply(name, inputs, settings.storage, witness)
+    finally:
+        if witness is not None:
+            witness.unlink(missing_ok=True)
+        ray.kill(depot)
 
 
 class _Channel:
@@ -418,7 +513,7 @@ def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Ite
 def _map_on_ray(
     function: Callable[[Job], Result], pending: dict[int, Job], *, settings: ClusterSettings
 ) -> Iterator[tuple[int, Result]]:
-    with connected(settings):
+    with connected(settings), _supplied(list(pending.values()), settings) as supply:
         import ray
 
         environment = {"env_vars": threads.environment(1)}
@@ -431,7 +526,7 @@ def _map_on_ray(
             # so that no node is idle and an autoscaler sees pending tasks.
             while True:
                 room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
-                running |= {task.remote(function, item): index for index, item in islice(items, max(0, room))}
+                running |= {task.remote(function, item, supply): index for index, item in islice(items, max(0, room))}
                 if not running:
                     return
                 (done,), _ = ray.wait(list(running), num_returns=1)

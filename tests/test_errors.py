@@ -6,15 +6,27 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from components.errors import CheckpointUnavailableError, RegistryError, StorageUnavailableError, TransientError
+from components.errors import (
+    CheckpointUnavailableError,
+    RegistryError,
+    StorageUnavailableError,
+    TrainingError,
+    TransientError,
+)
+from components.pretraining import language_model
+from components.pretraining.language_model import TrainingHistory
 from components.settings.registry import RegistrySettings
 from components.storage import ensure_bucket
 from components.tracking import connect
 from components.training.checkpoint import CheckpointStore
+from components.training.distributed import World
 from flows.dvc_tasks import failure
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +67,62 @@ def test_an_object_store_that_does_not_answer(closed_port: int, monkeypatch: pyt
         CheckpointStore("s3://headstart/checkpoints", key="a").latest()
     with pytest.raises(CheckpointUnavailableError, match="checkpoint of step 1 cannot be written"):
         CheckpointStore("s3://headstart/checkpoints", key="a").save(1, {}, {})
+
+
+class _Expired(BaseHTTPRequestHandler):
+    """An S3 store whose clients have credentials that have expired."""
+
+    def answer(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        self.rfile.read(length)
+        body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815 -- names of http.server
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_an_object_store_that_rejects_the_credentials_needs_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Expired) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        store = CheckpointStore("s3://headstart/checkpoints", key="a")
+        for call in (lambda: store.save(1, {}, {}), store.latest, store.clear):
+            with pytest.raises(TrainingError, match="rejects the request: renew the credentials") as caught:
+                call()
+            assert not isinstance(caught.value, TransientError)
+        with pytest.raises(TrainingError, match=r"step 1 cannot be written .*ExpiredToken"):
+            store.save(1, {}, {})
+        server.shutdown()
+
+
+def test_a_transient_error_of_a_checkpoint_stays_one_in_training() -> None:
+    """The class decides whether the stage is retried, whichever rank meets the error."""
+
+    class Away:
+        def save(self, *arguments: object) -> None:
+            raise CheckpointUnavailableError("no answer")
+
+        def latest(self) -> None:
+            raise CheckpointUnavailableError("no answer")
+
+    state = SimpleNamespace(step=1, tensors=lambda world: {}, numbers=dict)
+    with pytest.raises(CheckpointUnavailableError, match="no answer"):
+        language_model._save(Away(), state, TrainingHistory(), World())  # type: ignore[arg-type]
+    with pytest.raises(CheckpointUnavailableError, match="no answer"):
+        CheckpointStore.latest_for_all(Away(), World())  # type: ignore[arg-type]
 
 
 def test_the_exit_code_of_a_command_tells_which_it_is(closed_port: int, tmp_path: Path) -> None:

@@ -284,14 +284,14 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 def _save(checkpoints: CheckpointStore, state: TrainingState, history: TrainingHistory, world: World) -> None:
     """Rank 0 writes the checkpoint; if that fails, all workers raise the error."""
     tensors = state.tensors(world)
-    failure = None
+    failure: TrainingError | None = None
     if world.is_main:
         try:
             checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(history)})
         except TrainingError as error:
-            failure = str(error)
+            failure = error
     if failure := world.broadcast(failure):
-        raise TrainingError(failure)
+        raise failure
 
 
 def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -33,6 +34,12 @@ TENSORS = "state.safetensors"
 NUMBERS = "state.json"
 PREFIX = "step-"
 KEEP = 2
+#: Answers of an S3 store that do not change by themselves: credentials that are wrong or have expired, missing
+#: permissions, no such bucket (pyarrow has no error classes for them).
+REJECTED = re.compile(
+    r"HTTP status 40[0-7]\b|AWS Error (ACCESS_DENIED|EXPIRED|INVALID_|SIGNATURE_|MISSING_AUTHENTICATION|UNRECOGNIZED|"
+    r"NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)"
+)
 #: Number of attempts of a worker to read the checkpoint that rank 0 has selected, and seconds between two attempts: on
 #: network file systems a new directory entry can become visible on other nodes up to a minute later.
 READ_ATTEMPTS, READ_SECONDS = 20, 5.0
@@ -118,6 +125,8 @@ class CheckpointStore:
             kept: list[int] = []
             with suppress(TrainingError):  # the storage may not answer now either
                 kept = self.steps()
+            if self._is_rejected(error):
+                raise self._failure(f"checkpoint of step {step} cannot be written", error) from error
             kind = TrainingError if full else self._error(error)
             raise kind(
                 f"{self.name}: checkpoint of step {step} cannot be written "
@@ -136,7 +145,7 @@ class CheckpointStore:
         try:
             entries = self.files.get_file_info(listing)
         except OSError as error:
-            raise self._error(error)(f"{self.name}: checkpoints cannot be listed ({error})") from error
+            raise self._failure("checkpoints cannot be listed", error) from error
         for entry in entries:
             folder, _, name = entry.path.rpartition("/")
             folder = folder.rpartition("/")[2]
@@ -166,15 +175,16 @@ class CheckpointStore:
         Raises:
             TrainingError: all checkpoints are damaged, or a rank cannot read the one of rank 0.
         """
-        checkpoint, failure = None, None
+        checkpoint: Checkpoint | None = None
+        failure: TrainingError | None = None
         if world.is_main:
             try:
                 checkpoint = self.latest()
             except TrainingError as error:
-                failure = str(error)
+                failure = error
         step, failure = world.broadcast((checkpoint.step if checkpoint else None, failure))
         if failure is not None:
-            raise TrainingError(failure)
+            raise failure
         if step is None or world.is_main:
             return checkpoint
         for attempt in range(READ_ATTEMPTS):
@@ -197,7 +207,7 @@ class CheckpointStore:
             if self.files.get_file_info(self.root).type == pyarrow.fs.FileType.Directory:
                 self.files.delete_dir(self.root)
         except OSError as error:
-            raise self._error(error)(f"{self.name}: checkpoints cannot be removed ({error})") from error
+            raise self._failure("checkpoints cannot be removed", error) from error
 
     def _load(self, step: int) -> Checkpoint | None:
         """A checkpoint, or None if it is missing or its digest differs."""
@@ -209,12 +219,27 @@ class CheckpointStore:
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise self._error(error)(f"{self.name}: checkpoint of step {step} cannot be read ({error})") from error
+                raise self._failure(f"checkpoint of step {step} cannot be read", error) from error
             return _read(Path(folder), step)
 
     def _error(self, error: Exception) -> type[TrainingError]:
-        """An object store that fails may answer later; a local disk needs the user."""
-        return CheckpointUnavailableError if self.remote and isinstance(error, OSError) else TrainingError
+        """An object store that fails may answer later; a local disk or a rejected request needs the user."""
+        transient = self.remote and isinstance(error, OSError) and not self._is_rejected(error)
+        return CheckpointUnavailableError if transient else TrainingError
+
+    def _is_rejected(self, error: Exception) -> bool:
+        """Whether the object store rejects the credentials or the request."""
+        return self.remote and REJECTED.search(str(error)) is not None
+
+    def _failure(self, what: str, error: Exception) -> TrainingError:
+        """The error of a failed request, which `what` names."""
+        remedy = ""
+        if self._is_rejected(error):
+            remedy = (
+                "; the store rejects the request: renew the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+                "AWS_SESSION_TOKEN) or their permissions, then run again: training resumes from its last checkpoint"
+            )
+        return self._error(error)(f"{self.name}: {what} ({error}){remedy}")
 
     def _path(self, step: int) -> str:
         return f"{self.root}/{PREFIX}{step:09d}"

@@ -1,0 +1,209 @@
+"""Drills in which a server goes away or refuses: MLflow, the S3 store, the head of a Ray cluster."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from components.errors import TransientError
+from flows.drills.base import Session, expect
+from flows.drills.kills import kill
+from flows.drills.project import Project, Running, answers, differences, free_port
+from flows.processes import descendants, end
+
+BUCKET = "drill"
+#: Answer of an S3 store to a request with credentials that have expired.
+EXPIRED = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"""
+
+
+# --- MLflow ------------------------------------------------------------------------------------------------------
+
+
+def _mlflow(project: Project, port: int) -> Running:
+    """An MLflow server with a database and artifacts of its own."""
+    folder = project.root.with_name(f"{project.root.name}-mlflow")
+    folder.mkdir(exist_ok=True)
+    server = project.start(
+        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")),
+    )
+    server.wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), what="MLflow's server answers")
+    return server
+
+
+def _with_mlflow(project: Project) -> int:
+    """Let a project use an MLflow server on a free port, which the caller starts; the port."""
+    port = free_port()
+    project.variables |= {
+        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    return port
+
+
+def mlflow_away(session: Session) -> str:
+    """MLflow's server is away while the run registers its models, and comes back."""
+    project = session.project("mlflow-away", state="after")
+    port = _with_mlflow(project)
+    run = project.retrain()
+    run.wait_for(lambda: "error: register: " in run.output, what="the stage register fails")
+    refused = time.monotonic()
+    server = _mlflow(project, port)
+    away = time.monotonic() - refused
+    done = run.ended()
+    expect(done.code == 0, f"the run ended with exit code {done.code}: {done.last}")
+    found = session.compare(project)
+    end(descendants(server.pid))
+    return f"register was refused, and repeated until the server answered {away:.0f} s later; {found}"
+
+
+def mlflow_gone(session: Session) -> str:
+    """MLflow's server is away for longer than the retries of a stage take."""
+    project = session.project("mlflow-gone", state="after")
+    # The retries of the shipped pipeline take minutes.
+    pipeline = project.root / "dvc.yaml"
+    pipeline.write_text(pipeline.read_text().replace("retries: 3", "retries: 1"))
+    port = _with_mlflow(project)
+    done = project.retrain().ended()
+    code = TransientError.exit_code
+    expect(done.code == code, f"the run ended with exit code {done.code} instead of {code}: {done.last}")
+    attempts = done.output.count("error: register: ")
+    expect(attempts == 2, f"register was tried {attempts} times instead of 2")
+    lost = differences(session.digests, project.digests())
+    expect(not lost, f"outputs were lost: {', '.join(lost)}")
+    server = _mlflow(project, port)
+    project.finish()
+    found = session.compare(project)
+    end(descendants(server.pid))
+    return f"exit code {code} after {attempts} attempts, nothing lost; with the server back: {found}"
+
+
+# --- S3 ----------------------------------------------------------------------------------------------------------
+
+
+class Store:
+    """An S3 test server (moto) in this process, whose credentials can expire.
+
+    Attributes:
+        expired: whether requests are answered as with expired credentials.
+        stored: number of complete checkpoints that were written.
+        refused: number of refused requests.
+    """
+
+    def __init__(self) -> None:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self.expired = False
+        self.stored = self.refused = 0
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment of its clients."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
+            "AWS_ACCESS_KEY_ID": "drill",
+            "AWS_SECRET_ACCESS_KEY": "drill",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "HEADSTART_STORAGE": f"s3://{BUCKET}/checkpoints",
+        }
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if self.expired:
+            self.refused += 1
+            start_response(
+                "403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(EXPIRED)))]
+            )
+            return [EXPIRED]
+        if environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].endswith("state.json"):
+            self.stored += 1
+        answer: Iterable[bytes] = self._application(environ, start_response)
+        return answer
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+
+
+@contextmanager
+def stored(project: Project) -> Iterator[Store]:
+    """An S3 store with the bucket of a project's checkpoints."""
+    store = Store()
+    project.variables |= store.variables
+    try:
+        made = project.python(f"from components.storage import ensure_bucket; ensure_bucket({BUCKET!r})")
+        expect(made.code == 0, f"the bucket cannot be made: {made.last}")
+        yield store
+    finally:
+        store.close()
+
+
+def s3_credentials(session: Session) -> str:
+    """The credentials of the store of checkpoints expire during pretraining."""
+    project = session.project("s3-credentials")
+    with stored(project) as store:
+        run = project.retrain()
+        run.wait_for(lambda: store.stored >= 2, what="two checkpoints are stored")
+        store.expired = True
+        done = run.ended()
+        named = re.search(r"error: (pretrain|adapt)@.*(ExpiredToken|EXPIRED_TOKEN|expired)", done.output)
+        expect(done.code == 2, f"the run ended with exit code {done.code} instead of 2: {done.last}")
+        expect(named, f"the message does not name the cause: {done.last}")
+        refused, kept = store.refused, store.stored
+        store.expired = False
+        project.pretrain()
+        expect(store.stored > kept, "no checkpoint was written afterwards")
+        found = session.compare_pretrained(project)
+    return f"exit code 2 after {refused} refused requests, the message names the expired token; with good ones: {found}"
+
+
+# --- Ray ---------------------------------------------------------------------------------------------------------
+
+
+def _head(project: Project, port: int, folder: Path) -> Running:
+    """The head of a Ray cluster, with two processors."""
+    head = project.start(
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=2"),
+        *("--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats", "--min-worker-port=0"),
+        *("--max-worker-port=0", "--object-store-memory=100000000", f"--temp-dir={folder}"),
+    )
+    head.wait_for(lambda: "Ray runtime started" in head.output, what="Ray's head has started")
+    return head
+
+
+def ray_head(session: Session) -> str:
+    """The head of the Ray cluster is killed during pretraining and starts again."""
+    project, port = session.project("ray-head", launcher="ray"), free_port()
+    # The paths of Ray's sockets must be shorter than 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="hs-drill-"))
+    try:
+        project.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": f"{session.seed:064x}"}
+        head = _head(project, port, folder)
+        project.variables["RAY_ADDRESS"] = f"127.0.0.1:{port}"
+        run = project.retrain()
+        run.wait_for(lambda: len(project.stored_steps()) >= 2, what="two checkpoints are stored")
+        step = max(project.stored_steps())
+        for process in descendants(head.pid):
+            kill(process)
+        time.sleep(1)
+        again = _head(project, port, folder)
+        project.pretrain(run)
+        found = session.compare_pretrained(project)
+        end(descendants(again.pid))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return f"killed after the checkpoint of step {step}; the run went on with the new head; {found}"

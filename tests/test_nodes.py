@@ -1,0 +1,198 @@
+"""Training on nodes without a disk in common with the driver: code, inputs and results are exchanged by Ray and S3
+only, and a node that is lost is replaced by another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.training.helpers import make_inputs
+
+ROOT = Path(__file__).parents[1]
+#: Ways to a mount namespace: as root, and in a user namespace.
+NAMESPACES = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
+STEPS = 150
+#: Trains on the cluster and in its own process; says where the workers found code and inputs.
+DRIVER = """
+import json, sys
+from pathlib import Path
+from components import cluster
+from components.pretraining.pretrain import pretrain
+from components.settings.cluster import ClusterSettings
+from tests.training.helpers import lm_settings, pretrain_job, same_bits, weights
+inputs, folder, storage, steps = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+away = ClusterSettings(launcher="ray", workers=1, address="auto", storage=storage)
+if storage.startswith("s3://"):
+    from components.storage import ensure_bucket
+    ensure_bucket("nodes")
+with cluster.connected(away):
+    questions = ["__import__('components').__file__", f"__import__('os').path.exists({str(inputs)!r})"]
+    answers = dict(cluster.map_parallel(eval, questions, settings=away))
+    print(json.dumps([answers[0], answers[1]]), flush=True)
+    training = lm_settings(tokens=4 * 8 * steps)
+    job = pretrain_job(inputs, "ulmfit", folder / "away", training=training, cluster=away)
+    there = pretrain(job)
+here = pretrain(pretrain_job(inputs, "ulmfit", folder / "here", training=training))
+print(json.dumps(same_bits(weights(here), weights(there))))
+"""
+
+
+class Cluster:
+    """A head without processors, and nodes that see neither the repository's code nor the inputs."""
+
+    def __init__(self, folder: Path, hidden: Path, namespace: tuple[str, ...], variables: dict[str, str]) -> None:
+        self.folder, self.hidden, self.namespace = folder, hidden, namespace
+        self.ray_folder = Path(tempfile.mkdtemp(prefix="hs-nodes-"))
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{held.getsockname()[1]}"
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_", "HEADSTART_"))
+        }
+        self.variables = {
+            **kept,
+            **variables,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_ADDRESS": self.address,
+            "OMP_NUM_THREADS": "1",
+        }
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.start("head", ["--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0"], {})
+
+    def node(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a node with one processor and another working folder; code and inputs are empty folders there."""
+        work = self.folder / name
+        work.mkdir()
+        hide = " && ".join(f"mount -t tmpfs none '{path}'" for path in (ROOT / "components", self.hidden))
+        variables = {"TMPDIR": str(work), "PYTHONPATH": ""}
+        return self.start(name, [f"--address={self.address}", "--num-cpus=1"], variables, hide=hide, work=work)
+
+    def start(
+        self, name: str, options: list[str], variables: dict[str, str], *, hide: str = "", work: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
+            *("--node-ip-address=127.0.0.1", "--object-store-memory=80000000"),
+            *("--min-worker-port=0", "--max-worker-port=0"),
+            *(["--include-dashboard=false", f"--temp-dir={self.ray_folder}"] if "--head" in options else []),
+        ]
+        if hide:
+            command = [*self.namespace, "sh", "-c", f'{hide} && exec "$@"', "sh", *command]
+        log = (self.folder / f"{name}.log").open("wb")
+        process = subprocess.Popen(
+            command,
+            cwd=work or self.folder,
+            env=self.variables | variables,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        deadline = time.monotonic() + 120
+        while "Ray runtime started" not in (self.folder / f"{name}.log").read_text():
+            assert process.poll() is None and time.monotonic() < deadline, (self.folder / f"{name}.log").read_text()
+            time.sleep(0.1)
+        return process
+
+    def close(self) -> None:
+        for process in self.started:
+            kill_tree(process.pid)
+            process.wait()
+        shutil.rmtree(self.ray_folder, ignore_errors=True)
+
+
+def kill_tree(pid: int) -> None:
+    try:
+        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in found:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def trains(node: subprocess.Popen[bytes]) -> bool:
+    """Whether a training worker runs on a node."""
+    for process in psutil.Process(node.pid).children(recursive=True):
+        try:
+            if any("RayTrainWorker" in part for part in process.cmdline()):
+                return True
+        except psutil.NoSuchProcess:
+            continue
+    return False
+
+
+@pytest.fixture(scope="module")
+def namespace() -> tuple[str, ...]:
+    for command in NAMESPACES:
+        probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
+        if shutil.which(command[0]) and subprocess.run(probe, capture_output=True).returncode == 0:
+            return command
+    pytest.skip("needs the right to mount a file system in a namespace")
+
+
+@pytest.fixture
+def cluster(namespace: tuple[str, ...], tmp_path: Path, s3_server: str) -> Iterator[Cluster]:
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    make_inputs(inputs)
+    variables = {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    found = Cluster(tmp_path, inputs, namespace, variables)
+    yield found
+    found.close()
+
+
+def drive(cluster: Cluster, storage: str, *, steps: int = STEPS) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(cluster.hidden), str(cluster.folder), storage, str(steps)],
+        cwd=ROOT,
+        env=cluster.variables | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: Cluster) -> None:
+    first = cluster.node("first")
+    driver = drive(cluster, "s3://nodes/checkpoints")
+    deadline = time.monotonic() + 300
+    while not trains(first):
+        assert driver.poll() is None and time.monotonic() < deadline, driver.communicate()
+        time.sleep(0.05)
+    # Another node, and the end of the first one in the middle of the training.
+    cluster.node("second")
+    kill_tree(first.pid)
+    output, errors = driver.communicate(timeout=400)
+    assert driver.returncode == 0, output + errors
+    # Progress lines are printed, too.
+    answers, same = (json.loads(line) for line in output.splitlines() if line.startswith(("[", "true", "false")))
+    assert answers[0].startswith(str(cluster.ray_folder)) and not answers[1]
+    assert same
+    copied = {
+        path.name for name in ("first", "second") for path in (cluster.folder / name).glob("headstart-*/inputs/*")
+    }
+    assert len(copied) == 2  # token shards and tokenizer
