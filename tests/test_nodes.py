@@ -18,11 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from infra.stack import nodes
 from tests.training.helpers import make_inputs
 
 ROOT = Path(__file__).parents[1]
-#: Ways to a mount namespace: as root, and in a user namespace.
-NAMESPACES = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
 STEPS = 150
 #: Trains on the cluster and in its own process; says where the workers found code and inputs.
 DRIVER = """
@@ -31,6 +30,7 @@ from pathlib import Path
 from components import cluster
 from components.pretraining.pretrain import pretrain
 from components.settings.cluster import ClusterSettings
+from infra.stack import nodes
 from tests.training.helpers import lm_settings, pretrain_job, same_bits, weights
 inputs, folder, storage, steps = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 away = ClusterSettings(launcher="ray", workers=1, address="auto", storage=storage)
@@ -38,7 +38,7 @@ if storage.startswith("s3://"):
     from components.storage import ensure_bucket
     ensure_bucket("nodes")
 with cluster.connected(away):
-    questions = ["__import__('components').__file__", f"__import__('os').path.exists({str(inputs)!r})"]
+    questions = ["__import__('components').__file__", f"__import__('os').listdir({str(inputs)!r})"]
     answers = dict(cluster.map_parallel(eval, questions, settings=away))
     print(json.dumps([answers[0], answers[1]]), flush=True)
     training = lm_settings(tokens=4 * 8 * steps)
@@ -52,8 +52,8 @@ print(json.dumps(same_bits(weights(here), weights(there))))
 class Cluster:
     """A head without processors, and nodes that see neither the repository's code nor the inputs."""
 
-    def __init__(self, folder: Path, hidden: Path, namespace: tuple[str, ...], variables: dict[str, str]) -> None:
-        self.folder, self.hidden, self.namespace = folder, hidden, namespace
+    def __init__(self, folder: Path, hidden: Path, variables: dict[str, str]) -> None:
+        self.folder, self.hidden = folder, hidden
         self.ray_folder = Path(tempfile.mkdtemp(prefix="hs-nodes-"))
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
@@ -76,12 +76,11 @@ class Cluster:
         """Start a node with one processor and another working folder; code and inputs are empty folders there."""
         work = self.folder / name
         work.mkdir()
-        hide = " && ".join(f"mount -t tmpfs none '{path}'" for path in (ROOT / "components", self.hidden))
         variables = {"TMPDIR": str(work), "PYTHONPATH": ""}
-        return self.start(name, [f"--address={self.address}", "--num-cpus=1"], variables, hide=hide, work=work)
+        return self.start(name, [f"--address={self.address}", "--num-cpus=1"], variables, work=work)
 
     def start(
-        self, name: str, options: list[str], variables: dict[str, str], *, hide: str = "", work: Path | None = None
+        self, name: str, options: list[str], variables: dict[str, str], *, work: Path | None = None
     ) -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
@@ -89,8 +88,8 @@ class Cluster:
             *("--min-worker-port=0", "--max-worker-port=0"),
             *(["--include-dashboard=false", f"--temp-dir={self.ray_folder}"] if "--head" in options else []),
         ]
-        if hide:
-            command = [*self.namespace, "sh", "-c", f'{hide} && exec "$@"', "sh", *command]
+        if work is not None:
+            command = nodes.without(command, (ROOT / "components", self.hidden))
         log = (self.folder / f"{name}.log").open("wb")
         process = subprocess.Popen(
             command,
@@ -137,17 +136,10 @@ def trains(node: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-@pytest.fixture(scope="module")
-def namespace() -> tuple[str, ...]:
-    for command in NAMESPACES:
-        probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
-        if shutil.which(command[0]) and subprocess.run(probe, capture_output=True).returncode == 0:
-            return command
-    pytest.skip("needs the right to mount a file system in a namespace")
-
-
 @pytest.fixture
-def cluster(namespace: tuple[str, ...], tmp_path: Path, s3_server: str) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, s3_server: str) -> Iterator[Cluster]:
+    if nodes.namespace() is None:
+        pytest.skip("needs the right to mount a file system in a namespace")
     inputs = tmp_path / "inputs"
     inputs.mkdir()
     make_inputs(inputs)
@@ -158,7 +150,7 @@ def cluster(namespace: tuple[str, ...], tmp_path: Path, s3_server: str) -> Itera
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    found = Cluster(tmp_path, inputs, namespace, variables)
+    found = Cluster(tmp_path, inputs, variables)
     yield found
     found.close()
 
@@ -190,7 +182,7 @@ def test_nodes_need_no_common_disk_and_a_lost_one_is_replaced(cluster: Cluster) 
     assert driver.returncode == 0, output + errors
     # Progress lines are printed, too.
     answers, same = (json.loads(line) for line in output.splitlines() if line.startswith(("[", "true", "false")))
-    assert answers[0].startswith(str(cluster.ray_folder)) and not answers[1]
+    assert answers[0].startswith(str(cluster.ray_folder)) and answers[1] == []
     assert same
     copied = {
         path.name for name in ("first", "second") for path in (cluster.folder / name).glob("headstart-*/inputs/*")

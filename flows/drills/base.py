@@ -119,6 +119,8 @@ class Session:
     @cached_property
     def pretrained(self) -> dict[str, str]:
         """Digests of the output of an undisturbed pretraining."""
+        if "undisturbed" in vars(self):
+            return of_pretraining(self.undisturbed)
         project = self.before.copy("pretrained")
         project.pretrain()
         return of_pretraining(project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import sys
@@ -104,6 +105,8 @@ class Store:
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
 
+        # Otherwise a line for each request.
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._application = DomainDispatcherApplication(create_backend_app)
         self.expired = False
         self.stored = self.refused = 0

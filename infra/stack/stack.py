@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import ConfigError
-from infra.stack import compose, postgres, processes
+from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started
 
@@ -25,6 +25,8 @@ from infra.stack.processes import StackError, Started
 MARKER = "HEADSTART_STACK"
 #: Prefixes of the caller's variables that would affect the services.
 FOREIGN = ("AWS_", "HEADSTART_", "MLFLOW_", "PG", "POSTGRES_", "PREFECT_", "PYTHONPATH", "RAY_", "VIRTUAL_ENV")
+#: Variables of services that are not started here (Redis).
+ABSENT = ("RAY_REDIS_ADDRESS", "RAY_external_storage_namespace")
 #: Size of the object store of each Ray node; Ray's minimum is 78,643,200.
 OBJECT_STORE_BYTES = 200_000_000
 
@@ -100,7 +102,7 @@ class Stack:
             "AWS_SHARED_CREDENTIALS_FILE": str(self.layout.empty),
             "AWS_EC2_METADATA_DISABLED": "true",
             "PREFECT_HOME": str(self.layout.folder / "prefect"),
-            **(service.environment if service else {}),
+            **{name: value for name, value in (service.environment if service else {}).items() if name not in ABSENT},
             **self._paths_of_configs(service),
             MARKER: self.marker,
         }
@@ -135,6 +137,8 @@ class Stack:
         """The command of a service in compose; for Ray, with the options that two nodes on one host need."""
         command = list(self.services[name].command)
         if command[:2] == ["ray", "start"]:
+            # There is no Redis here, so the state of the head ends with it.
+            command = [part for part in command if not part.startswith("--redis")]
             command += ["--node-ip-address=127.0.0.1", f"--object-store-memory={OBJECT_STORE_BYTES}"]
             command += ["--min-worker-port=0", "--max-worker-port=0"]
             if "--head" in command:
@@ -246,8 +250,9 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     head = stack.start("ray-head")
     stack.wait(head, lambda: succeeds(stack, "ray", "health-check", f"--address={address['ray-head']}"))
     for number in range(int(stack.values["RAY_WORKERS"])):
-        stack.start("ray-worker", log=stack.layout.log(f"ray-worker-{number}"))
-    report(f"ray         {address['ray-head']}, a head and {stack.values['RAY_WORKERS']} more node(s)")
+        _start_node(stack, number)
+    apart = "" if nodes.namespace() is None else ", which do not see the workspace"
+    report(f"ray         {address['ray-head']}, a head and {stack.values['RAY_WORKERS']} more node(s){apart}")
     stack.wait(mlflow, lambda: answers(f"http://{address['mlflow']}/health"))
     report(f"mlflow      http://{address['mlflow']}")
     stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
@@ -269,6 +274,17 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     stack.run("deployment", folder=stack.layout.workspace)
     stack.start("prefect-worker", folder=stack.layout.workspace)
     report("worker      serves the pool headstart")
+
+
+def _start_node(stack: Stack, number: int) -> None:
+    """Start a Ray node with a folder of its own, and with an empty folder in the place of the workspace."""
+    folder = stack.layout.folder / f"node-{number}"
+    folder.mkdir()
+    stack.layout.workspace.mkdir(exist_ok=True)
+    environment = stack.environment(stack.services["ray-worker"]) | {"TMPDIR": str(folder)}
+    command = nodes.without(stack.command("ray-worker"), [stack.layout.workspace])
+    log = stack.layout.log(f"ray-worker-{number}")
+    stack.start("ray-worker", command, environment=environment, folder=folder, log=log)
 
 
 def _make_databases(stack: Stack, binaries: Path, user: str | None) -> None:

@@ -37,7 +37,7 @@ def test_the_example_of_settings_names_all_variables() -> None:
 def test_no_secret_is_committed() -> None:
     example = compose.read_env(compose.ENV_EXAMPLE)
     secret = {name for name in example if compose.is_secret(name)}
-    assert len(secret) == 14
+    assert len(secret) == 15
     assert {example[name] for name in secret} == {""}
     assert ".env" in (ROOT / "infra" / ".gitignore").read_text().split()
 
@@ -65,7 +65,12 @@ def test_services_wait_for_health_only_of_services_with_a_check(composed: dict[s
 
 def test_images_are_built_from_files_and_targets_that_exist(composed: dict[str, Any]) -> None:
     built = {body["image"]: body["build"] for body in composed["services"].values() if "build" in body}
-    assert set(built) == {"headstart:0.1.0", "headstart-mlflow:0.1.0", "headstart-prefect:0.1.0"}
+    assert set(built) == {
+        "headstart:0.1.0",
+        "headstart-mlflow:0.1.0",
+        "headstart-prefect:0.1.0",
+        "headstart-redis:0.1.0",
+    }
     for build in built.values():
         text = (ROOT / build["dockerfile"]).read_text()
         if "target" in build:
@@ -137,10 +142,24 @@ def test_drivers_of_the_connection_strings_are_locked(composed: dict[str, Any], 
 
 
 @pytest.mark.parametrize("service", ["ray-head", "ray-worker", "ray-worker-gpu", "prefect-worker"])
-def test_every_ray_node_has_the_token_the_code_and_the_workspace(composed: dict[str, Any], service: str) -> None:
+def test_every_ray_node_has_the_token_and_only_the_driver_the_workspace(composed: dict[str, Any], service: str) -> None:
     body = composed["services"][service]
     assert body["environment"]["RAY_AUTH_MODE"] == "token"
     assert body["environment"]["RAY_AUTH_TOKEN"].startswith("secret")
-    assert body["environment"]["PYTHONPATH"] == "/workspace"
-    assert "workspace:/workspace" in body["volumes"]
+    driver = service == "prefect-worker"
+    assert body["environment"]["PYTHONPATH"] == ("/workspace" if driver else "")
+    assert body.get("volumes", []) == (["workspace:/workspace"] if driver else [])
     assert body["shm_size"] == "2gb"
+
+
+def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: dict[str, str]) -> None:
+    services = composed["services"]
+    head, redis = services["ray-head"], services["redis"]
+    assert head["environment"]["RAY_REDIS_ADDRESS"] == "redis:6379"
+    assert f"--redis-password={values['REDIS_PASSWORD']}" in head["command"]
+    assert f"--requirepass {values['REDIS_PASSWORD']}" in redis["command"] and "--appendonly yes" in redis["command"]
+    assert redis["volumes"] == ["redis:/data"]
+    for name in ("ray-head", "ray-worker", "prefect-worker"):
+        assert services[name]["restart"] == "unless-stopped"
+        assert services[name]["environment"]["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
+    assert "RAY_REDIS_ADDRESS" not in services["ray-worker"]["environment"]

@@ -88,6 +88,7 @@ def test_ray_cluster_has_the_fields_of_kuberay(manifests: list[dict[str, Any]], 
     assert set(spec) == {
         "rayVersion",
         "authOptions",
+        "gcsFaultToleranceOptions",
         "enableInTreeAutoscaling",
         "autoscalerOptions",
         "headGroupSpec",
@@ -95,6 +96,14 @@ def test_ray_cluster_has_the_fields_of_kuberay(manifests: list[dict[str, Any]], 
     }
     assert spec["rayVersion"] == locked["ray"]
     assert spec["authOptions"] == {"mode": "token", "secretName": "headstart-ray"}
+    redis = only(manifests, "Service", "redis")
+    secret = {"name": "headstart-redis", "key": "password"}
+    assert spec["gcsFaultToleranceOptions"] == {
+        "redisAddress": f"{redis['metadata']['name']}:{redis['spec']['ports'][0]['port']}",
+        "redisPassword": {"valueFrom": {"secretKeyRef": secret}},
+    }
+    store = only(manifests, "StatefulSet", "redis")["spec"]["template"]["spec"]["containers"][0]
+    assert store["env"][0]["valueFrom"]["secretKeyRef"] == secret
     assert spec["enableInTreeAutoscaling"] is True
     for group in spec["workerGroupSpecs"]:
         assert {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"} == set(group)
@@ -110,13 +119,13 @@ def test_gpu_group_requests_a_gpu_with_equal_limit(manifests: list[dict[str, Any
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
 
 
-def test_every_ray_pod_has_the_token_the_workspace_and_shared_memory(manifests: list[dict[str, Any]]) -> None:
+def test_every_ray_pod_has_the_token_and_shared_memory_and_no_workspace(manifests: list[dict[str, Any]]) -> None:
     settings = only(manifests, "ConfigMap", "headstart")["data"]
     for template in templates(only(manifests, "RayCluster", "headstart")).values():
         container = template["spec"]["containers"][0]
         mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
         volumes = {each["name"]: each for each in template["spec"]["volumes"]}
-        assert volumes[mounts["/workspace"]]["persistentVolumeClaim"]["claimName"] == "headstart-workspace"
+        assert "/workspace" not in mounts and container["workingDir"] in mounts
         folder, _, key = settings["RAY_AUTH_TOKEN_PATH"].rpartition("/")
         assert (volumes[mounts[folder]]["secret"]["secretName"], key) == ("headstart-ray", "auth_token")
         assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"

@@ -1,0 +1,180 @@
+"""`headstart drill`: its project, its comparison, its report. The drills themselves take minutes; people run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.errors import ConfigError
+from components.pipeline.checks import check_params
+from components.reporting.results import read_result
+from components.settings.loading import load_params
+from flows import drill
+from flows.drills import disk, project
+from flows.drills.base import Drill, Outcome, Session
+from flows.drills.kills import Pace, kill, role
+from flows.drills.project import DrillError, Project, differences, free_port, make
+from flows.drills.services import Store
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Project:
+    return make(tmp_path / "a", variables={"OWN": "1"}, launcher="local")
+
+
+def test_the_project_has_valid_settings_and_the_same_data_every_time(
+    made: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made.root)
+    check_params(load_params(Path("params.yaml")))
+    again = make(tmp_path / "b", variables={}, launcher="local")
+    for name in ("params.yaml", "data/domain/a.jsonl", "data/tasks/drill/train.jsonl", "dvc.yaml"):
+        assert (made.root / name).read_bytes() == (again.root / name).read_bytes()
+
+
+def test_the_users_servers_are_out_of_reach(made: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "RAY_ADDRESS", "AWS_ACCESS_KEY_ID", "HEADSTART_STORAGE"):
+        monkeypatch.setenv(name, "mine")
+    environment = made.environment()
+    assert "mine" not in environment.values()
+    assert (environment["PYTHONPATH"], environment["OWN"]) == (str(made.root), "1")
+
+
+def test_digests_ignore_times_only(made: Project) -> None:
+    out = made.root / "artifacts" / "encoder"
+    out.mkdir(parents=True)
+
+    def write(loss: float, seconds: float, weights: bytes) -> dict[str, str]:
+        (out / "metrics.json").write_text(
+            json.dumps({"loss": loss, "seconds": seconds, "in": {"tokens_per_second": seconds}})
+        )
+        (out / "curve.csv").write_text(f"step,seconds,loss\n1,{seconds},{loss}\n")
+        (out / "weights.safetensors").write_bytes(weights)
+        (out / "manifest.json").write_text(str(seconds))
+        return made.digests()
+
+    first = write(1.5, 2.0, b"w")
+    assert sorted(first) == ["encoder/curve.csv", "encoder/metrics.json", "encoder/weights.safetensors"]
+    assert differences(first, write(1.5, 3.0, b"w")) == []
+    assert differences(first, write(1.25, 2.0, b"v")) == sorted(first)
+    assert differences(first, {}) == sorted(first)
+
+
+def test_kills_follow_the_progress_of_the_run() -> None:
+    pace, chance = Pace(), random.Random(0)
+    ahead = [pace.wait(chance, killed=0.5, done=0.4) for _ in range(200)]
+    behind = [pace.wait(chance, killed=0.4, done=0.5) for _ in range(200)]
+    assert max(ahead) > 25 and max(behind) <= 8 and min(behind) >= 0.1
+    pace.adapt(stages=0)
+    assert pace.calm == 39
+    pace.adapt(stages=2)
+    assert pace.calm == pytest.approx(31.2)
+
+
+def test_a_killed_process_is_left_to_its_parent() -> None:
+    """Otherwise the parent takes SIGKILL for exit code 0."""
+    import psutil
+
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # flows.retrain"])
+    process = psutil.Process(child.pid)
+    assert role(process) == "flow"
+    kill(process)
+    assert child.wait(10) == -9
+
+
+def failing(session: Session) -> str:
+    raise DrillError("it did not")
+
+
+TWO = (
+    Drill("good", "nothing", "nothing happens", lambda session: "nothing happened"),
+    Drill("bad", "something", "it recovers", failing),
+)
+
+
+def test_a_failed_drill_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(drill, "DRILLS", TWO)
+    said: list[str] = []
+    outcomes = drill.run([], session=Session(tmp_path, {}, say=said.append))
+    assert [(outcome.passed, outcome.seen) for outcome in outcomes] == [
+        (True, "nothing happened"),
+        (False, "it did not"),
+    ]
+    assert said[-1] == "  FAILED in 0 s: it did not"
+    with pytest.raises(ConfigError, match="unknown drill 'god'; did you mean 'good'"):
+        drill.run(["god"], session=Session(tmp_path, {}))
+
+
+def test_outcomes_are_recorded_beside_earlier_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(drill, "DRILLS", TWO)
+    monkeypatch.setattr(drill, "CHECKOUT", tmp_path)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    drill.record([Outcome(TWO[1], False, "it did not", 2.0)], "mine", command="headstart drill")
+    drill.record([Outcome(TWO[0], True, "nothing happened", 1.0)], "mine", command="headstart drill")
+    drill.record([Outcome(TWO[1], True, "it did", 3.0)], "mine", command="headstart drill")
+    rows = read_result(tmp_path / "docs/results/mine.json").values
+    assert [(row.name.partition(":")[0], row.estimates["passed"], row.estimates["seconds"]) for row in rows] == [
+        ("good", [1.0], [1.0]),
+        ("bad", [1.0], [3.0]),
+    ]
+
+
+def test_expired_credentials_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from components.errors import TrainingError
+    from components.storage import ensure_bucket
+    from components.training.checkpoint import CheckpointStore
+
+    store = Store()
+    for name, value in store.variables.items():
+        monkeypatch.setenv(name, value)
+    ensure_bucket("drill")
+    checkpoints = CheckpointStore("s3://drill/checkpoints", key="a")
+    checkpoints.save(1, {}, {})
+    assert store.stored == 1
+    store.expired = True
+    with pytest.raises(TrainingError, match="ExpiredToken"):
+        checkpoints.save(2, {}, {})
+    store.expired = False
+    assert checkpoints.steps() == [1]
+    store.close()
+
+
+def test_a_full_disk_has_room_again(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    script = (
+        "import sys; from pathlib import Path; from flows.drills import disk\n"
+        "disk.SIZE = '1m'; root = Path(sys.argv[1])\n"
+        "if disk._mount(root):\n"
+        "    make_room = disk._fill(root); file = root / 'a'\n"
+        "    try: file.write_text('more'); print('written')\n"
+        "    except OSError as error: print(error.strerror)\n"
+        "    make_room(); file.write_text('more'); print(file.read_text())\n"
+        "else: print('No space left on device'); print('more')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "small")],
+        env={**os.environ, "PYTHONPATH": str(project.CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["No space left on device", "more"]
+    assert list((tmp_path / "small").iterdir()) == [] and disk.LARGEST_FILE < 10_000
+
+
+def test_the_list_of_drills() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.drill", "--list"],
+        cwd=project.CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(one.name in done.stdout for one in drill.DRILLS) and len(drill.DRILLS) == 13
+    assert free_port() > 0
