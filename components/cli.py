@@ -5,6 +5,7 @@ A `HeadstartError` is printed as one message with exit code 2; a traceback indic
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from functools import partial
@@ -339,6 +340,33 @@ def history(
 
 
 @app.command()
+def trace(
+    model: Annotated[
+        str, typer.Argument(help="NAME, NAME:VERSION, NAME@ALIAS, or the path of a trained model; NAME or its task.")
+    ] = "",
+    *,
+    document: Annotated[str, typer.Option(help="A document instead of a model: id, FILE:LINE, FILE#ROW or text.")] = "",
+    where: Annotated[str, typer.Option("--in", help="Corpus or task in which an id is looked up.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Trace a model back to its raw documents, code and machine; or a document to the models that learned from it."""
+    from components.lineage import trace as tracing
+
+    if bool(model) == bool(document):
+        raise typer.BadParameter("give either a model or --document")
+    settings = _registry_of(params)
+    if document:
+        found = tracing.trace_document(settings, document, root=Path.cwd(), where=where)
+        lines = tracing.document_lines(found)
+    else:
+        found = tracing.trace_model(settings, model, root=Path.cwd())
+        lines = tracing.model_lines(found)
+    for line in [json.dumps(found, indent=1, ensure_ascii=False)] if as_json else lines:
+        print(line)
+
+
+@app.command()
 def rollback(
     *,
     task: Task = "",
@@ -413,6 +441,7 @@ FLOWS = {
     "bakeoff": "Pretrain several families with one budget and compare them.",
     "sync": "Pull code and data, retrain, push and commit the result.",
     "schedule": "Retrain on a cron schedule.",
+    "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",

@@ -57,6 +57,8 @@ PREFIX = "headstart."
 SQLITE = "sqlite:///"
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
 BUNDLE = "artifacts"
+#: Folder of a run with the documents of `Registry.record`.
+DOCUMENTS = "lineage"
 #: Timeout in seconds of the health check.
 PROBE_SECONDS = 5.0
 #: MLflow's limits for one request and one value.
@@ -329,6 +331,35 @@ class Registry:
                 return []  # the run was deleted
             raise
 
+    def document(self, version: Version, name: str) -> dict[str, Any] | None:
+        """A JSON object that `record` has stored with a version's run; None if there is none.
+
+        Raises:
+            RegistryError: the registry cannot be reached.
+        """
+        found = self.attached(version, f"{DOCUMENTS}/{name}.json")
+        return None if found is None else dict(json.loads(found))
+
+    def parameters(self, version: Version) -> dict[str, str]:
+        """The parameters of a version's run; empty if the run was deleted."""
+        try:
+            return dict(self.client.get_run(version.run_id).data.params)
+        except MlflowException as error:
+            if error.error_code in MISSING:
+                return {}
+            raise RegistryError(f"MLflow, {version.label}: {error.message}") from error
+
+    def models(self) -> list[str]:
+        """Names of all registered models."""
+        found: list[str] = []
+        token = None
+        with _translated("registered models"):
+            while True:
+                page = self.client.search_registered_models(page_token=token)
+                found += [str(model.name) for model in page]
+                if not (token := page.token):
+                    return found
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, alias: str, version: Version) -> None:
@@ -405,6 +436,7 @@ class Registry:
         curves: Mapping[str, Sequence[tuple[int, float]]],
         datasets: Sequence[DataVersion],
         tags: Mapping[str, str],
+        documents: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Version:
         """Log a run with one model, then register the model as a version of `name`.
 
@@ -420,6 +452,7 @@ class Registry:
             curves: name -> (step, value) pairs.
             datasets: inputs of the run.
             tags: tags of the version, without prefix; `find` searches by `digest`.
+            documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
 
         Raises:
             RegistryError: the server rejects a request or cannot be reached.
@@ -429,6 +462,8 @@ class Registry:
         with _translated(name), _as_default(self.uri):
             with mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
                 self._log(run.info.run_id, metrics, parameters, curves, datasets, tags)
+                for title, content in (documents or {}).items():
+                    self.client.log_dict(run.info.run_id, dict(content), f"{DOCUMENTS}/{title}.json")
                 model = _log_model(files, name=name)
             self._ensure_model(name)
             version = self.client.create_model_version(

@@ -46,12 +46,15 @@ def command(
     version: Annotated[str, typer.Option(help="Version that becomes the champion at once, without comparison.")] = "",
     reason: Annotated[str, typer.Option(help="Why; recorded in the ledger. Required with --version.")] = "",
     task: Annotated[str, typer.Option(help="Task of --version; the first of run.tasks by default.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Accept a --version that has learned from removed documents.")
+    ] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Register the existing models and compare the challenger with the champion, without training; or choose the
     champion with --version and --reason, also during a run."""
-    if not version and (reason or task):
-        raise ConfigError("--reason and --task belong to --version; name the version, or leave them out")
+    if not version and (reason or task or force):
+        raise ConfigError("--reason, --task and --force belong to --version; name the version, or leave them out")
     if not version:
         promote(str(params))
         return
@@ -59,7 +62,8 @@ def command(
 
     settings = load_params(params)
     os.chdir(find_root(params.parent))
-    terminal.say(assign(settings.registry, task or settings.run.tasks[0], version=version, reason=reason))
+    chosen = task or settings.run.tasks[0]
+    terminal.say(assign(settings.registry, chosen, version=version, reason=reason, force=force))
 
 
 if __name__ == "__main__":

@@ -89,12 +89,12 @@ LAYERS = (
     ("training",),
     ("cluster", "task_models", "interchange"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
-    ("inference", "data_checks"),
+    ("inference", "data_checks", "leakage"),
     ("drift",),
     ("registry",),
     ("pipeline", "serving"),
     ("monitoring",),
-    ("studies",),
+    ("studies", "lineage"),
     ("cli",),
 )
 #: Packages of stages: they pass files to each other.

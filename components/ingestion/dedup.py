@@ -61,13 +61,7 @@ class Shingles:
 
     def _shingles(self, texts: Sequence[str]) -> tuple[Words64, Words64]:
         """Hashes of the n-grams of all texts, concatenated, and the n + 1 offsets that delimit the texts."""
-        # NUL bytes separate the texts: clean text contains none. Lower-casing bytes affects ASCII only.
-        data = b"\0".join([text.encode() for text in texts]).lower()
-        starts, ends = _word_bounds(np.frombuffer(data, dtype=np.uint8))
-        words = _word_hashes(data, starts, ends)
-        # bounds[i] is the index of the first word of text i.
-        separators = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0)
-        bounds = np.concatenate([[0], np.searchsorted(starts, separators), [len(starts)]])
+        words, bounds = hashed_words(texts)
         lengths = np.diff(bounds)
         begin, end = np.repeat(bounds[:-1], lengths), np.repeat(bounds[1:], lengths)
         # An n-gram is cut off at the end of its text, so a short text has exactly one. Its polynomial hash is the
@@ -75,8 +69,8 @@ class Shingles:
         position = np.arange(len(words))
         stop = np.minimum(position + self.ngram, end)
         sums = np.zeros(len(words) + 1, dtype=np.uint64)
-        np.cumsum(words * _powers(_MULTIPLIER, len(words)), out=sums[1:])
-        hashes = (sums[stop] - sums[position]) * _powers(pow(_MULTIPLIER, -1, 2**64), len(words))
+        np.cumsum(words * powers(MULTIPLIER, len(words)), out=sums[1:])
+        hashes = (sums[stop] - sums[position]) * powers(pow(MULTIPLIER, -1, 2**64), len(words))
         hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
         counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
         if (wordless := np.flatnonzero(lengths == 0)).size:
@@ -86,10 +80,21 @@ class Shingles:
         return hashes, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
 
-_MULTIPLIER = 0x9E3779B97F4A7C15
+#: Base of the polynomial hashes of word sequences.
+MULTIPLIER = 0x9E3779B97F4A7C15
 
 
-def _powers(base: int, count: int) -> Words64:
+def hashed_words(texts: Sequence[str]) -> tuple[Words64, npt.NDArray[np.int64]]:
+    """The hash of every word of all texts, and the n + 1 indices of the first word of each text."""
+    # NUL bytes separate the texts: clean text contains none. Lower-casing bytes affects ASCII only.
+    data = b"\0".join([text.encode() for text in texts]).lower()
+    starts, ends = _word_bounds(np.frombuffer(data, dtype=np.uint8))
+    separators = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0)
+    bounds = np.concatenate([[0], np.searchsorted(starts, separators), [len(starts)]])
+    return _word_hashes(data, starts, ends), bounds
+
+
+def powers(base: int, count: int) -> Words64:
     """base^0 ... base^(count - 1) modulo 2^64."""
     powers = np.full(count, base, dtype=np.uint64)
     powers[:1] = 1
@@ -135,7 +140,7 @@ def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
     short = np.minimum(lengths, 8)
     first = eights[starts + 8] & _LOWEST[short]
     last = eights[ends] >> (np.uint64(8) * (np.uint64(8) - short.astype(np.uint64)) % np.uint64(64))
-    return _mix(first * np.uint64(_MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
+    return _mix(first * np.uint64(MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -184,7 +189,7 @@ class KeyFiles:
             self._append(path, exact[:, column])
         if self.permutations and sketches is not None:
             for band, path in enumerate(self._bands):
-                self._append(path, _band_key(sketches[:, band * self.rows : (band + 1) * self.rows]))
+                self._append(path, band_key(sketches[:, band * self.rows : (band + 1) * self.rows]))
             self._append(self._sketches, sketches)
         self.count += len(exact)
 
@@ -307,7 +312,7 @@ class KeyFiles:
 _TWIN = np.dtype([("document", "<i8"), ("similarity", "<f4")])
 
 
-def _band_key(values: Sketches) -> Words64:
+def band_key(values: Sketches) -> Words64:
     """The key (n,) of a band (n, rows): its values as one 64-bit integer, the last value in the highest bits."""
     key = np.zeros(len(values), dtype=np.uint64)
     for shift, column in zip(range(48, -1, -16), values.T[::-1], strict=False):

@@ -340,6 +340,50 @@ def evaluate(params: Params) -> dict[str, Arguments]:
     }
 
 
+def leakage(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
+    found: dict[str, Arguments] = {}
+    for task in params.run.tasks:
+        systems = {
+            f"{family}-{start}": _seen(params, task, family, start)
+            for family in params.run.families
+            for start in _starts(params, task)
+        }
+        imported = {family for family in params.run.families if params.pretrain[family].source is not None}
+        found[task] = {
+            "task": task,
+            "examples": out(params, "examples"),
+            "corpus": out(params, "corpus"),
+            "systems": systems,
+            "unknown": {
+                f"{family}-{start}": [family]
+                for family in params.run.families
+                for start in _starts(params, task)
+                if family in imported and not start.startswith("scratch")
+            },
+            "settings": params.leakage,
+            "near": params.ingest.near_duplicates,
+            "output": out(params, "leakage", task),
+        }
+    return found
+
+
+def _seen(params: Params, task: str, family: str, start: str) -> list[str]:
+    """What a system and its ancestors were trained on: `corpus/<name>`, and `train/<task>` for train rows."""
+    encoder, _, group = start.partition(WITH)
+    kind = params.pretrain[family]
+    suffix = f"-{PARALLEL}" if kind.tokenizer == PARALLEL else ""
+    corpora = {
+        "scratch": (),
+        "pretrained": ("general",),
+        "adapted": ("general", "domain"),
+        TASK_ADAPTED: ("general", "domain"),
+    }[encoder]
+    read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or kind.source is None]
+    others = params.together[group].tasks if group else []
+    return read + [f"train/{name}" for name in dict.fromkeys([task, *others])]
+
+
 def report(params: Params) -> dict[str, Arguments]:
     """The single job."""
     return {

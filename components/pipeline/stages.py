@@ -76,6 +76,7 @@ STAGES: dict[str, Stage] = {
     "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),
     "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),
     "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", jobs.evaluate),
+    "leakage": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage),
     "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
     "register": Stage("components.registry.stage", "RegisterJob", "register", jobs.register),
     "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),

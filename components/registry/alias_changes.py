@@ -14,11 +14,14 @@ from typing import Any
 
 from components.errors import RegistryError
 from components.registry.ledger import Ledger
-from components.registry.ledger_entries import OWN, RECOVERED, Action, Change, State
+from components.registry.ledger_entries import OWN, RECOVERED, Action, Change, State, taint_in_words
 from components.tracking import Registry, Version
 
 #: Tag of a version that was rolled back; its value is the time. For people: the ledger holds the vetoes.
 ROLLED_BACK = "rolled_back"
+#: Tag of a version that has learned from a document that was removed since; its value is the certificate. For people:
+#: the ledger holds the digests.
+TAINTED = "tainted"
 #: Upper limit of the time between the record of a change and its writer's last request to set the alias.
 LATE = timedelta(minutes=10)
 
@@ -229,13 +232,13 @@ def roll_back(
         between them that were passed over because they were deleted).
 
     Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion or was deleted.
+        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
     """
     state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
     if state.last is None:
         raise RegistryError(f"{model}: has no champion to roll back")
     *earlier, (number, digest) = state.champions
-    found, passed = None, []
+    found, passed, tainted = None, [], dict[str, str]()
     for index in reversed(range(len(earlier))):
         candidate, content = earlier[index]
         if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
@@ -244,6 +247,9 @@ def roll_back(
             continue
         version = registry.find_number(model, candidate)
         if version is not None and _is_version(version, candidate, content):
+            if (taint := state.tainted.get(version.digest)) is not None:
+                tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
+                continue
             found = (index, version)
             break
         passed.append(candidate)
@@ -251,6 +257,8 @@ def roll_back(
         known = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
         what = f"version {to} is no champion before version {number} that exists" if to else ""
         what = what or f"no champion is recorded before version {number} that still exists"
+        if tainted:
+            what = "; ".join(tainted.values())
         hint = f" (champions: {known})" if known else ""
         raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")
     index, restored = found

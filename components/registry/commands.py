@@ -11,9 +11,9 @@ from datetime import UTC, datetime, time
 from components.errors import ConfigError, RegistryError
 from components.registry.alias_changes import move, observe, roll_back
 from components.registry.ledger import Ledger
-from components.registry.ledger_entries import Change, Entry, State, in_words
+from components.registry.ledger_entries import Change, Entry, State, in_words, taint_in_words
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, connect
+from components.tracking import Registry, Version, connect
 
 
 def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:
@@ -41,15 +41,23 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
     return [*lines, f"{model}@{alias}: version {restored.number} restored, version {number} rolled back"]
 
 
-def assign(settings: RegistrySettings, task: str, *, version: str, reason: str) -> str:
+def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool = False) -> str:
     """Make a version the champion of a task without a comparison. It stays until a new candidate is better.
+
+    Args:
+        settings: `params.registry`.
+        task: name of the task.
+        version: number of the version.
+        reason: why, for the ledger.
+        force: whether a version that has learned from removed documents is accepted.
 
     Returns:
         A line for the user.
 
     Raises:
         ConfigError: the reason is empty.
-        RegistryError: there is no such version, it is no classifier of Headstart, or it is the champion already.
+        RegistryError: there is no such version, it is no classifier of Headstart, it is the champion already, or it is
+            tainted.
     """
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
@@ -65,6 +73,8 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str) 
     state, present, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
     if present is not None and present.number == chosen.number:
         raise RegistryError(f"{model}@{alias}: version {version} is the champion already")
+    if (taint := state.tainted.get(chosen.digest)) is not None and not force:
+        raise RegistryError(f"{chosen.label} {taint_in_words(taint)}; choose another version, or add --force")
     before = state.last.after if state.last is not None else "none"
     move(registry, ledger, state, action="assign", after=chosen, reasons=[reason.strip()])
     return f"{model}@{alias}: version {chosen.number} is the champion, version {before} was"
@@ -94,7 +104,17 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
         first = f"; the first one is of {_time(state.changes[0].entry)}" if state.changes else ""
         raise RegistryError(f"{model}@{alias}: had no champion at {moment:%Y-%m-%d %H:%M:%S} UTC{first}")
     lines = _described(registry, state, change) if change is not None else []
-    return lines + ([] if at else _difference(registry, state))
+    return lines + ([] if at else [*_difference(registry, state), *_taint(state, registry.alias(model, alias))])
+
+
+def _taint(state: State, champion: Version | None) -> list[str]:
+    entry = state.tainted.get(champion.digest) if champion is not None else None
+    if champion is None or entry is None:
+        return []
+    return [
+        f"warning: the champion, version {champion.number}, {taint_in_words(entry)}; retrain, so that a clean model "
+        "replaces it"
+    ]
 
 
 def _described(registry: Registry, state: State, change: Change) -> list[str]:

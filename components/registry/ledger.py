@@ -49,7 +49,7 @@ class Ledger:
         Raises:
             RegistryError: the registry cannot be reached.
         """
-        entry = Entry(0, uuid.uuid4().hex, datetime.now(UTC), event, model, alias, _who(), expect, facts=facts)
+        entry = Entry(0, uuid.uuid4().hex, datetime.now(UTC), event, model, alias, who(), expect, facts=facts)
         return self.write(entry)
 
     def write(self, entry: Entry) -> Entry:
@@ -116,7 +116,8 @@ def _entry(version: Version) -> Entry:
         raise RegistryError(f"{version.label}: damaged entry of the ledger ({error!r}); delete this version") from error
 
 
-def _who() -> str:
+def who() -> str:
+    """The user and the host of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user id without a name

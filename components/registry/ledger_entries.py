@@ -10,6 +10,8 @@ same entries and reaches the same result, so of several simultaneous writers exa
 | change    | action, before, after (version numbers), before_digest, after_digest, reasons, vetoes (content digests)  |
 | abandoned | change (id of a change that was not applied), reason                                                     |
 | alarm     | reason: the champion was deleted                                                                         |
+| taint     | certificate, documents (number), tainted (version number -> content digest), contents (the digests of    |
+|           | all models), reason                                                                                      |
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class State:
         vetoes: content digest -> the rollback that vetoed it.
         decisions: of the alias, oldest first.
         alarmed: whether the current champion's deletion is recorded.
+        tainted: content digest -> the entry by which it learned from documents that were removed since
+            (`headstart forget`).
     """
 
     model: str
@@ -103,6 +107,7 @@ class State:
     vetoes: Mapping[str, Change] = field(default_factory=dict)
     decisions: tuple[Entry, ...] = ()
     alarmed: bool = False
+    tainted: Mapping[str, Entry] = field(default_factory=dict)
 
     @property
     def last(self) -> Change | None:
@@ -137,12 +142,16 @@ def replay(entries: Iterable[Entry], *, model: str, alias: str) -> State:
     own = [entry for entry in entries if (entry.model, entry.alias) == (model, alias)]
     own.sort(key=lambda entry: entry.order)
     position, changes, decisions, alarm = 0, list[Change](), list[Entry](), 0
+    tainted: dict[str, Entry] = {}
     for entry in own:
         match entry.event:
             case "decision":
                 decisions.append(entry)
             case "alarm":
                 alarm = entry.position
+            case "taint":
+                for digest in entry.facts["contents"]:
+                    tainted.setdefault(digest, entry)
             case "change" | "abandoned":
                 # The first change after an import expects 0, because clones may import at different times.
                 if entry.expect is not None and entry.expect != position:
@@ -161,6 +170,17 @@ def replay(entries: Iterable[Entry], *, model: str, alias: str) -> State:
         vetoes=_vetoes(changes),
         decisions=tuple(decisions),
         alarmed=alarm > position,
+        tainted=tainted,
+    )
+
+
+def taint_in_words(entry: Entry) -> str:
+    """Why a content is tainted, as the end of a sentence."""
+    number = entry.facts["documents"]
+    documents = "a document that was" if number == 1 else f"{number:,} documents that were"
+    return (
+        f"has learned from {documents} removed on {entry.time:%Y-%m-%d} by {entry.by} "
+        f"(certificate {entry.facts['certificate']})"
     )
 
 
@@ -224,6 +244,11 @@ def in_words(entry: Entry) -> str:
                 "hand": f"version {after} set by hand in MLflow {over}, found",
             }[facts["action"]]
             return ": ".join([subject, f"{what} {who}", *(["; ".join(facts["reasons"])] if facts["reasons"] else [])])
+        case "taint":
+            which = (
+                f"version(s) {', '.join(facts['tainted'])} are tainted" if facts["tainted"] else "no tainted version"
+            )
+            return f"{subject}: {facts['reason']} {who} (certificate {facts['certificate']}); {which}"
         case "abandoned":
             return f"{subject}: a change was not applied, found {who}: {facts['reason']}"
         case _:

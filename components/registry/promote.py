@@ -17,7 +17,7 @@ from components.errors import ConfigError, RegistryError, nearest
 from components.registry.alias_changes import OvertakenError, move, observe
 from components.registry.judging import judge
 from components.registry.ledger import Ledger
-from components.registry.ledger_entries import State
+from components.registry.ledger_entries import State, taint_in_words
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
 from components.settings.promote import PromotionRule
@@ -130,15 +130,16 @@ def _decision(
     challenger: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
-    barred = _barred(state, candidate)
-    key = _key(job, candidate, champion, job.examples[task])
+    barred = _barred(registry, state, candidate) or _leaked(job.out / "leakage" / task, candidate, challenger["system"])
+    rule = _rule(job.rule, state, champion)
+    key = _key(rule, candidate, champion, job.examples[task])
     made = [entry.facts["decision"] for entry in state.decisions if entry.facts["key"] == key]
     earlier: dict[str, Any] | None = made[-1] if made else None
     # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
     if earlier is not None and earlier["gain"] is not None and not barred:
         return earlier
     decision = judge(
-        job.rule,
+        rule,
         registry,
         candidate,
         champion,
@@ -151,6 +152,11 @@ def _decision(
     if barred and decision["verdict"] == "reject":
         decision["reasons"] = [barred]
     decision["warnings"] = evaluation_warnings(job.out / "evaluation" / task, challenger["system"])
+    if champion is not None and (taint := state.tainted.get(champion.digest)) is not None:
+        if rule is not job.rule:
+            decision["reasons"] += [f"the champion is tainted, so a loss below {rule.margin:g} is accepted"]
+        if decision["verdict"] != "promote":
+            decision["warnings"] += [f"the champion, version {champion.number}, {taint_in_words(taint)}"]
     if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
         facts = {"key": key, "decision": decision}
         ledger.append("decision", model=state.model, alias=state.alias, facts=facts)
@@ -158,15 +164,42 @@ def _decision(
     return decision
 
 
-def _barred(state: State, candidate: Version) -> str:
+def _barred(registry: Registry, state: State, candidate: Version) -> str:
     """Why a candidate is not promoted whatever its score, or empty."""
     how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
     if (veto := state.vetoes.get(candidate.digest)) is not None:
         return f"{candidate.label} was rolled back on {veto.entry.time:%Y-%m-%d} by {veto.entry.by}; {how}"
+    if (tainted := tainted_ancestor(registry, state, candidate)) is not None:
+        return f"{tainted.label} {taint_in_words(state.tainted[tainted.digest])}; retrain without them"
     if (held := state.held_by(candidate.digest)) is not None:
         chosen = f"a person chose version {held.after} on {held.entry.time:%Y-%m-%d} ({held.action})"
         return f"{candidate.label} was known when {chosen}; {how}"
     return ""
+
+
+def _leaked(leakage: Path, candidate: Version, system: str) -> str:
+    """Why the rule `leakage` refuses a system, or empty."""
+    found = read_json(leakage / "leakage.json", made_by="the stage leakage", missing_ok=True)
+    refused = found.get("systems", {}).get(system, {}).get("refused", "")
+    return f"{candidate.label}: {refused}; remove the copies, or take new test rows" if refused else ""
+
+
+def tainted_ancestor(registry: Registry, state: State, version: Version) -> Version | None:
+    """The version, or the model that it was initialised from, that has learned from removed documents; None if none
+    has."""
+    found: Version | None = version
+    while found is not None and found.digest not in state.tainted:
+        name, _, number = found.tags.get("parent", "").rpartition("/")
+        found = registry.find_number(name, number) if name else None
+    return found
+
+
+def _rule(rule: PromotionRule, state: State, champion: Version | None) -> PromotionRule:
+    """The rule, or in mode `superiority` with a tainted champion the same rule in mode `non_inferiority`."""
+    tainted = champion is not None and champion.digest in state.tainted
+    if not tainted or rule.tainted_margin is None or rule.mode != "superiority":
+        return rule
+    return rule.model_copy(update={"mode": "non_inferiority", "margin": rule.tainted_margin})
 
 
 def _check_slices(job: PromoteJob) -> None:
@@ -182,13 +215,14 @@ def _check_slices(job: PromoteJob) -> None:
                 raise ConfigError(f"promote.slices: no test row is in a slice {name!r}{nearest(name, known)}")
 
 
-def _key(job: PromoteJob, candidate: Version, champion: Version | None, examples: Path) -> str:
+def _key(rule: PromotionRule, candidate: Version, champion: Version | None, examples: Path) -> str:
     inputs = {
         "method": METHOD,
         "candidate": [candidate.number, candidate.digest],
         "champion": [champion.number, champion.digest] if champion is not None else None,
         # With the clusters, which are no part of the digest of the split.
         "test": read_manifest(examples).files["test.parquet"],
-        "rule": job.rule.model_dump(),
+        # Decides the mode only, which is part of the rule.
+        "rule": rule.model_dump(exclude={"tainted_margin"}),
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -23,6 +23,7 @@ from components.drift.measurements import REFERENCE
 from components.errors import ArtifactError
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
+from components.registry.provenance import PROVENANCE, provenance
 from components.registry.runs import read_dev_score, read_own_scores
 from components.settings.names import TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
@@ -219,6 +220,9 @@ def _ensure_version(
                 "parent_digest": parent.digest if parent is not None else "",
                 **lineage.tags(candidate.directory),
             },
+            documents={
+                PROVENANCE: provenance(lineage, out=job.out, output=candidate.directory, parent=parent),
+            },
         )
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -241,6 +245,7 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
 
     A classifier is one run, of the largest label budget and the best seed on dev. Its own scores are `dev.METRIC` and
     `test.METRIC`; means over the seeds of its system have the prefix MEAN, among them those of the other budgets.
+    `leakage.test.exact` and `leakage.test.near` are numbers of test rows in what it was trained on.
     """
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is None:
@@ -256,7 +261,12 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     }
     run = content.facts.get("budget"), content.facts.get("seed")
     own = read_own_scores(candidate.directory / "runs.json", evaluation, system, run=run, metric=job.metric)
-    return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own
+    leakage = read_json(
+        job.out / "leakage" / candidate.task / "leakage.json", made_by="the stage leakage", missing_ok=True
+    )
+    copies = leakage.get("systems", {}).get(system, {})
+    leaked = {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
+    return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked
 
 
 def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def report(job: ReportJob) -> Path:
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
+    leaks = {task: _leakage_of(job, task) for task in job.tasks}
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
@@ -90,6 +91,7 @@ def report(job: ReportJob) -> Path:
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies, checked),
+        *([_leakage(leaks)] if any(leaks.values()) else []),
         _lineage(job, versions),
     ]
     numbers = {
@@ -100,6 +102,7 @@ def report(job: ReportJob) -> Path:
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
+        "leakage": leaks,
         "studies": {name: study.numbers for name, study in studies.items()},
     }
     loader = jinja2.PackageLoader("components.reporting", "")
@@ -209,6 +212,45 @@ def _data(
             rows.append([name, f"{unit['rows']:,}", unit["compared_with"] or "first version", count])
         columns = ["input", "rows", "compared with", "violations"]
         chapter.tables.append(Table(columns, rows, "Checks of new data"))
+    return chapter
+
+
+def _leakage_of(job: ReportJob, task: str) -> dict[str, Any]:
+    """The content of leakage.json; empty if the stage has not run."""
+    return read_json(job.out / "leakage" / task / "leakage.json", made_by="the stage leakage", missing_ok=True)
+
+
+def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
+    """Copies of the texts of dev and test in what the models were trained on."""
+    chapter = Chapter("Leakage")
+    chapter.text.append(
+        "Rows of dev and test whose text occurs in what a model or its ancestors were trained on: word by word "
+        "(exact), or as a near copy of a document. Unlabelled copies make an evaluation transductive: on other texts "
+        "the scores may be lower. Copies in the task's own train rows are governed by the setting overlap."
+    )
+    rows: list[Sequence[str]] = []
+    examples: list[Sequence[str]] = []
+    for task, content in found.items():
+        for source, one in content.get("sources", {}).items():
+            counts = [f"{one[split][kind]:,}" for split in ("dev", "test") for kind in ("exact", "near")]
+            rows.append([f"{task}: {source}", f"{one['documents']:,}", *counts])
+            examples += [
+                [task, copy["row"], f"{source}: {copy['document']}", f"{copy['similarity']:.2f}"]
+                for copy in one["test"]["examples"][:3]
+            ]
+        chapter.text += [
+            f"{task}: {name} was imported; whether its training text has the test rows is unknown."
+            for name in content.get("unknown", [])
+        ]
+        chapter.lead += [
+            f"{task}: {system} is not promoted: {one['refused']}."
+            for system, one in content.get("systems", {}).items()
+            if one["refused"]
+        ]
+    columns = ["source", "documents", "dev exact", "dev near", "test exact", "test near"]
+    chapter.tables.append(Table(columns, rows))
+    if examples:
+        chapter.tables.append(Table(["task", "test row", "copy", "similarity"], examples, "Examples"))
     return chapter
 
 

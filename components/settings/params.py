@@ -10,6 +10,7 @@ from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.ingest import IngestSettings
+from components.settings.leakage import LeakageSettings
 from components.settings.names import BlockName
 from components.settings.pretrain import PretrainSettings
 from components.settings.promote import PromotionRule
@@ -48,6 +49,8 @@ class Params(Section):
     together: dict[BlockName, TogetherSettings] = {}
     #: How systems are scored.
     evaluate: EvaluateSettings
+    #: Test texts in what the models were trained on.
+    leakage: LeakageSettings = LeakageSettings()
     #: MLflow.
     registry: RegistrySettings = RegistrySettings()
     #: The promotion rule.

@@ -1,0 +1,191 @@
+"""Look-up of documents: by id, position or text; in the corpora and labelled data of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from components.artifacts import is_complete, read_manifest
+from components.errors import DataError, HeadstartError
+from components.formats import corpus as corpora
+from components.formats.corpus import read_batches
+from components.formats.lines import Reading
+from components.ingestion.cleaning import clean
+from components.ingestion.dedup import Shingles, exact_keys
+from components.ingestion.documents import DROPPED, Origin
+from components.ingestion.readers import read_pairs, read_texts
+from components.lineage.matching import Texts, key_of
+from components.pipeline import jobs
+from components.pipeline.documents import find_document
+from components.settings.data import CorpusSource
+from components.settings.params import Params
+from components.settings.tasks import SPLITS
+from components.tasks.examples import KIND as EXAMPLES
+from components.tasks.examples import read_split
+
+#: Maximum number of near copies that are listed per corpus.
+_MOST_NEAR = 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document of a corpus, or a row of labelled data.
+
+    Attributes:
+        where: `corpus/general` or `examples/aws-type`.
+        split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
+        id: of the document.
+        file: shard or table that holds it; the raw file for dropped ones.
+        similarity: 1 for a copy; less for a near copy.
+        key: BLAKE2b-128 of a corpus document, else empty.
+    """
+
+    where: str
+    split: str
+    id: str
+    file: str
+    similarity: float = 1.0
+    key: bytes = b""
+
+    def __str__(self) -> str:
+        how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
+        return f"{self.where}, {self.split}: {self.id} ({self.file}{how})"
+
+
+def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
+    """The cleaned texts of the documents or labelled rows that an id or position names; empty if there is none.
+
+    Args:
+        params: settings of the run.
+        document: an id, FILE:LINE, or FILE#ROW, as in `headstart why --document`.
+        where: corpus or task to search; by default all.
+
+    Raises:
+        DataError: the id names different texts in several corpora or tasks.
+    """
+    found: dict[str, list[str]] = {}
+    with suppress(HeadstartError):
+        for name, fate in find_document(params, document):
+            found.setdefault(name, []).extend(_raw_texts(params, name, fate.origin))
+    for task, directory in _tasks(params):
+        source = params.data.tasks[task]
+        for split in SPLITS:
+            rows = read_split(directory, split)
+            for fields, row_id in zip(rows.fields, rows.ids, strict=True):
+                if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
+                    found.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
+    if where:
+        found = {name: texts for name, texts in found.items() if name == where}
+    if len({tuple(sorted(map(key_of, texts))) for texts in found.values()}) > 1:
+        names = ", ".join(found)
+        raise DataError(
+            f"{document!r} names different documents in {names}; add the folder to the position, or --in NAME"
+        )
+    return list(dict.fromkeys(text for texts in found.values() for text in texts if text.strip()))
+
+
+def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
+    """The texts of a document as its raw file has them, cleaned."""
+    parallel = name.endswith(f"-{jobs.PARALLEL}")
+    corpus = name.removesuffix(f"-{jobs.PARALLEL}")
+    source = params.data.parallel[corpus] if parallel else getattr(params.data, corpus)  # type: ignore[index]
+    root = Path(source.path)
+    path = root / origin.source if root.is_dir() else root
+    if not path.is_file():
+        return []
+    rows: Iterator[tuple[int, list[str]]] = (
+        ((number, [text]) for number, text, _ in read_texts(path, source, Reading()))
+        if isinstance(source, CorpusSource)
+        else ((number, [text, target]) for number, text, target, _ in read_pairs(path, source, Reading()))
+    )
+    for number, texts in rows:
+        if number == origin.line:
+            return [clean(text, strip_markup=params.ingest.strip_markup) for text in texts]
+    return []
+
+
+def holders(params: Params, texts: Texts) -> list[Found]:
+    """Copies of the texts in the corpora and labelled data that the run's folder holds, and the duplicates of them that
+    ingestion has dropped."""
+    found: list[Found] = []
+    for name, directory in _corpora(params):
+        kept = [document for split in corpora.SPLITS for document in _in_split(directory, name, split, texts)]
+        ids = {document.id for document in kept}
+        found += kept
+        for batch in read_batches(directory / DROPPED, ["id", "source", "line", "twin"]):
+            for row in batch.to_pylist():
+                if row["twin"] in ids:
+                    position = f"{row['source']}:{row['line']}"
+                    found.append(Found(f"corpus/{name}", "dropped", row["id"], position))
+    for task, directory in _tasks(params):
+        for split in SPLITS:
+            rows = read_split(directory, split)
+            found += [
+                Found(f"examples/{task}", split, row_id or "", f"{split}.parquet")
+                for fields, row_id in zip(rows.fields, rows.ids, strict=True)
+                if texts.in_values(list(fields))
+            ]
+    return found
+
+
+def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) -> Iterator[Found]:
+    for shard in corpora.shards(directory, split):
+        columns = ["id", "text", *(["target"] if corpora.holds_pairs(shard) else [])]
+        for batch in read_batches(shard, columns):
+            values = [column.to_pylist() for column in batch.columns[1:]]
+            for row_id, *parts in zip(batch.column(0).to_pylist(), *values, strict=True):
+                if any(map(texts.held_by, parts)):
+                    key = exact_keys(["\n".join(parts)]).astype("<u8").tobytes()
+                    yield Found(f"corpus/{name}", split, row_id, shard.name, key=key)
+
+
+def near_copies(params: Params, text: str) -> list[Found]:
+    """Near copies of a text in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
+    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts."""
+    near = params.ingest.near_duplicates
+    if near is None:
+        return []
+    sketch = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text)])[0]
+    own = exact_keys([clean(text)]).astype("<u8").tobytes()
+    found: list[Found] = []
+    for name, directory in _corpora(params):
+        here: list[Found] = []
+        for shard in read_manifest(directory, kind=corpora.KIND).facts["keys"]:
+            for batch in read_batches(directory / shard, ["exact", "sketch", "id", "heldout"]):
+                width = 2 * near.permutations
+                column = batch.column(1)
+                raw = np.frombuffer(column.buffers()[1], np.uint8, width * len(column), width * column.offset)
+                similarity = (raw.view(np.uint16).reshape(len(column), -1) == sketch).mean(axis=1)
+                for row in np.flatnonzero(similarity >= near.threshold).tolist():
+                    key, row_id, heldout = (batch.column(index)[row].as_py() for index in (0, 2, 3))
+                    if key != own:
+                        split = "heldout" if heldout else "train"
+                        here.append(Found(f"corpus/{name}", split, row_id, shard, float(similarity[row]), key))
+        found += sorted(here, key=lambda one: -one.similarity)[:_MOST_NEAR]
+    # A copy that differs in case or punctuation has the same signature.
+    return [one for one in found if one.similarity < 1] + [one for one in found if one.similarity == 1]
+
+
+def _corpora(params: Params) -> list[tuple[str, Path]]:
+    arguments = [*jobs.ingest(params).values(), *jobs.ingest_parallel(params).values()]
+    return [(job["output"].name, job["output"]) for job in arguments if is_complete(job["output"], kind=corpora.KIND)]
+
+
+def _tasks(params: Params) -> list[tuple[str, Path]]:
+    return [
+        (task, job["output"])
+        for task, job in jobs.examples(params).items()
+        if is_complete(job["output"], kind=EXAMPLES)
+    ]
+
+
+def refuse_unknown(document: str) -> DataError:
+    """The error for an id that names nothing."""
+    return DataError(
+        f"{document!r}: no document of a corpus and no labelled row has this id or position; give an id, FILE:LINE, "
+        "FILE#ROW for Parquet, or the text itself with --text"
+    )

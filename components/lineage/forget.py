@@ -1,0 +1,364 @@
+"""`headstart forget`: removal of documents from raw data, labels, outputs, caches, DVC's cache and local remotes.
+
+The order makes an interruption harmless: what is wanted is written to `.headstart/forget/pending.json`, tainted
+versions are recorded, then files are removed, then everything is searched again, then the certificate is written. The
+next `headstart forget` completes what an interrupted one has left. The certificate and the ledger hold no text and no
+id: a document is named by an HMAC-SHA256 with the key of the repository (`.headstart/forget/key`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import write_atomic
+from components.errors import ConfigError, DataError
+from components.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
+from components.lineage.editing import remove_records
+from components.lineage.matching import Texts, key_of
+from components.lineage.models import Evidence, Learner, learners, tainted_contents
+from components.lineage.places import (
+    data_folders,
+    derived_outputs,
+    holds,
+    output_of,
+    raw_holders,
+    tracked_by_git,
+    walk,
+)
+from components.lineage.stores import Cache, Item, local_folder, remotes
+from components.registry.alias_changes import TAINTED
+from components.registry.ledger import LEDGER, Ledger, who
+from components.settings.params import Params
+from components.tracking import Registry, connect
+
+STATE = Path(".headstart/forget")
+RECORDS = Path("records/forget")
+SCHEMA = 1
+#: Caches that hold numbers computed from texts, removed as a whole: key of `cluster`.
+CACHES = ("storage", "features")
+#: Lines that the summary shows of a list.
+_SHOWN = 20
+
+
+@dataclass
+class Plan:
+    """What a removal does.
+
+    Attributes:
+        texts: the documents.
+        found: their copies in corpora and labelled data.
+        near: near copies, which stay.
+        raw: raw files that hold them.
+        side: other files of the repository that hold them (predictions, rejected rows, logs).
+        outputs: directories of stages that hold them or were made from them.
+        caches: folders of checkpoints and features.
+        objects: of DVC's cache.
+        remote: name of a remote -> (address, objects that the remote may have).
+        fixed: files that hold them and cannot be edited: under git, or of MLflow.
+        learners: versions that have or may have learned from them.
+    """
+
+    texts: Texts
+    found: list[Found]
+    near: list[Found]
+    raw: list[Path]
+    side: list[Path] = field(default_factory=list)
+    outputs: list[Path] = field(default_factory=list)
+    caches: list[Path] = field(default_factory=list)
+    objects: list[Item] = field(default_factory=list)
+    remote: dict[str, str] = field(default_factory=dict)
+    fixed: list[Path] = field(default_factory=list)
+    learners: list[Learner] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing holds the documents, and no version has learned from them."""
+        return not (self.raw or self.side or self.outputs or self.objects or self.fixed or self.learners)
+
+
+def wanted_texts(
+    params: Params,
+    documents: Sequence[str],
+    *,
+    texts: Sequence[str] = (),
+    file: Path | None = None,
+    where: str = "",
+    root: Path,
+) -> list[str]:
+    """The texts to remove.
+
+    Args:
+        params: settings of the run.
+        documents: ids or positions.
+        texts: texts themselves.
+        file: a list of ids or positions, one per line, or a jsonl with `id` or `text` in each line.
+        where: corpus or task in which ids are looked up; by default all.
+        root: of the repository; a removal that was interrupted there is completed.
+
+    Raises:
+        DataError: an id names nothing, or different documents.
+        ConfigError: nothing is named.
+    """
+    ids, wanted = list(documents), list(texts)
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file is not None else (), 1):
+        if line.lstrip().startswith("{"):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{file}, line {number}: not valid JSON ({error})") from error
+            wanted += [str(row["text"])] if row.get("text") else []
+            ids += [str(row["id"])] if row.get("id") and not row.get("text") else []
+        elif line.strip():
+            ids.append(line.strip())
+    for document in ids:
+        found = texts_of(params, document, where=where)
+        if not found:
+            raise refuse_unknown(document)
+        wanted += found
+    wanted += _pending(root)
+    if not any(map(key_of, wanted)):
+        raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
+    return list(dict.fromkeys(wanted))
+
+
+def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
+    """Search the repository, DVC's cache and the registry for documents; changes nothing.
+
+    Raises:
+        DataError: a file cannot be read.
+        RegistryError: the registry cannot be reached.
+    """
+    texts = Texts(wanted)
+    found = holders(params, texts)
+    raw = raw_holders(params, texts, root=root)
+    near = [one for text in wanted for one in near_copies(params, text) if one.similarity < 1]
+    plan = Plan(texts, found, near, raw)
+    cache, tracked = Cache(root), tracked_by_git(root)
+    folders, caches = data_folders(params, root), _caches(params, root)
+    held_outputs: list[Path] = []
+    fixed = (root / "mlruns", root / "mlflow.db")
+    for path in walk(root, without=(cache.path, root / STATE)):
+        if any(path == folder or folder in path.parents for folder in [*folders, *caches]) or not holds(path, texts):
+            continue
+        if path in tracked or any(path == one or one in path.parents for one in fixed) or path.suffix == ".db":
+            plan.fixed.append(path)
+        elif (output := output_of(path, params, root=root)) is not None:
+            held_outputs.append(output)
+        else:
+            plan.side.append(path)
+    plan.outputs = sorted({*held_outputs, *derived_outputs(params, [*raw, *held_outputs], root=root)})
+    plan.caches = [path for path in caches if path.exists()] if plan.outputs or raw else []
+    evidence = Evidence(texts, found, raw, cache, params)
+    ids = {one.id for one in found}
+    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids) if cache.objects.is_dir() else []
+    plan.remote = remotes(root) if plan.objects else {}
+    plan.learners = learners(connect(params.registry), evidence)
+    return plan
+
+
+def _caches(params: Params, root: Path) -> list[Path]:
+    """Local folders of checkpoints and features."""
+    named = [os.environ.get("HEADSTART_STORAGE") or params.cluster.storage, params.cluster.features]
+    return [root / path for path in named if "://" not in path]
+
+
+def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
+    """A plan in words."""
+    yield f"{len(plan.texts)} text(s)"
+    sections: list[tuple[str, list[str]]] = [
+        ("records to remove from raw files", _relative(plan.raw, root)),
+        ("records to remove from other files", _relative(plan.side, root)),
+        ("copies in corpora and labelled data", [str(one) for one in plan.found]),
+        ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
+        ("caches to remove", _relative(plan.caches, root)),
+        ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
+        ("near copies, which stay; name their ids to remove them too", [str(one) for one in plan.near]),
+        ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
+        ("versions that have learned from them", [str(one) for one in plan.learners]),
+    ]
+    for title, lines in sections:
+        if lines:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in lines[:_SHOWN])
+            if len(lines) > _SHOWN:
+                yield f"  ... {len(lines) - _SHOWN} more"
+    if plan.empty:
+        yield "nothing holds them, and no registered version has learned from them"
+
+
+def _relative(paths: Sequence[Path], root: Path) -> list[str]:
+    return [os.path.relpath(path, root) for path in paths]
+
+
+def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, reason: str = "") -> Path:
+    """Remove documents as planned; returns the path of the certificate.
+
+    Raises:
+        DataError: a file cannot be edited. What was removed stays removed; the next `headstart forget` goes on.
+        RegistryError: the registry cannot be reached; nothing was removed.
+    """
+    now = datetime.now(UTC)
+    name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    _write_private(root / STATE / "pending.json", json.dumps(list(wanted)))
+    registry = connect(params.registry)
+    _record_taints(registry, plan, name, reason=reason)
+    removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
+    for path in [*plan.outputs, *plan.caches]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    sizes = {item.md5: item.path.stat().st_size for item in plan.objects}
+    for item in plan.objects:
+        item.path.unlink(missing_ok=True)
+    left = _left(params, plan, root)
+    key = _key(root)
+    certificate = {
+        "schema": SCHEMA,
+        "certificate": name,
+        "time": now.isoformat(timespec="seconds"),
+        "by": who(),
+        "reason": reason,
+        "documents": [hmac.new(key, text.encode(), hashlib.sha256).hexdigest() for text in plan.texts.keys],
+        "records": removed,
+        "outputs": _relative(plan.outputs, root),
+        "caches": _relative(plan.caches, root),
+        "dvc_cache": [{"md5": item.md5, "bytes": sizes[item.md5], "held": item.what} for item in plan.objects],
+        "remotes": {
+            remote: _purge_remote(root, url, plan.objects) | {"url": _without_secrets(url)}
+            for remote, url in plan.remote.items()
+        },
+        "near_copies": len(plan.near),
+        "versions": [
+            {
+                "version": learner.version.label,
+                "digest": learner.version.digest,
+                "sources": list(learner.sources),
+                "certain": learner.certain,
+            }
+            for learner in plan.learners
+        ],
+        "searched_again": left,
+    }
+    path = root / RECORDS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(certificate, indent=1) + "\n")
+    write_atomic(path.with_suffix(".txt"), "\n".join(certificate_lines(certificate)) + "\n")
+    (root / STATE / "pending.json").unlink()
+    return path
+
+
+def _left(params: Params, plan: Plan, root: Path) -> dict[str, Any]:
+    """The result of a second search: number of files, and those that hold a document still."""
+    cache = Cache(root)
+    count, held = 0, []
+    for path in walk(root, without=(cache.path, root / STATE)):
+        count += 1
+        if holds(path, plan.texts):
+            held.append(os.path.relpath(path, root))
+    for md5, path in cache.files() if cache.objects.is_dir() else ():
+        count += 1
+        if holds(path, plan.texts):
+            held.append(f"DVC object {md5}")
+    return {"files": count, "still_held_by": held}
+
+
+def _record_taints(registry: Registry, plan: Plan, name: str, *, reason: str) -> None:
+    """Entries of the ledger for all models of the registry, so that the successors of tainted ones are recognised too,
+    and tags of the tainted versions."""
+    contents = tainted_contents(plan.learners)
+    if not contents:
+        return
+    ledger = Ledger(registry)
+    aliases = {version.name: registry.settings.alias for version in (one.version for one in plan.learners)}
+    for model in registry.models():
+        if model == LEDGER:
+            continue
+        own = [one.version for one in plan.learners if one.version.name == model]
+        facts = {
+            "certificate": name,
+            "documents": len(plan.texts),
+            "tainted": {version.number: version.digest for version in own},
+            "contents": contents,
+            "reason": reason or "documents removed",
+        }
+        ledger.append("taint", model=model, alias=aliases.get(model, registry.settings.alias), facts=facts)
+        for version in own:
+            registry.set_tag(version, TAINTED, name)
+
+
+def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:
+    """Remove objects from a remote that is a folder of this machine; for others, say how."""
+    folder = local_folder(root, url)
+    keys = [item.key for item in objects]
+    if folder is None:
+        address = _without_secrets(url).rstrip("/")
+        command = "aws s3 rm" if url.startswith("s3://") else "remove"
+        return {"removed": [], "to_remove": [f"{command} {address}/{key}" for key in keys]}
+    removed = [key for key in keys if (folder / key).is_file()]
+    for key in removed:
+        (folder / key).unlink()
+    return {"removed": removed, "to_remove": []}
+
+
+def _without_secrets(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url
+
+
+def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
+    """A certificate in words."""
+    yield f"Certificate of removal {certificate['certificate']}"
+    yield f"{certificate['time']} by {certificate['by']}" + (f": {certificate['reason']}" * bool(certificate["reason"]))
+    yield f"Documents (HMAC-SHA256 with the key of the repository): {len(certificate['documents'])}"
+    yield from (f"  {digest}" for digest in certificate["documents"])
+    yield f"Records removed from files: {sum(certificate['records'].values())}"
+    yield from (f"  {path}: {number}" for path, number in certificate["records"].items())
+    for title, key in (("Outputs removed", "outputs"), ("Caches removed", "caches")):
+        if certificate[key]:
+            yield f"{title}:"
+            yield from (f"  {path}" for path in certificate[key])
+    yield f"Objects removed from DVC's cache: {len(certificate['dvc_cache'])}"
+    yield from (f"  {item['md5']} ({item['held']}, {item['bytes']:,} bytes)" for item in certificate["dvc_cache"])
+    for name, remote in certificate["remotes"].items():
+        yield f"DVC remote {name} ({remote['url']}): {len(remote['removed'])} objects removed"
+        if remote["to_remove"]:
+            yield "  to do by its operator, old versions and backups of the store included:"
+            yield from (f"    {line}" for line in remote["to_remove"])
+    again = certificate["searched_again"]
+    yield f"Searched again: {again['files']:,} files, {len(again['still_held_by'])} of them hold a document still"
+    yield from (f"  {path}: to be edited by hand" for path in again["still_held_by"])
+    yield f"Versions that have learned from the documents: {len(certificate['versions'])}"
+    for version in certificate["versions"]:
+        how = "" if version["certain"] else ", to be safe: the data of that time are not available"
+        yield f"  {version['version']} ({', '.join(version['sources'])}{how})"
+    if certificate["near_copies"]:
+        yield f"Near copies that stay: {certificate['near_copies']}"
+
+
+def _pending(root: Path) -> list[str]:
+    """The texts of a removal that was interrupted."""
+    path = root / STATE / "pending.json"
+    return [str(text) for text in json.loads(path.read_text())] if path.is_file() else []
+
+
+def _key(root: Path) -> bytes:
+    """The repository's key; made at the first use."""
+    path = root / STATE / "key"
+    if not path.is_file():
+        _write_private(path, secrets.token_hex(32))
+    return bytes.fromhex(path.read_text())
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    write_atomic(path, text)
+    path.chmod(0o600)

@@ -1,0 +1,60 @@
+"""Remove documents from data, labels, outputs and caches, with a certificate: `headstart forget ID`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.lineage import forget as removal
+from components.settings.loading import load_params
+from flows.command import PARAMS, ParamsFile, main
+from flows.dvc_tasks import add_data, read_plan
+from flows.repository import find_root, locked, pipeline_of
+from flows.retrain import wanted
+from flows.terminal import terminal
+
+
+def command(
+    documents: Annotated[
+        list[str] | None, typer.Argument(help="Ids, FILE:LINE, or FILE#ROW for Parquet; also of labelled rows.")
+    ] = None,
+    *,
+    text: Annotated[list[str] | None, typer.Option(help="Text of a document; may be repeated.")] = None,
+    file: Annotated[Path | None, typer.Option(help="List of ids, one per line, or jsonl with `id` or `text`.")] = None,
+    where: Annotated[str, typer.Option("--in", help="Corpus or task in which ids are looked up.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; recorded in the certificate and the ledger.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Remove documents and all of their copies: raw data, labels, outputs, caches, DVC's cache and local remotes. Mark
+    the registered versions that have learned from them, write a certificate, and show what will be trained again."""
+    settings_file = params.resolve()
+    settings, root = load_params(settings_file), find_root(settings_file.parent)
+    listed = file.resolve() if file is not None else None
+    os.chdir(root)
+    with locked(root, what=f"forget {os.path.relpath(settings_file)}", say=terminal.say):
+        named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where, root=root)
+        plan = removal.make_plan(settings, named, root=root)
+        for line in removal.plan_lines(plan, root=root):
+            terminal.say(line)
+        if dry_run:
+            return
+        certificate = removal.forget(settings, plan, named, root=root, reason=reason)
+        tracked = (root / "data.dvc").is_file()
+        if tracked and any(path.is_relative_to(root / "data") for path in plan.raw):
+            add_data(root)
+        for line in certificate.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
+            terminal.say(line)
+        stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))
+        again = [stage for stage in stages if stage.reasons]
+        terminal.say(f"{len(again)} stages will run at the next `headstart retrain`:")
+        for stage in again:
+            terminal.say(f"  {stage.name}: {stage.reasons[0]}")
+        terminal.say(f"certificate: {os.path.relpath(certificate, root)}; commit it with data.dvc")
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.lineage.editing import remove_records
+from components.lineage.matching import Texts, file_holds
+
+SECRET = "Agnetha Quisling lives in Elmstreet 17"
+TEXTS = Texts([SECRET, "too short"])
+
+
+@pytest.mark.parametrize(
+    ("value", "held"),
+    [
+        (SECRET, True),
+        (SECRET.upper() + "!", True),
+        ("<p>Agnetha <b>Quisling</b> lives in&nbsp;Elmstreet 17</p>", True),
+        (f"Note: {SECRET}, she said", True),
+        ("Agnetha Quisling lives in Elmstreet 170", False),
+        ("Too short.", True),
+        ("this is too short for a search inside", False),
+    ],
+)
+def test_a_text_is_found_by_its_words_and_a_short_one_only_alone(value: str, held: bool) -> None:
+    assert TEXTS.held_by(value) is held
+
+
+def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path: Path) -> None:
+    texts = Texts(["Zoë Åström heißt im Ort nur die Ältere"])
+    path = tmp_path / "a"
+    path.write_text(json.dumps({"text": "Zoë Åström heißt im Ort nur die Ältere"}) + "\n")
+    assert "\\u" in path.read_text() and file_holds(path, texts)
+
+
+ROWS = ["first row", SECRET, "last row"]
+
+
+def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path: Path) -> None:
+    jsonl = [json.dumps({"text": text, "n": 1}, separators=(",", ": ")) + "\r\n" for text in ROWS]
+    words = [json.dumps({"words": text.split(), "tags": []}) + "\n" for text in ROWS]
+    sentences = ["".join(f"{word}\tO\n" for word in text.split()) + "\n" for text in ROWS]
+    table = ["text,n\n", '"first\nrow",1\n', f'"{SECRET.replace(" lives", chr(10) + "lives")}",2\n', "last row,3\n"]
+    documents = ["first document\nof two lines\n\n\n", f"{SECRET[:16]}\n{SECRET[16:]}\n\n\n", "last\fpage\n"]
+    cases: dict[str, tuple[list[str], int]] = {
+        "a.jsonl": (jsonl, 1),
+        "words.jsonl": (words, 1),
+        "a.conll": (sentences, 1),
+        "a.csv": (table, 2),
+        "a.tsv": ([f"{text}\tx\n" for text in ROWS], 1),
+        "a.txt": (documents, 1),
+        "labels": ([f"LABEL {text}\n" for text in ROWS], 1),
+    }
+    for name, (pieces, index) in cases.items():
+        for compressed in (False, True):
+            path = tmp_path / (f"{name}.gz" if compressed else name)
+            opened = gzip.open if compressed else open
+            with opened(path, "wb") as file:
+                file.write("".join(pieces).encode())
+            before = path.stat().st_ino
+            assert file_holds(path, TEXTS), name
+            assert remove_records(path, TEXTS) == 1, name
+            with opened(path, "rb") as file:
+                assert file.read() == "".join(pieces[:index] + pieces[index + 1 :]).encode(), name
+            assert not file_holds(path, TEXTS) and path.stat().st_ino != before
+            assert remove_records(path, TEXTS) == 0
+
+
+def test_the_innermost_object_of_a_json_document_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    paragraphs = [{"context": "first", "qas": [{"question": SECRET}, {"question": "other"}]}, {"context": SECRET}]
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}, indent=1))
+    assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 2
+    kept = [{"context": "first", "qas": [{"question": "other"}]}]
+    assert json.loads(path.read_text()) == {"data": [{"title": "t", "paragraphs": kept}]}
+
+
+def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": ROWS, "words": [["a"], ["b"], SECRET.split()], "n": [1, 2, 3]})
+    pq.write_table(table, path, compression="zstd")
+    assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 2
+    assert pq.read_table(path).to_pydict() == {"text": ["first row"], "words": [["a"]], "n": [1]}
+    with pa.OSFile(str(tmp_path / "a.txt.zst"), "wb") as raw, pa.CompressedOutputStream(raw, "zstd") as stream:
+        stream.write(f"{SECRET}\n\n\nother\n".encode())
+    assert file_holds(tmp_path / "a.txt.zst", TEXTS) and remove_records(tmp_path / "a.txt.zst", TEXTS) == 1
+    with pa.OSFile(str(tmp_path / "a.txt.zst")) as raw, pa.CompressedInputStream(raw, "zstd") as stream:
+        assert b"other" in stream.read()
+
+
+def test_a_file_without_other_records_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": SECRET}))
+    assert remove_records(path, TEXTS) == 1 and not path.exists()
