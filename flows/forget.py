@@ -45,7 +45,7 @@ def command(
         certificate = removal.forget(settings, plan, named, root=root, reason=reason)
         tracked = (root / "data.dvc").is_file()
         if tracked and any(path.is_relative_to(root / "data") for path in plan.raw):
-            add_data(root)
+            add_data.fn(root)
         for line in certificate.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
             terminal.say(line)
         stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))

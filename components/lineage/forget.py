@@ -25,7 +25,7 @@ from components.errors import ConfigError, DataError
 from components.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
 from components.lineage.editing import remove_records
 from components.lineage.matching import Texts, key_of
-from components.lineage.models import Evidence, Learner, learners, tainted_contents
+from components.lineage.models import Evidence, Learner, learners
 from components.lineage.places import (
     data_folders,
     derived_outputs,
@@ -36,10 +36,10 @@ from components.lineage.places import (
     walk,
 )
 from components.lineage.stores import Cache, Item, local_folder, remotes
-from components.registry.alias_changes import TAINTED
-from components.registry.ledger import LEDGER, Ledger, who
+from components.registry.ledger import who
+from components.registry.taints import record_taints
 from components.settings.params import Params
-from components.tracking import Registry, connect
+from components.tracking import connect
 
 STATE = Path(".headstart/forget")
 RECORDS = Path("records/forget")
@@ -210,8 +210,13 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     now = datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     _write_private(root / STATE / "pending.json", json.dumps(list(wanted)))
-    registry = connect(params.registry)
-    _record_taints(registry, plan, name, reason=reason)
+    record_taints(
+        connect(params.registry),
+        [learner.version for learner in plan.learners],
+        certificate=name,
+        documents=len(plan.texts),
+        reason=reason,
+    )
     removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -268,30 +273,6 @@ def _left(params: Params, plan: Plan, root: Path) -> dict[str, Any]:
         if holds(path, plan.texts):
             held.append(f"DVC object {md5}")
     return {"files": count, "still_held_by": held}
-
-
-def _record_taints(registry: Registry, plan: Plan, name: str, *, reason: str) -> None:
-    """Entries of the ledger for all models of the registry, so that the successors of tainted ones are recognised too,
-    and tags of the tainted versions."""
-    contents = tainted_contents(plan.learners)
-    if not contents:
-        return
-    ledger = Ledger(registry)
-    aliases = {version.name: registry.settings.alias for version in (one.version for one in plan.learners)}
-    for model in registry.models():
-        if model == LEDGER:
-            continue
-        own = [one.version for one in plan.learners if one.version.name == model]
-        facts = {
-            "certificate": name,
-            "documents": len(plan.texts),
-            "tainted": {version.number: version.digest for version in own},
-            "contents": contents,
-            "reason": reason or "documents removed",
-        }
-        ledger.append("taint", model=model, alias=aliases.get(model, registry.settings.alias), facts=facts)
-        for version in own:
-            registry.set_tag(version, TAINTED, name)
 
 
 def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:

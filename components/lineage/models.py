@@ -170,8 +170,3 @@ def _used(version: Version) -> Any:
         return name == task or start.endswith(name)
 
     return used
-
-
-def tainted_contents(found: Collection[Learner]) -> list[str]:
-    """Content digests of versions, without repetitions."""
-    return list(dict.fromkeys(learner.version.digest for learner in found))

@@ -139,7 +139,8 @@ class State:
 
 def replay(entries: Iterable[Entry], *, model: str, alias: str) -> State:
     """The state of an alias after these entries, each with an id of its own."""
-    own = [entry for entry in entries if (entry.model, entry.alias) == (model, alias)]
+    # A taint belongs to the contents of a model, whatever its alias.
+    own = [entry for entry in entries if entry.model == model and (entry.alias == alias or entry.event == "taint")]
     own.sort(key=lambda entry: entry.order)
     position, changes, decisions, alarm = 0, list[Change](), list[Entry](), 0
     tainted: dict[str, Entry] = {}

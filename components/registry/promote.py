@@ -20,6 +20,7 @@ from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State, taint_in_words
 from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
+from components.registry.taints import tainted_ancestor
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -182,16 +183,6 @@ def _leaked(leakage: Path, candidate: Version, system: str) -> str:
     found = read_json(leakage / "leakage.json", made_by="the stage leakage", missing_ok=True)
     refused = found.get("systems", {}).get(system, {}).get("refused", "")
     return f"{candidate.label}: {refused}; remove the copies, or take new test rows" if refused else ""
-
-
-def tainted_ancestor(registry: Registry, state: State, version: Version) -> Version | None:
-    """The version, or the model that it was initialised from, that has learned from removed documents; None if none
-    has."""
-    found: Version | None = version
-    while found is not None and found.digest not in state.tainted:
-        name, _, number = found.tags.get("parent", "").rpartition("/")
-        found = registry.find_number(name, number) if name else None
-    return found
 
 
 def _rule(rule: PromotionRule, state: State, champion: Version | None) -> PromotionRule:

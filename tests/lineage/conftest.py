@@ -1,0 +1,127 @@
+"""The shipped pipeline with tiny sizes: run by the functions of its stages, committed to DVC, registered in MLflow."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from components.pipeline.stages import STAGES, run_stage
+from components.settings.loading import load_params
+from components.settings.params import Params
+from tests.raw_data import write_raw_data
+
+ROOT = Path(__file__).parents[2]
+#: A document of the domain, and with other case a row of train.
+SECRET = "Agnetha Quisling lives in Elmstreet 17 and pays by invoice every month"
+#: The stages that hold or see it, in order, and `register`.
+RAN = ("identity", "examples", "ingest", "tokenizer", "tokenize", "pretrain", "adapt", "scratch", "finetune")
+
+
+class Project:
+    """A repository with raw data, outputs, DVC's cache and a registry."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def params(self) -> Params:
+        return load_params(Path("params.yaml"))
+
+    def write(self) -> None:
+        for name in ("dvc.yaml", "requirements.lock", ".dvc/config", ".dvcignore", ".gitignore"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+        write_raw_data(self.root)
+        with gzip.open(self.root / "data/domain/aws/b.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps({"text": f"record {number} of the domain"}) + "\n" for number in range(9))
+            file.write(json.dumps({"text": SECRET}) + "\n")
+        row = {"text": f"{SECRET.upper()}!", "label": "one", "service": "s"}
+        with (self.root / "data/tasks/aws-type/train.jsonl").open("a") as labels:
+            labels.write("\n" + json.dumps(row) + "\n")
+        (self.root / "labelled.csv").write_text(f"text,label\n{SECRET},one\nother,two\n")
+        raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+        raw["cluster"] |= {"launcher": "local"}
+        raw["run"]["starts"] = ["scratch", "adapted"]
+        raw["data"]["tasks"] = {"aws-type": raw["data"]["tasks"]["aws-type"] | {"budgets": ["all"], "seeds": [0]}}
+        raw["tokenizer"]["wordpiece"]["vocabulary"] = 80
+        raw["pretrain"]["ulmfit"]["model"] = {"embedding": 8, "hidden": 8, "layers": 1}
+        for section in ("pretrain", "adapt"):
+            raw[section]["ulmfit"]["training"] |= {"tokens": 1000, "batch_size": 4, "window": 16, "vectors": False}
+        tiny = {"epochs": 1, "min_steps": 1, "head_steps": 2, "head_penalties": [10.0], "evaluations": 1}
+        raw["finetune"]["ulmfit"] |= tiny | {"scratch": {"epochs": 1}, "unfreezing": "none", "discriminative": 1.0}
+        (self.root / "params.yaml").write_text(yaml.safe_dump(raw))
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=self.root, check=True)
+        self.dvc("add", "-q", "data")
+
+    def dvc(self, *arguments: str) -> None:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", *arguments],
+            cwd=self.root,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def run(self) -> None:
+        """All stages of `RAN`, then the registration."""
+        for stage in RAN:
+            for item in STAGES[stage].items(self.params):
+                run_stage(stage, self.params, item=item)
+        committed = [
+            f"{stage}@{item}" for stage in RAN if stage != "identity" for item in STAGES[stage].items(self.params)
+        ]
+        self.dvc("commit", "-q", "-f", *committed)
+        run_stage("register", self.params)
+
+    def holders(self, words: str) -> list[str]:
+        """Files below the repository, those of git left out, that hold these words in any case: their bytes, or those
+        that decompression gives. A search of its own, independent of the code under test."""
+        found = []
+        for path in self.root.rglob("*"):
+            if path.is_file() and ".git" not in path.relative_to(self.root).parts:
+                raw = path.read_bytes()
+                if raw.startswith(b"\x1f\x8b"):
+                    raw = gzip.decompress(raw)
+                elif raw.startswith(b"PAR1"):
+                    raw = json.dumps(_columns(path)).encode()
+                if words.lower().encode() in raw.lower():
+                    found.append(path.relative_to(self.root).as_posix())
+        return sorted(found)
+
+
+def _columns(path: Path) -> dict[str, Any]:
+    table = pq.read_table(path)
+    texts = [name for name in table.column_names if not pa.types.is_fixed_size_binary(table.schema.field(name).type)]
+    return dict(table.select(texts).to_pydict())
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project after its first run."""
+
+    def one_by_one(function, items, *, settings):
+        for index, item in enumerate(items):
+            yield index, function(item)
+
+    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    made = Project(tmp_path)
+    made.write()
+    made.run()
+    return made

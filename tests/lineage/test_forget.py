@@ -1,0 +1,101 @@
+"""A document is removed from everything below a repository, and the next training does not see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from components.data_version import read_yaml
+from components.lineage.forget import RECORDS, STATE, forget, make_plan, plan_lines, wanted_texts
+from components.lineage.trace import document_lines, model_lines, trace_document, trace_model
+from components.registry.ledger import Ledger
+from components.tracking import connect
+
+from .conftest import SECRET, Project
+
+WORDS = "Agnetha Quisling lives"
+
+
+def test_a_document_is_traced_and_removed_from_everything(project: Project, tmp_path_factory: object) -> None:
+    params, root = project.params, project.root
+    before = project.holders(WORDS)
+    for place in (
+        "data/domain",
+        "data/tasks",
+        "artifacts/corpus/domain",
+        "artifacts/examples",
+        ".dvc/cache",
+        "labelled",
+    ):
+        assert any(path.startswith(place) for path in before), place
+    remote = root.parent / f"{root.name}-remote"
+    project.dvc("remote", "add", "-d", "store", str(remote))
+    project.dvc("push", "-q")
+
+    # Forwards: where it is, and who has learned from it: version 1, from scratch, its vocabulary.
+    found = trace_document(params, "data/domain/aws/b.jsonl.gz:10", root=root)
+    assert found["files"] == ["data/domain/aws/b.jsonl.gz", "data/tasks/aws-type/train.jsonl"]
+    assert {(one["where"], one["split"]) for one in found["copies"]} == {
+        ("corpus/domain", "train"), ("examples/aws-type", "train")}  # fmt: skip
+    learned = {one["version"]: (one["sources"], one["certain"]) for one in found["versions"]}
+    assert learned == {
+        "headstart-aws-type/1": (["corpus/domain", "examples/aws-type"], True),
+        "headstart-aws-type/2": (["corpus/domain", "examples/aws-type"], True),
+        "headstart-ulmfit-adapted/1": (["corpus/domain"], True),
+    }
+    assert any(line.startswith("headstart-aws-type/2 learned from it in") for line in document_lines(found))
+
+    # Backwards: raw files, shards, code, libraries, machine, parents.
+    traced = trace_model(params, "aws-type:2", root=root)
+    made = traced["provenance"]
+    assert set(made["corpora"]["domain"]["files"]) == {"a.jsonl", "b.jsonl.gz"}
+    assert made["tasks"]["aws-type"]["rows"]["train"] == 61
+    assert set(made["code"]["stages"]) >= {"finetune@aws-type-ulmfit-adapted", "adapt@ulmfit", "ingest@domain"}
+    assert made["libraries"]["torch"] and made["machine"]["python"]
+    assert [parent["model"] for parent in traced["parents"]] == ["headstart-ulmfit-adapted/1"]
+    text = "\n".join(model_lines(traced))
+    assert "corpus    domain: 310 documents" in text and "b.jsonl.gz" in text and "initialised from" in text
+    assert trace_model(params, "artifacts/encoder/ulmfit/adapted", root=root)["provenance"]["corpora"].keys() == {
+        "general", "domain"}  # fmt: skip
+
+    # A dry run changes nothing.
+    wanted = wanted_texts(params, ["data/domain/aws/b.jsonl.gz:10"], root=root)
+    assert wanted == [SECRET]
+    plan = make_plan(params, wanted, root=root)
+    lines = list(plan_lines(plan, root=root))
+    assert "  labelled.csv" in lines and "  artifacts/tokens/domain-wordpiece" in lines
+    assert {item.what for item in plan.objects} == {"text", "tokens", "keys"}
+    assert project.holders(WORDS) == before and not (root / RECORDS).exists()
+
+    path = forget(params, plan, wanted, root=root, reason="request 7")
+    assert project.holders(WORDS) == []
+    assert [file for file in remote.rglob("*") if file.is_file() and b"Quisling" in file.read_bytes()] == []
+    assert {item.md5 for item in plan.objects}.isdisjoint(
+        file.parent.name + file.name for file in remote.rglob("*") if file.is_file()
+    )
+    assert not (root / STATE / "pending.json").exists()
+    assert (root / "labelled.csv").read_text() == "text,label\nother,two\n"
+    certificate = json.loads(path.read_text())
+    assert certificate["records"] == {
+        "data/domain/aws/b.jsonl.gz": 1, "data/tasks/aws-type/train.jsonl": 1, "labelled.csv": 1}  # fmt: skip
+    assert certificate["searched_again"]["still_held_by"] == []
+    assert "quisling" not in path.read_text().lower() + path.with_suffix(".txt").read_text().lower()
+    assert {one["version"] for one in certificate["versions"]} == set(learned)
+
+    # The taints are in the ledger and in the registry.
+    registry = connect(params.registry)
+    state = Ledger(registry).state("headstart-aws-type", "champion")
+    assert len(state.tainted) == 3
+    assert registry.get("headstart-aws-type", "2").tags["tainted"] == certificate["certificate"]
+
+    # The next training is made without it.
+    project.dvc("add", "-q", "data")
+    project.run()
+    assert project.holders(WORDS) == []
+    again = trace_document(params, SECRET, root=root)
+    assert (again["files"], again["copies"]) == ([], [])
+    new = trace_model(params, "aws-type:4", root=root)
+    assert new["provenance"]["tasks"]["aws-type"]["rows"]["train"] == 60
+    assert new["tags"]["digest"] not in state.tainted and new["parents"][0]["model"] == "headstart-ulmfit-adapted/2"
+    assert new["provenance"]["corpora"]["domain"]["counts"]["documents"] == 309
+    assert read_yaml(Path("data.dvc")) is not None
