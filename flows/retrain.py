@@ -24,7 +24,7 @@ from flows.repository import find_root, locked, pipeline_of
 from flows.terminal import terminal
 
 #: Target stages of a run, which includes all of their dependencies.
-GOALS = ("evaluate", "leakage")
+GOALS = ("evaluate", "leakage", "leakage-together")
 #: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
 BEFORE = ("checks",)
 #: Stages that run last, on the outputs that exist then.

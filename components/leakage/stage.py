@@ -47,7 +47,8 @@ class LeakageJob(Section):
 
     Attributes:
         task: name of the task.
-        examples: directory with the labelled data of all tasks.
+        examples: directory with its labelled data.
+        others: tasks that are learned together with it -> directories with their labelled data.
         corpus: directory with all corpora.
         systems: `<family>-<start>` -> what it or its ancestors were trained on: `corpus/<name>`, and `train/<task>` for
             the train rows of a task.
@@ -59,6 +60,7 @@ class LeakageJob(Section):
 
     task: str
     examples: Path
+    others: dict[str, Path] = Field(default_factory=dict)
     corpus: Path
     systems: dict[str, list[str]]
     unknown: dict[str, list[str]] = Field(default_factory=dict)
@@ -71,9 +73,8 @@ class _Rows:
     """The texts of the rows of dev and test, numbered over both splits."""
 
     def __init__(self, job: LeakageJob) -> None:
-        directory = job.examples / job.task
-        words = read_facts(directory).kind == "tagging"
-        splits = {split: read_split(directory, split) for split in SEARCHED}
+        words = read_facts(job.examples).kind == "tagging"
+        splits = {split: read_split(job.examples, split) for split in SEARCHED}
         self.counts = {split: len(found) for split, found in splits.items()}
         self.ids = [row_id or "" for found in splits.values() for row_id in found.ids]
         fields = [parts for found in splits.values() for parts in found.fields]
@@ -218,7 +219,7 @@ def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Found:
 
 def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Found:
     """Search the train rows of a task."""
-    directory = job.examples / source.partition("/")[2]
+    directory = {**job.others, job.task: job.examples}[source.partition("/")[2]]
     words = read_facts(directory).kind == "tagging"
     train = read_split(directory, "train")
     found, shingles = _Found(rows), _shingles(job)

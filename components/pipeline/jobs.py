@@ -6,7 +6,7 @@ that a stage reads and writes are in dvc.yaml too; a test compares them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -342,35 +342,46 @@ def evaluate(params: Params) -> dict[str, Arguments]:
 
 def leakage(params: Params) -> dict[str, Arguments]:
     """One job per task of the run."""
-    found: dict[str, Arguments] = {}
-    for task in params.run.tasks:
-        systems = {
-            f"{family}-{start}": _seen(params, task, family, start)
-            for family in params.run.families
-            for start in _starts(params, task)
-        }
-        imported = {family for family in params.run.families if params.pretrain[family].source is not None}
-        found[task] = {
-            "task": task,
-            "examples": out(params, "examples"),
-            "corpus": out(params, "corpus"),
-            "systems": systems,
-            "unknown": {
-                f"{family}-{start}": [family]
-                for family in params.run.families
-                for start in _starts(params, task)
-                if family in imported and not start.startswith("scratch")
-            },
-            "settings": params.leakage,
-            "near": params.ingest.near_duplicates,
-            "output": out(params, "leakage", task),
-        }
-    return found
+    return {
+        task: _leakage(params, task, [start for start in _starts(params, task) if WITH not in start], others=())
+        for task in params.run.tasks
+    }
 
 
-def _seen(params: Params, task: str, family: str, start: str) -> list[str]:
+def leakage_together(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run and group of `together`."""
+    return {
+        f"{task}-{group}": _leakage(
+            params, task, [f"{start}{WITH}{group}" for start in params.run.starts], others=settings.tasks, group=group
+        )
+        for task in params.run.tasks
+        for group, settings in params.together.items()
+    }
+
+
+def _leakage(
+    params: Params, task: str, starts: Sequence[str], *, others: Sequence[str], group: str = ""
+) -> dict[str, Any]:
+    systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
+    return {
+        "task": task,
+        "examples": out(params, "examples", task),
+        "others": {name: out(params, "examples", name) for name in others if name != task},
+        "corpus": out(params, "corpus"),
+        "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()},
+        "unknown": {
+            system: [family]
+            for (family, start), system in systems.items()
+            if params.pretrain[family].source is not None and not start.startswith("scratch")
+        },
+        "settings": params.leakage,
+        "near": params.ingest.near_duplicates,
+        "output": out(params, "leakage", f"{task}{WITH}{group}" if group else task),
+    }
+
+
+def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
     """What a system and its ancestors were trained on: `corpus/<name>`, and `train/<task>` for train rows."""
-    encoder, _, group = start.partition(WITH)
     kind = params.pretrain[family]
     suffix = f"-{PARALLEL}" if kind.tokenizer == PARALLEL else ""
     corpora = {
@@ -378,9 +389,8 @@ def _seen(params: Params, task: str, family: str, start: str) -> list[str]:
         "pretrained": ("general",),
         "adapted": ("general", "domain"),
         TASK_ADAPTED: ("general", "domain"),
-    }[encoder]
+    }[start.partition(WITH)[0]]
     read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or kind.source is None]
-    others = params.together[group].tasks if group else []
     return read + [f"train/{name}" for name in dict.fromkeys([task, *others])]
 
 

@@ -77,6 +77,7 @@ STAGES: dict[str, Stage] = {
     "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),
     "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", jobs.evaluate),
     "leakage": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage),
+    "leakage-together": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage_together),
     "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
     "register": Stage("components.registry.stage", "RegisterJob", "register", jobs.register),
     "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),

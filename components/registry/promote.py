@@ -18,7 +18,7 @@ from components.registry.alias_changes import OvertakenError, move, observe
 from components.registry.judging import judge
 from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State, taint_in_words
-from components.registry.runs import evaluation_warnings
+from components.registry.runs import evaluation_warnings, read_leakage
 from components.registry.stage import REGISTERED
 from components.registry.taints import tainted_ancestor
 from components.settings.promote import PromotionRule
@@ -131,7 +131,7 @@ def _decision(
     challenger: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
-    barred = _barred(registry, state, candidate) or _leaked(job.out / "leakage" / task, candidate, challenger["system"])
+    barred = _barred(registry, state, candidate) or _leaked(job.out, task, candidate, challenger["system"])
     rule = _rule(job.rule, state, champion)
     key = _key(rule, candidate, champion, job.examples[task])
     made = [entry.facts["decision"] for entry in state.decisions if entry.facts["key"] == key]
@@ -178,10 +178,9 @@ def _barred(registry: Registry, state: State, candidate: Version) -> str:
     return ""
 
 
-def _leaked(leakage: Path, candidate: Version, system: str) -> str:
+def _leaked(out: Path, task: str, candidate: Version, system: str) -> str:
     """Why the rule `leakage` refuses a system, or empty."""
-    found = read_json(leakage / "leakage.json", made_by="the stage leakage", missing_ok=True)
-    refused = found.get("systems", {}).get(system, {}).get("refused", "")
+    refused = read_leakage(out, task, system).get("refused", "")
     return f"{candidate.label}: {refused}; remove the copies, or take new test rows" if refused else ""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from components.artifacts import read_json
 from components.errors import ArtifactError, ConfigError, nearest
-from components.settings.names import BASELINE, FROZEN
+from components.settings.names import BASELINE, FROZEN, WITH
 from components.tasks.budgets import ALL
 from components.tasks.results import best_point
 
@@ -116,6 +116,19 @@ def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
         ]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); run the stage evaluate again") from error
+
+
+def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
+    """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
+    run.
+
+    Raises:
+        ArtifactError: its output is damaged.
+    """
+    _, together, group = system.partition(WITH)
+    path = out / "leakage" / f"{task}{together}{group}" / "leakage.json"
+    found = read_json(path, made_by="the stage leakage", missing_ok=True)
+    return dict(found.get("systems", {}).get(system, {}))
 
 
 def _beaten_by_baseline(content: dict[str, Any], system: dict[str, Any]) -> list[str]:

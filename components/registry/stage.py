@@ -24,7 +24,7 @@ from components.errors import ArtifactError
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
-from components.registry.runs import read_dev_score, read_own_scores
+from components.registry.runs import read_dev_score, read_leakage, read_own_scores
 from components.settings.names import TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -261,10 +261,7 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     }
     run = content.facts.get("budget"), content.facts.get("seed")
     own = read_own_scores(candidate.directory / "runs.json", evaluation, system, run=run, metric=job.metric)
-    leakage = read_json(
-        job.out / "leakage" / candidate.task / "leakage.json", made_by="the stage leakage", missing_ok=True
-    )
-    copies = leakage.get("systems", {}).get(system, {})
+    copies = read_leakage(job.out, candidate.task, system)
     leaked = {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
     return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked
 

@@ -83,7 +83,7 @@ def report(job: ReportJob) -> Path:
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
-    leaks = {task: _leakage_of(job, task) for task in job.tasks}
+    leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         _language_models(job, models),
@@ -91,7 +91,7 @@ def report(job: ReportJob) -> Path:
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies, checked),
-        *([_leakage(leaks)] if any(leaks.values()) else []),
+        *([_leakage(leaks)] if leaks else []),
         _lineage(job, versions),
     ]
     numbers = {
@@ -213,11 +213,6 @@ def _data(
         columns = ["input", "rows", "compared with", "violations"]
         chapter.tables.append(Table(columns, rows, "Checks of new data"))
     return chapter
-
-
-def _leakage_of(job: ReportJob, task: str) -> dict[str, Any]:
-    """The content of leakage.json; empty if the stage has not run."""
-    return read_json(job.out / "leakage" / task / "leakage.json", made_by="the stage leakage", missing_ok=True)
 
 
 def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:

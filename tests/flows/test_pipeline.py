@@ -194,6 +194,7 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "finetune@aws-type-ulmfit-adapted",
         "baseline@aws-type",
         "evaluate@aws-type",
+        "leakage@aws-type",
         "report",
         "register",
         "promote",

@@ -60,7 +60,8 @@ def job(tmp_path: Path) -> LeakageJob:
         examples(ExamplesJob(task=task, source=source, output=tmp_path / "examples" / task))
     return LeakageJob(
         task="mine",
-        examples=tmp_path / "examples",
+        examples=tmp_path / "examples" / "mine",
+        others={"other": tmp_path / "examples" / "other"},
         corpus=tmp_path / "corpus",
         systems={
             "m-scratch": ["train/mine"],

@@ -43,7 +43,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     if not params.adapt_task:
         unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
     if not params.together:
-        unused += ["together", "share"]
+        unused += ["together", "share", "leakage-together"]
     assert items or name in unused
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
