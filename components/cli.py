@@ -96,6 +96,17 @@ def why(
 
 
 @app.command()
+def plan(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
+    arguments = [*(["--json"] if as_json else []), "--params", str(params)]
+    os.execv(sys.executable, [sys.executable, "-m", "flows.costs", *arguments])
+
+
+@app.command()
 def families(*, params: ParamsFile = PARAMS) -> None:
     """Compare the families of the last run in a table, best first (`bakeoff` trains them)."""
     from components.reporting import bakeoff

@@ -15,7 +15,7 @@ import typer
 from components.errors import ConfigError, HeadstartError, TransientError
 from flows.processes import mark
 from flows.repository import find_root
-from flows.terminal import StageError
+from flows.terminal import BudgetError, StageError
 
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 PARAMS = Path("params.yaml")
@@ -36,6 +36,9 @@ def main(function: Callable[..., Any]) -> None:
     app.command()(function)
     try:
         app()
+    except BudgetError as error:
+        # The message was printed when the run was refused or stopped.
+        sys.exit(error.exit_code)
     except StageError as error:
         # The message was printed when the command failed.
         sys.exit(2 if error.final else TransientError.exit_code)

@@ -7,9 +7,11 @@ passes between the processes in files: the plan, and the error message of a `hea
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from components.errors import ERROR_FILE, TransientError
 from flows import processes
 from flows.plan import Plan, Stage
 from flows.repository import environment
-from flows.terminal import StageError, terminal
+from flows.terminal import BudgetError, StageError, terminal
 
 #: Delays in seconds before the retries of a stage that has crashed.
 RETRY_DELAYS_S = (5, 30, 120)
@@ -75,7 +77,13 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     for reason in stage.reasons[:3]:
         _say(f"runs: {reason}", source=stage.name)
     command = (*DVC, "repro", "--single-item", stage.address)
-    lines = run_command(command, source=stage.name, root=root, limit_s=stage.limit_s)
+    left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
+    stop = BudgetError(
+        f"{stage.name}: stopped, because the run has used up its budget (params.yaml: budget); "
+        "the outputs so far are kept, and the next run resumes this stage"
+    )
+    limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
+    lines = run_command(command, source=stage.name, root=root, limit_s=limit_s, beyond=beyond)
     outcome = next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
     _publish_metrics(stage, root)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
@@ -122,7 +130,15 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     run_command(command, source=source, root=root, limit_s=limit_s)
 
 
-def run_command(command: Sequence[str], *, source: str, root: Path, limit_s: float, show: bool = True) -> list[str]:
+def run_command(
+    command: Sequence[str],
+    *,
+    source: str,
+    root: Path,
+    limit_s: float,
+    show: bool = True,
+    beyond: StageError | None = None,
+) -> list[str]:
     """Run a command in the repository.
 
     Args:
@@ -131,6 +147,7 @@ def run_command(command: Sequence[str], *, source: str, root: Path, limit_s: flo
         root: of the repository; the working directory.
         limit_s: time limit in seconds.
         show: whether to print the lines.
+        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
 
     Returns:
         The lines of its output.
@@ -155,7 +172,8 @@ def run_command(command: Sequence[str], *, source: str, root: Path, limit_s: flo
             error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
         except processes.CommandTimeoutError:
             minutes = f"{limit_s / 60:g} minutes"
-            error = StageError(f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)", final=False)
+            limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"
+            error = beyond or StageError(limit, final=False)
     terminal.error(str(error))
     _log(str(error))
     raise error
@@ -184,6 +202,9 @@ def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") ->
             is final, unless the exit code is that of a `TransientError`. So is an error of DVC itself, about dvc.yaml
             or the data. A killed or crashed stage is not.
     """
+    if code == BudgetError.exit_code:
+        said = (line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: "))
+        return BudgetError(f"{name}: {next(said, 'the budget is used up')}")
     failed = next((match for line in reversed(lines) if (match := _FAILED.match(line))), None)
     if message:
         return StageError(f"{name}: {message}", final=(int(failed[1]) if failed else code) != TransientError.exit_code)

@@ -37,6 +37,7 @@ class Stage:
         limit_s: time limit in seconds.
         retries: number of retries after a crash.
         present: whether all of its dependencies exist now.
+        budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Stage:
     limit_s: float = LIMIT_S
     retries: int = 0
     present: bool = True
+    budget_until: float | None = None
 
     @property
     def group(self) -> str:

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from prefect import flow
 
+from components.costs.outcomes import record_outcomes
 from components.pipeline.identity import STAGE as IDENTITY
+from components.settings.loading import load_params
 from flows import registry, summary
+from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
 from flows.plan import Plan, Stage
@@ -76,21 +79,47 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         plan.refuse_problem()
         if plan.data == "changed":
             add_data(run.root)
-        done = run_stages(plan, root=run.root, settled=registry.is_unchanged(file, root=run.root))
+        settled = registry.is_unchanged(file, root=run.root)
+        spending = Spending(load_params(file), root=run.root)
+        spending.refuse(upcoming(plan, settled=settled))
+        done = run_stages(plan, root=run.root, settled=settled, spending=spending)
         registry.record(file, root=run.root)
+        record_outcomes(spending.params, root=run.root)
         terminal.say("")
         for line in summary.lines(root=run.root, params=file, decided="promote" not in done["Skipped"]):
             terminal.say(line)
         return done
 
 
-def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, list[str]]:
+def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
+    """The stages that would run, with the reason; those that read the output of such a stage are included, although
+    DVC skips them if it does not change."""
+    found: dict[Stage, str] = {}
+    names: dict[str, str] = {}
+    for stage in wanted(plan):
+        above = next((name for name in stage.needs if name in names and name != IDENTITY), None)
+        if stage.reasons:
+            why = stage.reasons[0]
+        elif stage.always and not settled:
+            why = "runs every time"
+        elif above:
+            why = f"reads the output of {above}"
+        else:
+            continue
+        found[stage] = names[stage.name] = why
+    return found
+
+
+def run_stages(
+    plan: Plan, *, root: Path, settled: bool = False, spending: Spending | None = None
+) -> dict[str, list[str]]:
     """Run the stages of a plan that are wanted and not up to date.
 
     Args:
         plan: the stages.
         root: of the repository.
         settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
+        spending: limits the run to its budget and records durations.
 
     Returns:
         Outcome (Completed, Cached, Skipped) -> names of the wanted stages.
@@ -100,8 +129,11 @@ def run_stages(plan: Plan, *, root: Path, settled: bool = False) -> dict[str, li
     for stage in wanted(plan):
         # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
         if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
+            limited = spending.begin(stage) if spending else stage
             started = time.monotonic()
-            outcome = str(stage_task(stage)(stage, root, return_state=True).result())
+            outcome = str(stage_task(limited)(limited, root, return_state=True).result())
+            if spending:
+                spending.end(stage, time.monotonic() - started, completed=outcome == "Completed")
             if outcome != "Skipped":
                 # The reasons of the stages downstream of `identity` already include the new identities.
                 changed |= {stage.name} - {IDENTITY}

@@ -24,6 +24,15 @@ class StageError(HeadstartError):
         self.final = final
 
 
+class BudgetError(StageError):
+    """A run is expected to exceed its budget, or has reached it. The outputs so far are kept."""
+
+    exit_code = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, final=True)
+
+
 class Terminal:
     """Prints lines. On a terminal, a progress line is overwritten by the next progress line."""
 

@@ -93,7 +93,7 @@ LAYERS = (
     ("drift",),
     ("registry",),
     ("pipeline", "serving"),
-    ("monitoring",),
+    ("monitoring", "costs"),
     ("studies", "lineage"),
     ("cli",),
 )

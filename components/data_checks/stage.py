@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import writing
-from components.data_checks import record
+from components.data_checks import FILE, KIND, STATISTICS, record
 from components.data_checks.compare import Finding, compare, compare_added
 from components.data_checks.measure import Unit, corpus_unit, task_units
 from components.data_checks.statistics import combine
@@ -22,10 +22,6 @@ from components.settings.checks import ChecksSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.section import Section
 from components.settings.tasks import TaskSource
-
-KIND = "checks"
-FILE = "checks.json"
-STATISTICS = "statistics.json"
 
 
 class ChecksJob(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from components.settings.adapt import AdaptSettings, AdaptTaskSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
+from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import DataSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
@@ -29,6 +30,10 @@ class Params(Section):
     run: RunSettings
     #: Where training runs.
     cluster: ClusterSettings = ClusterSettings()
+    #: Prices of machines.
+    cost: CostSettings = CostSettings()
+    #: Limits of one run.
+    budget: BudgetSettings = BudgetSettings()
     #: Where the raw data is.
     data: DataSettings
     #: Comparison of new data with the last accepted version.

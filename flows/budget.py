@@ -1,0 +1,119 @@
+"""The budget of a run, and the durations of its stages."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from components.costs import estimate
+from components.costs.estimate import Estimate, Total
+from components.costs.history import Duration, History, gpus, machine, now
+from components.costs.work import TRAINING, work_of
+from components.settings.params import Params
+from flows.plan import Stage
+from flows.terminal import BudgetError, terminal
+
+
+class Spending:
+    """What a run has cost so far.
+
+    Args:
+        params: the settings, with prices and limits.
+        root: of the repository.
+    """
+
+    def __init__(self, params: Params, *, root: Path) -> None:
+        self.params, self.root = params, root
+        self.history = History(root)
+        self.machine, self.gpus = machine(params.cluster), gpus()
+        self.seconds = self.money = 0.0
+        self._fresh = True
+
+    def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
+        """The cost of stages, from the history of this machine."""
+        history = self.history.read()
+        return [
+            estimate.estimate(
+                stage.name,
+                work_of(stage.name, self.params, root=self.root),
+                history,
+                machine=self.machine,
+                gpus=self.gpus,
+                why=why,
+            )
+            for stage, why in stages.items()
+        ]
+
+    def total(self, found: list[Estimate]) -> Total:
+        """The cost of the run."""
+        return estimate.total(found, self.params.cost)
+
+    def excess(self, total: Total) -> str:
+        """Which limit the expected cost exceeds, in words; empty if none."""
+        return estimate.excess(total.seconds, total.money, self.params.budget, self.params.cost.currency)
+
+    def refuse(self, stages: Mapping[Stage, str]) -> None:
+        """Check that the stages are not expected to exceed the budget.
+
+        Raises:
+            BudgetError: they are; nothing has run.
+        """
+        if not self._is_limited or not stages:
+            return
+        total = self.total(self.estimates(stages))
+        if more := self.excess(total):
+            error = BudgetError(
+                f"the run is expected to take {more}; nothing has run. Raise the budget, or shorten the run "
+                "(`headstart plan` lists its stages)"
+            )
+            terminal.error(str(error))
+            raise error
+        if total.unknown:
+            terminal.say(
+                f"budget: no history of {', '.join(total.unknown)}; the run is stopped if it exceeds the budget"
+            )
+
+    def begin(self, stage: Stage) -> Stage:
+        """Note that a stage begins; returns the stage with the time at which the budget is used up.
+
+        Raises:
+            BudgetError: it is used up already.
+        """
+        left = estimate.seconds_left(
+            self.seconds, self.money, self._gpus_of(stage), self.params.budget, self.params.cost
+        )
+        if left <= 0:
+            error = BudgetError(
+                f"{stage.name}: not started, because the run has used up its budget (params.yaml: budget); "
+                "the outputs so far are kept, and the next run resumes here"
+            )
+            terminal.error(str(error))
+            raise error
+        self._fresh = self.history.begin(stage.name)
+        return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
+
+    def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
+        """Note that a stage has ended without an error.
+
+        Args:
+            stage: the stage.
+            seconds: its duration.
+            completed: whether it has run; DVC may have skipped it or restored its output.
+        """
+        self.seconds += seconds
+        self.money += estimate.money(seconds, self._gpus_of(stage), self.params.cost)
+        duration = None
+        if completed and self._fresh:
+            work = work_of(stage.name, self.params, root=self.root)
+            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, now())
+        self.history.end(duration)
+
+    @property
+    def _is_limited(self) -> bool:
+        return self.params.budget.hours is not None or self.params.budget.money is not None
+
+    def _gpus_of(self, stage: Stage) -> int:
+        return self.gpus if stage.group in TRAINING else 0

@@ -1,0 +1,134 @@
+"""What a run would do, why, and what it would cost: `headstart plan`. Nothing is run or changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from io import StringIO
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from components.costs.estimate import Estimate, Total
+from components.costs.work import Work
+from components.costs.worth import Advice, advise
+from components.errors import ConfigError
+from components.settings.cost import CostSettings
+from components.settings.loading import load_params
+from flows import registry
+from flows.budget import Spending
+from flows.command import PARAMS, ParamsFile, main
+from flows.plan import compute_plan
+from flows.repository import active_run, find_root, pipeline_of
+from flows.retrain import upcoming
+
+WIDTH = 150
+
+
+def lines(found: Sequence[Estimate], total: Total, cost: CostSettings, *, excess: str = "") -> Iterator[str]:
+    """The table of the stages, the total and the budget."""
+    if not found:
+        yield "every stage is up to date; a run would cost nothing"
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("why", max_width=50)
+    for name in ("work", "time", "range"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("based on", no_wrap=True)
+    for one in found:
+        table.add_row(one.stage, one.why, _work(one.work), _time(one.seconds), _range(one.low, one.high), one.basis)
+    with StringIO() as text:
+        Console(file=text, width=WIDTH).print(table)
+        yield from (line.rstrip() for line in text.getvalue().splitlines() if line.strip())
+    yield ""
+    least = "at least " if total.unknown else ""
+    tokens = f", {_amount(total.tokens)} training tokens" if total.tokens else ""
+    hours = f", {total.gpu_hours:.2f} GPU hours" if total.gpu_hours else ""
+    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}{_price(total, cost)}"
+    if total.unknown:
+        yield f"no history on this machine: {', '.join(total.unknown)}; their first run records it"
+    if excess:
+        yield f"over budget: {excess}; `headstart retrain` would refuse to start"
+
+
+def _price(total: Total, cost: CostSettings) -> str:
+    if not (cost.per_hour.cpu or cost.per_hour.gpu):
+        return "; money unknown (set cost.per_hour)"
+    return f", {total.money:.2f} {cost.currency} ({total.money_low:.2f} to {total.money_high:.2f})"
+
+
+def _work(work: Work) -> str:
+    if work.unit == "run":
+        return ""
+    return f"{_amount(work.amount)} {work.unit if work.unit != 'bytes' else 'B'}"
+
+
+def _amount(count: float) -> str:
+    scales = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
+    scale, name = next((entry for entry in scales if count >= entry[0]), (1.0, ""))
+    return f"{count / scale:,.3g}{name}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{_time(low)} to {_time(high)}"
+
+
+def command(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
+    file = params.resolve()
+    root = find_root(file.parent)
+    pipeline = pipeline_of(file, root=root)
+    if run := active_run(root):
+        raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
+    settings = load_params(file)
+    os.chdir(root)
+    plan = compute_plan(pipeline.relative_to(root), files=True)
+    plan.refuse_problem()
+    spending = Spending(settings, root=root)
+    found = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
+    total = spending.total(found)
+    excess = spending.excess(total)
+    advice = advise(settings, total, why={one.stage: one.why for one in found})
+    if as_json:
+        print(json.dumps(_json(found, total, excess, advice, spending.machine, settings.cost.currency), indent=1))
+        return
+    if plan.data == "changed":
+        print("data: new version; `headstart retrain` adds it to DVC first")
+    for line in lines(found, total, settings.cost, excess=excess):
+        print(line)
+    for one in advice:
+        print(f"{one.task}: {one.text}")
+
+
+def _json(
+    found: Sequence[Estimate], total: Total, excess: str, advice: Sequence[Advice], machine: str, currency: str
+) -> dict[str, object]:
+    return {
+        "machine": machine,
+        "stages": [asdict(one) for one in found],
+        "total": total.as_dict() | {"currency": currency},
+        "over_budget": excess or None,
+        "advice": [asdict(one) for one in advice],
+    }
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,126 @@
+"""Estimates of time and money from durations of earlier runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from components.costs import estimate
+from components.costs.history import KEPT_PER_STAGE, Duration, History, gpus, machine
+from components.costs.work import Work, work_of
+from components.settings.cluster import ClusterSettings
+from components.settings.cost import BudgetSettings, CostSettings
+from components.settings.loading import load_params
+
+ROOT = Path(__file__).parents[2]
+TOKENS = Work(2000, "tokens")
+
+
+def ran(stage: str, amount: float, seconds: float, *, unit: str = "tokens", where: str = "here") -> Duration:
+    return Duration(stage, where, unit, amount, seconds)
+
+
+def test_time_grows_with_the_work_and_runs_elsewhere_do_not_count() -> None:
+    history = [ran("pretrain@a", 1000, 10), ran("pretrain@a", 1000, 40), ran("pretrain@a", 1000, 9999, where="there")]
+    found = estimate.estimate("pretrain@a", TOKENS, history, machine="here")
+    assert found.seconds == pytest.approx(40) and found.basis == "2 runs" and found.tokens == 2000
+    assert found.low is not None and found.high is not None
+    assert found.low * found.high == pytest.approx(40**2)
+    # One run says less than ten equal ones.
+    one = estimate.estimate("pretrain@a", TOKENS, history[:1], machine="here")
+    ten = estimate.estimate("pretrain@a", TOKENS, history[:1] * 10, machine="here")
+    assert [one.seconds, ten.seconds] == pytest.approx([20, 20])
+    assert one.high is not None and ten.high is not None and 20 < ten.high < one.high < 60
+
+
+def test_another_item_or_stage_is_used_with_a_wider_range_and_nothing_else() -> None:
+    history = [ran("pretrain@a", 1000, 10), ran("ingest@general", 1000, 1, unit="bytes")]
+    names = ("pretrain@a", "pretrain@b", "adapt@b")
+    own, other, stage = (estimate.estimate(name, TOKENS, history, machine="here") for name in names)
+    assert [own.basis, other.basis, stage.basis] == ["1 run", "other pretrain, 1 run", "other training, 1 run"]
+    assert own.seconds == other.seconds == stage.seconds == pytest.approx(20)
+    assert own.high is not None and other.high is not None and stage.high is not None
+    assert own.high < other.high < stage.high
+    none = estimate.estimate("tokenizer@general", Work(1000, "runs"), history, machine="here")
+    assert none.seconds is None and none.basis == "no history"
+
+
+def test_a_budget_in_seconds_needs_no_history() -> None:
+    found = estimate.estimate("pretrain@a", Work(600, "seconds"), [], machine="here")
+    assert (found.seconds, found.low) == (600, 600) and found.high == pytest.approx(810)
+
+
+def test_money_counts_gpus_for_stages_that_train_and_unknown_stages_are_named() -> None:
+    history = [ran("pretrain@a", 2000, 3600), ran("ingest@a", 2000, 1800)]
+    stages = {"pretrain@a": TOKENS, "ingest@a": TOKENS, "report": Work(1, "run")}
+    found = [estimate.estimate(name, work, history, machine="here", gpus=2) for name, work in stages.items()]
+    total = estimate.total(found, CostSettings.model_validate({"per_hour": {"cpu": 1, "gpu": 10}}))
+    assert total.seconds == pytest.approx(5400) and total.gpu_hours == pytest.approx(2)
+    assert total.money == pytest.approx(21.5) and total.unknown == ["report"]
+    assert total.low < total.seconds < total.high and total.money_low < 21.5 < total.money_high
+
+
+def test_limits_of_a_budget() -> None:
+    cost = CostSettings.model_validate({"per_hour": {"cpu": 2, "gpu": 10}})
+    hours, money, none = BudgetSettings(hours=2), BudgetSettings(money=3), BudgetSettings()
+    assert estimate.excess(7300, 0, hours, "USD") == "2.03 hours, and budget.hours is 2"
+    assert estimate.excess(7300, 4, money, "EUR") == "4.00 EUR, and budget.money is 3"
+    assert not estimate.excess(7100, 4, hours, "USD") and not estimate.excess(1e9, 1e9, none, "USD")
+    assert estimate.seconds_left(600, 0, 0, hours, cost) == pytest.approx(6600)
+    assert estimate.seconds_left(600, 1, 0, money, cost) == pytest.approx(3600)
+    assert estimate.seconds_left(600, 1, 1, money, cost) == pytest.approx(600)
+    assert math.isinf(estimate.seconds_left(600, 1, 1, none, cost))
+
+
+def test_the_history_is_bounded_and_survives_damage(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    assert history.read() == [] and history.begin("a")
+    for number in range(KEPT_PER_STAGE + 5):
+        history.end(ran("a", 1, number))
+    history.end(ran("b", 1, 7))
+    assert [one.seconds for one in history.read() if one.stage == "a"] == list(range(5, KEPT_PER_STAGE + 5))
+    with history.path.open("a") as file:
+        file.write('{"stage": "torn')
+    assert len(history.read()) == KEPT_PER_STAGE + 1
+
+
+def test_a_stage_that_resumes_is_noted(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    assert history.begin("pretrain@a")
+    # Killed: no end.
+    assert not history.begin("pretrain@a")
+    history.end(None)
+    assert history.begin("pretrain@a")
+
+
+def test_the_work_of_the_shipped_stages(tmp_path: Path) -> None:
+    params = load_params(ROOT / "params.yaml")
+    folder = tmp_path / params.data.general.path
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("x" * 1000)
+    expected = {
+        "pretrain@ulmfit": Work(200_000, "tokens"),
+        "adapt@ulmfit": Work(1_000_000, "tokens"),
+        "ingest@general": Work(1000, "bytes"),
+        "tokenize@general-wordpiece": Work(1000, "bytes"),
+        "tokenizer@general-wordpiece": Work(1000, "bytes"),
+        "checks": Work(1000, "bytes"),
+        "examples@aws-type": Work(0, "bytes"),
+        "finetune@aws-type-ulmfit-adapted": Work(6, "runs"),
+        "evaluate@aws-type": Work(6, "runs"),
+        "report": Work(1, "run"),
+        "unknown@stage": Work(1, "run"),
+    }
+    assert {name: work_of(name, params, root=tmp_path) for name in expected} == expected
+
+
+def test_the_machine_is_named_with_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+    assert gpus({}, tmp_path) == 3 and gpus({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
+    assert gpus({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == gpus({}, tmp_path / "none") == 0
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert "cores" in machine(ClusterSettings())
+    assert machine(ClusterSettings(address="head:6379")).endswith("cluster head:6379")

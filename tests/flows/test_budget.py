@@ -1,0 +1,106 @@
+"""A budget refuses or stops a run, the next one resumes it; `headstart plan` says what a run would cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.costs.history import Duration, History, machine
+from components.settings.loading import load_params
+from flows import budget, dvc_tasks, retrain
+from flows.dvc_tasks import failure
+from flows.terminal import BudgetError
+
+from .conftest import change, ran
+
+
+@pytest.fixture
+def run(project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`run()` runs the flow on the project, without the check of its data."""
+    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
+    return lambda: retrain.retrain(str(project / "params.yaml"))
+
+
+def limit(project: Path, hours: str) -> None:
+    change(project / "params.yaml", "  hours: null", f"  hours: {hours}")
+
+
+def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(
+    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "trouble").write_text("pretrain hang")
+    limit(project, "0.5")
+    # The stages before it take their time on a busy machine; the third one has three seconds left.
+    left = iter([1000, 1000, 3])
+    monkeypatch.setattr(budget.estimate, "seconds_left", lambda *spent: next(left))
+    with pytest.raises(BudgetError, match="pretrain: stopped, because the run has used up its budget"):
+        run()
+    shown = capsys.readouterr()
+    assert shown.out.count("pretrain reads") == 1, "a stopped stage is not retried"
+    assert shown.err.count("error: pretrain: stopped") == 1
+    assert "budget: no history of ingest@general" in shown.out
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model"]
+    durations = History(project).read()
+    assert [one.stage for one in durations] == ["ingest@general", "ingest@domain"]
+    assert durations[0].unit == "bytes" and durations[0].seconds > 0
+
+    # The next run continues with the stage; the duration of one that was interrupted is not recorded.
+    (project / "trouble").unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
+    assert run()["Completed"] == ["pretrain", "evaluate", "register"]
+    assert [one.stage for one in History(project).read()][2:] == ["evaluate", "register"]
+
+
+def test_a_run_that_is_expected_to_exceed_the_budget_does_not_start(project: Path, run: Any) -> None:
+    here = machine(load_params(project / "params.yaml").cluster)
+    History(project).end(Duration("pretrain", here, "run", 1, 7200))
+    limit(project, "1.5")
+    with pytest.raises(
+        BudgetError, match=r"^the run is expected to take 2\.00 hours, and budget\.hours is 1\.5; nothing"
+    ):
+        run()
+    assert ran(project) == []
+    change(project / "params.yaml", "  hours: 1.5", "  hours: 3")
+    assert "pretrain" in run()["Completed"]
+
+
+def test_a_flow_that_started_the_run_ends_with_the_same_code() -> None:
+    error = failure("retrain", BudgetError.exit_code, ["a line", "error: pretrain: stopped, because", "flow failed"])
+    assert isinstance(error, BudgetError) and error.final
+    assert str(error) == "retrain: pretrain: stopped, because"
+    assert BudgetError.exit_code == 3
+
+
+def plan(project: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "components.cli", "plan", *arguments]
+    return subprocess.run(command, cwd=project, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_plan_of_a_run(project: Path) -> None:
+    here = machine(load_params(project / "params.yaml").cluster)
+    History(project).end(Duration("pretrain", here, "run", 1, 7200))
+    change(project / "params.yaml", "per_hour: {cpu: 0, gpu: 0}", "per_hour: {cpu: 0.5, gpu: 0}")
+    limit(project, "1")
+    shown = plan(project)
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["pretrain", "has", "not", "run", "yet", "2.0", "h", "44", "min", "to", "5.4", "h", "1", "run"] in rows
+    assert ["ingest@general", "has", "not", "run", "yet", "13", "B", "?", "no", "history"] in rows
+    assert "data: new version; `headstart retrain` adds it to DVC first" in shown
+    assert "total: at least 2.0 h (44 min to 5.4 h), 1.00 USD (0.37 to 2.71)" in shown
+    assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
+    assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown
+    assert "aws-type: no evaluation yet, so the gain of a run is unknown" in shown
+
+    found = json.loads(plan(project, "--json"))
+    assert found["machine"] == here and found["total"]["currency"] == "USD"
+    assert found["total"]["seconds"] == pytest.approx(7200) and found["over_budget"].startswith("2.00 hours")
+    stage = next(one for one in found["stages"] if one["stage"] == "pretrain")
+    assert (stage["why"], stage["work"], stage["basis"]) == ("has not run yet", {"amount": 1, "unit": "run"}, "1 run")
+    assert ran(project) == [] and not (project / "data.dvc").exists()
