@@ -8,9 +8,16 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.artifacts import write_atomic
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
+
+#: State of a run whose time has passed before it could start.
+MISSED = "Missed"
+MISSED_MESSAGE = "its time passed before it could start; one run does for all"
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,29 @@ class Times:
         # `start` is included; times of cron are whole minutes.
         start = after + timedelta(microseconds=1)
         return next(iter(asyncio.run(schedule.get_dates(1, start, until))), None)
+
+
+def skip_missed() -> int:
+    """Within a run that a schedule has started: cancel the runs of the same deployment that should have started since.
+
+    After a long run, or after a time without a worker, a work pool would start them one after the other. Returns their
+    number.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.context import FlowRunContext
+    from prefect.states import Cancelled
+
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None or run.deployment_id is None or not run.auto_scheduled:
+        return 0
+    with get_client(sync_client=True) as client:
+        late = client.get_scheduled_flow_runs_for_deployments([run.deployment_id], scheduled_before=datetime.now(UTC))
+        missed = [each for each in late if each.auto_scheduled and each.id != run.id]
+        state: State[Any] = Cancelled(name=MISSED, message=MISSED_MESSAGE)
+        for each in missed:
+            client.set_flow_run_state(each.id, state, force=True)
+    return len(missed)
 
 
 class Record:

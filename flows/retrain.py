@@ -22,6 +22,7 @@ from flows import registry, summary
 from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
+from flows.missed import skip_missed
 from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
 from flows.terminal import terminal
@@ -69,6 +70,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
         ConfigError: the settings or dvc.yaml are wrong; nothing has run.
         StageError: a stage failed; the outputs of earlier stages are kept, and the next run resumes there.
     """
+    skip_missed()
     file = Path(params).resolve()
     begun = _begun.pop(file, None)
     with nullcontext(begun) if begun else begin(file) as run:

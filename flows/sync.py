@@ -32,6 +32,7 @@ from components.settings.checks import RECORD as CHECKS
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command, run_headstart
+from flows.missed import skip_missed
 from flows.repository import PIPELINE, find_root, locked
 from flows.terminal import terminal
 
@@ -40,6 +41,8 @@ DATA = "data"
 LOCK = "*dvc.lock"
 RECORDS = ("data.dvc", LOCK, f"*{CHECKS}")
 SOURCE = "sync"
+#: `false`: commits are not pushed to git's upstream, because this clone may only read it.
+PUSH = "HEADSTART_PUSH"
 #: Time limits in seconds: of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
 TRANSFER_S = 24 * 3600.0
 RETRAIN_S = 30 * 24 * 3600.0
@@ -56,19 +59,20 @@ SHOWN = 5
 
 
 @flow(name="sync", flow_run_name="sync {params}")
-def sync(params: str = "params.yaml", *, push: bool = True, push_commits: bool = True) -> None:
+def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     """Pull, check, retrain, push and commit.
 
     Args:
         params: the settings file.
-        push: whether to push to the DVC remote and to git's upstream; the commit is made in any case.
-        push_commits: whether to push to git's upstream, if `push`. Without, the commits stay in this clone.
+        push: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`, to git's upstream; the commit is
+            made in any case.
 
     Raises:
         ConfigError: the repository has changes of its own, or its history has diverged from the upstream's.
         TransientError: the upstream does not answer.
         StageError: a command failed; nothing has been committed.
     """
+    skip_missed()
     file = Path(params).resolve()
     root = find_root(file.parent)
     arguments = ["--params", str(file.relative_to(root))]
@@ -78,7 +82,7 @@ def sync(params: str = "params.yaml", *, push: bool = True, push_commits: bool =
     run_command([sys.executable, "-m", "flows.retrain", *arguments], source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decisions = summary.decisions(root=root, params=file)
-        report += [*decisions, *publish(root, decisions=decisions, push=push, push_commits=push_commits)]
+        report += [*decisions, *publish(root, decisions=decisions, push=push)]
     terminal.say("")
     for line in report:
         terminal.say(line, source=SOURCE)
@@ -150,7 +154,7 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
     return f"{len(new)} new commit(s) of {upstream}: {'; '.join(new[:SHOWN])}{more}"
 
 
-def publish(root: Path, *, decisions: Sequence[str], push: bool, push_commits: bool = True) -> list[str]:
+def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     """Push the outputs and commit the records of a run; nothing if a run has changed nothing. Returns what was done.
 
     Commits that others have pushed during the run are taken before the push.
@@ -174,7 +178,10 @@ def publish(root: Path, *, decisions: Sequence[str], push: bool, push_commits: b
         report.append("commit: none, nothing has changed")
     upstream = _upstream(root)
     if push and upstream and _changes(root, "HEAD", since=upstream):
-        report.append(f"push: {_push(root, upstream) if push_commits else 'none, the commits stay in this clone'}")
+        if os.environ.get(PUSH, "true") == "false":
+            report.append(f"push: none, the commits stay in this clone ({PUSH}=false)")
+        else:
+            report.append(f"push: {_push(root, upstream)}")
     return report
 
 

@@ -22,7 +22,9 @@ from components.errors import ConfigError
 COMPOSE = Path(__file__).parents[1] / "compose.yaml"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 #: The port that each service listens on in its container.
-PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379}
+PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379, "serve": 8000}
+#: Secrets of a system outside of compose.yaml, which are given or absent.
+FOREIGN_SECRETS = ("HEADSTART_GIT_TOKEN",)
 #: Mount point of the shared clone in containers, and path of the image's copy of the repository.
 WORKSPACE = "/workspace"
 IMAGE_ROOT = "/opt/headstart"
@@ -68,8 +70,11 @@ def random_secret() -> str:
 
 
 def fill_secrets(values: Mapping[str, str], generate: Callable[[], str] = random_secret) -> dict[str, str]:
-    """`values` with a generated value for every empty secret."""
-    return {name: generate() if not value and is_secret(name) else value for name, value in values.items()}
+    """`values` with a generated value for every empty secret that the services share among themselves."""
+    return {
+        name: generate() if not value and is_secret(name) and name not in FOREIGN_SECRETS else value
+        for name, value in values.items()
+    }
 
 
 def interpolate(text: str, values: Mapping[str, str]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID, uuid4
 
 import pytest
 
-from flows.missed import Record, Times
+from flows.missed import Record, Times, skip_missed
 
 NIGHTLY = Times(cron="0 3 * * *", timezone="Europe/Berlin")
 HOURLY = Times(cron="", timezone="UTC", every=3600)
@@ -56,3 +60,26 @@ def test_the_record_of_another_schedule_or_a_damaged_one_owes_nothing(tmp_path: 
     assert Record(path, HOURLY).owed(NOON + timedelta(days=7)) == ""
     path.write_text('{"times": ')
     assert Record(path, NIGHTLY).owed(NOON + timedelta(days=7)) == ""
+
+
+def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a work pool starts them: the first of several late runs is started, and cancels the others."""
+    deployment = uuid4()
+    late = [SimpleNamespace(id=uuid4(), auto_scheduled=auto) for auto in (True, True, False)]
+    cancelled: dict[UUID, str] = {}
+
+    @contextmanager
+    def client(*, sync_client: bool) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(
+            get_scheduled_flow_runs_for_deployments=lambda ids, scheduled_before: late if ids == [deployment] else [],
+            set_flow_run_state=lambda run, state, force: cancelled.update({run: state.name}),
+        )
+
+    monkeypatch.setattr("prefect.client.orchestration.get_client", client)
+    assert skip_missed() == 0  # outside of a run
+    run = SimpleNamespace(id=uuid4(), deployment_id=deployment, auto_scheduled=True)
+    monkeypatch.setattr("prefect.context.FlowRunContext.get", lambda: SimpleNamespace(flow_run=run))
+    assert skip_missed() == 2
+    assert cancelled == {late[0].id: "Missed", late[1].id: "Missed"}
+    run.auto_scheduled = False
+    assert skip_missed() == 0

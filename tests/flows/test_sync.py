@@ -119,13 +119,16 @@ def test_commits_that_others_push_during_a_run_are_taken_before_the_push(clones:
     assert git(clone, "log", "-2", "--format=%s").splitlines() == ["Retrain: task: promote", "notes"]
 
 
-def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(clones: tuple[Path, Path]) -> None:
+def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(
+    clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     project, clone = clones
     for root, text in ((project, "own text\n"), (clone, "other text\n")):
         lock = root / "dvc.lock"
         lock.write_text(lock.read_text() + f"# {text}")
-    done = sync.publish(project, decisions=["task: reject"], push=True, push_commits=False)
-    assert done[-1] == "push: none, the commits stay in this clone"
+    monkeypatch.setenv("HEADSTART_PUSH", "false")
+    done = sync.publish(project, decisions=["task: reject"], push=True)
+    assert done[-1] == "push: none, the commits stay in this clone (HEADSTART_PUSH=false)"
     git(clone, "commit", "-q", "-a", "-m", "their run")
     git(clone, "push", "-q")
     sync.pull(project)

@@ -134,9 +134,10 @@ def test_every_ray_pod_has_the_token_and_shared_memory_and_no_workspace(manifest
 
 def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed: dict[str, Any]) -> None:
     ours = only(manifests, "ConfigMap", "headstart")["data"]
-    theirs = composed["services"]["workspace"]["environment"]
+    theirs = composed["services"]["workspace"]["environment"] | composed["services"]["deployment"]["environment"]
     # In Kubernetes, keys are in secrets, and Ray's token is a file of a secret.
     secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
+    secret |= {"HEADSTART_GIT_USERNAME", "HEADSTART_GIT_TOKEN"}
     secret |= {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
     elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
