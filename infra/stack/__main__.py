@@ -1,9 +1,8 @@
-"""`infra/local-stack`: up, run, status, down, env."""
+"""`infra/local-stack`: up, run, scheduled, status, down, env."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -18,8 +17,8 @@ from typing import Annotated
 import typer
 
 from components.errors import HeadstartError
-from infra.stack import compose, processes, stack
-from infra.stack.params import overlay
+from infra.stack import compose, processes, scheduled, stack
+from infra.stack.origin import Colleague
 
 FOLDER = Path(".headstart/stack")
 PARAMS = Path(__file__).parents[1] / "local-stack-params.yaml"
@@ -66,6 +65,16 @@ def run(
     sys.exit(code)
 
 
+@app.command("scheduled")
+def run_scheduled(*, folder: Folder = FOLDER, params: Params = PARAMS) -> None:
+    """Show scheduled runs that take a new commit and new data, move the champion, and are followed by the server."""
+    try:
+        running = stack.up(folder, values=scheduled.VALUES, prepare=lambda running: scheduled.prepare(running, params))
+        print("\n" + "\n".join(scheduled.run(running)))
+    finally:
+        stack.down(folder)
+
+
 @app.command()
 def down(*, folder: Folder = FOLDER) -> None:
     """Stop the services that `up` has started."""
@@ -89,11 +98,14 @@ def env() -> None:
 
 
 def _up(folder: Path, params: Path | None) -> stack.Stack:
-    running = stack.up(folder)
+    def prepare(running: stack.Stack) -> None:
+        stack.push_data(running)
+        if params is not None:
+            Colleague(running).commit_params(params)
+            running.say(f"origin      {running.layout.origin}, with the overrides of {params.name} in params.yaml")
+
+    running = stack.up(folder, prepare=prepare)
     stack.note_uncommitted(running.values, print)
-    if params is not None:
-        overlay(running.layout.workspace / "params.yaml", params)
-        print(f"params.yaml of the workspace with the overrides of {params.name}")
     return running
 
 
@@ -126,16 +138,8 @@ def _call(
 
 def _flow(running: stack.Stack) -> int:
     """Run the deployment of the flow, printing the Prefect worker's output; returns the exit code."""
-    with running.layout.log("prefect-worker").open(encoding="utf-8", errors="replace") as lines:
-        lines.seek(0, os.SEEK_END)
-
-        def relay() -> None:
-            for line in lines:
-                # Lines with a time stamp are Prefect's copies of lines that the flow has printed itself.
-                if not re.match(r"\d\d:\d\d:\d\d\.\d+ \|", line):
-                    print(line, end="", flush=True)
-
-        code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay)
+    relay = processes.Relay(running.layout.log("prefect-worker"))
+    code = _call(FLOW, running, log=running.layout.log("flow"), meanwhile=relay.print)
     print(processes.last_lines(running.layout.log("flow"), 1).strip())
     if code == 0:
         # Makes the outputs available to other clones.

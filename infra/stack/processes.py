@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import signal
 import subprocess
 import time
@@ -188,6 +189,21 @@ def recall(path: Path) -> tuple[list[Started], dict[str, Any]]:
         return [Started(**each) for each in facts.pop("processes")], facts
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise StackError(f"{path}: damaged ({error}); stop the processes manually and remove it") from error
+
+
+class Relay:
+    """Prints the lines that are added to the log of the Prefect worker."""
+
+    def __init__(self, log: Path) -> None:
+        self._lines = log.open(encoding="utf-8", errors="replace")
+        self._lines.seek(0, os.SEEK_END)
+
+    def print(self) -> None:
+        """Print what was added since the last call, without Prefect's copies of lines that the flow has printed itself,
+        which have a time stamp."""
+        for line in self._lines:
+            if not re.match(r"\d\d:\d\d:\d\d\.\d+ \|", line):
+                print(line, end="", flush=True)
 
 
 def last_lines(path: Path, count: int = 15) -> str:

@@ -54,6 +54,11 @@ class Layout:
         return self.folder / "workspace"
 
     @property
+    def origin(self) -> Path:
+        """The bare repository that the workspace is cloned from."""
+        return self.folder / "origin.git"
+
+    @property
     def postgres(self) -> Path:
         return self.folder / "postgres"
 
@@ -186,20 +191,46 @@ class Stack:
 
 
 def settings(*, example: Path = compose.ENV_EXAMPLE) -> dict[str, str]:
-    """The settings of .env.example with random secrets, and with the repository and branch of this checkout.
+    """The settings of .env.example with random secrets, and with the branch of this checkout.
 
     Raises:
         ConfigError: this checkout is not on a branch.
     """
     values = compose.fill_secrets(compose.read_env(example))
-    branch = _git("branch", "--show-current")
+    branch = git("branch", "--show-current")
     if not branch:
         raise ConfigError(f"{ROOT}: not on a branch, of which the flow needs a clone; run `git switch -c NAME` first")
-    return {**values, "HEADSTART_REPOSITORY": str(ROOT), "HEADSTART_BRANCH": branch}
+    return {**values, "HEADSTART_BRANCH": branch}
 
 
-def up(folder: Path, *, say: Say = print) -> Stack:
+def push_data(running: Stack) -> None:
+    """Push this checkout's version of the data to the bucket; otherwise the workspace extracts the built-in data."""
+    if git("ls-files", "data.dvc"):
+        client = running.client_environment()
+        processes.run(
+            "data",
+            [sys.executable, "-m", "infra.stack.data", client["HEADSTART_REMOTE"]],
+            environment=client | {"PYTHONPATH": str(ROOT)},
+            log=running.layout.log("data"),
+            folder=ROOT,
+        )
+        running.say("data        the data of data.dvc is in the bucket headstart")
+
+
+def up(
+    folder: Path,
+    *,
+    values: Mapping[str, str] | None = None,
+    prepare: Callable[[Stack], None] = push_data,
+    say: Say = print,
+) -> Stack:
     """Start all services and wait until they answer. If one fails, all are stopped.
+
+    Args:
+        folder: of the stack.
+        values: settings in place of those of .env.example.
+        prepare: called before the workspace is cloned from `Layout.origin`, a bare clone of this checkout's branch.
+        say: prints a line.
 
     Raises:
         StackError: a stack of this folder is running, a program is missing, or a service did not start.
@@ -215,18 +246,19 @@ def up(folder: Path, *, say: Say = print) -> Stack:
     shutil.rmtree(layout.folder, ignore_errors=True)
     layout.logs.mkdir(parents=True)
     layout.empty.touch()
-    stack = Stack(layout, settings(), compose.free_ports(compose.PORTS), say)
+    given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)} | dict(values or {})
+    stack = Stack(layout, given, compose.free_ports(compose.PORTS), say)
     try:
         stack.ray_folder = Path(tempfile.mkdtemp(prefix="hs-ray-"))
         stack.remember()
-        _start(stack, binaries, user)
+        _start(stack, binaries, user, prepare)
     except BaseException:
         down(folder, say=say)
         raise
     return stack
 
 
-def _start(stack: Stack, binaries: Path, user: str | None) -> None:
+def _start(stack: Stack, binaries: Path, user: str | None, prepare: Callable[[Stack], None]) -> None:
     clock = time.monotonic()
 
     def report(what: str) -> None:
@@ -258,17 +290,8 @@ def _start(stack: Stack, binaries: Path, user: str | None) -> None:
     stack.wait(prefect, lambda: answers(f"http://{address['prefect-server']}/api/health"))
     report(f"prefect     http://{address['prefect-server']}")
 
-    # With this checkout's version of the data in the bucket, the workspace need not extract the built-in data.
-    if _git("ls-files", "data.dvc"):
-        client = stack.client_environment()
-        processes.run(
-            "data",
-            [sys.executable, "-m", "infra.stack.data", client["HEADSTART_REMOTE"]],
-            environment=client | {"PYTHONPATH": str(ROOT)},
-            log=stack.layout.log("data"),
-            folder=ROOT,
-        )
-        report("data        the data of data.dvc is in the bucket headstart")
+    git("clone", "--quiet", "--bare", "--branch", stack.values["HEADSTART_BRANCH"], str(ROOT), str(stack.layout.origin))
+    prepare(stack)
     stack.run("workspace")
     report(f"workspace   {stack.layout.workspace}, a clone of {stack.values['HEADSTART_BRANCH']} with its data")
     stack.run("deployment", folder=stack.layout.workspace)
@@ -409,13 +432,14 @@ def succeeds(stack: Stack, *command: str) -> bool:
         return False
 
 
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+def git(*arguments: str, folder: Path = ROOT) -> str:
+    """The output of a git command in a folder."""
+    return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def note_uncommitted(values: Mapping[str, str], say: Say) -> None:
     """Print a note if the checkout has uncommitted changes, which the flow does not see."""
-    changed = _git("status", "--porcelain").splitlines()
+    changed = git("status", "--porcelain").splitlines()
     if changed:
         say(
             f"note: {len(changed)} changed or new file(s) are not committed; "

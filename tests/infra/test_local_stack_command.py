@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def stopped() -> list[Path]:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, str], stopped: list[Path]) -> Run:
     """`run` with fake services; returns the exit code."""
 
-    def up(folder: Path) -> stack.Stack:
+    def up(folder: Path, **_: Any) -> stack.Stack:
         running = stack.Stack(stack.Layout(folder), values, dict.fromkeys(compose.PORTS, 45000), print)
         running.layout.workspace.mkdir(parents=True)
         running.layout.logs.mkdir()

@@ -25,7 +25,7 @@ from infra.stack.params import merged, overlay
 from infra.stack.processes import StackError, Started
 from tests.infra.conftest import ROOT
 
-PORTS = {"postgres": 45001, "s3": 45002, "mlflow": 45003, "prefect-server": 45004, "ray-head": 45005}
+PORTS = {"postgres": 45001, "s3": 45002, "mlflow": 45003, "prefect-server": 45004, "ray-head": 45005, "serve": 45006}
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 #: Starts SLEEP in a new session, as Ray starts its agents, prints the process id and sleeps as well.
 PARENT = [
