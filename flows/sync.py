@@ -1,12 +1,12 @@
 """Retrain in step with a shared repository: pull code and data, retrain, push and commit what came out.
 
 1. git: fetch the branch's upstream and take its commits. DVC: pull `data/` if `data.dvc` has changed.
-2. `headstart check`: settings and data, as they were pulled.
-3. `headstart retrain` in a process of its own, so that it runs the code that was pulled.
-4. DVC: push. git: commit `data.dvc` and `dvc.lock` with the decisions as message, and push.
-5. A summary: commits, data, decisions, what was pushed.
+2. `headstart retrain` in a process of its own, so that it runs the code that was pulled. It checks settings and data
+   before anything runs.
+3. DVC: push. git: commit `data.dvc` and `dvc.lock` with the decisions as message, and push.
+4. A summary: commits, data, decisions, what was pushed.
 
-Steps 1, 2 and 4 hold the repository's lock. A repository without an upstream branch or without a DVC remote skips the
+Steps 1 and 3 hold the repository's lock. A repository without an upstream branch or without a DVC remote skips the
 corresponding part and says so.
 """
 
@@ -31,7 +31,7 @@ from components.errors import ConfigError, TransientError
 from components.settings.checks import RECORD as CHECKS
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
-from flows.dvc_tasks import DVC, run_command, run_headstart
+from flows.dvc_tasks import DVC, run_command
 from flows.missed import skip_missed
 from flows.repository import PIPELINE, find_root, locked
 from flows.terminal import terminal
@@ -60,7 +60,7 @@ SHOWN = 5
 
 @flow(name="sync", flow_run_name="sync {params}")
 def sync(params: str = "params.yaml", *, push: bool = True) -> None:
-    """Pull, check, retrain, push and commit.
+    """Pull, retrain, push and commit.
 
     Args:
         params: the settings file.
@@ -78,7 +78,6 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     arguments = ["--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
-        run_headstart("check", *arguments, source="check", root=root)
     run_command([sys.executable, "-m", "flows.retrain", *arguments], source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decisions = summary.decisions(root=root, params=file)

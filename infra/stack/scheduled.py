@@ -73,19 +73,20 @@ def source(running: stack.Stack) -> Path:
 
 
 def write_data(source: Path, target: Path, *, labels: int) -> None:
-    """Copy a data folder with at most `labels` rows per class of the task, and as many rows of the others in all."""
+    """Copy the corpora and the task of a data folder, with at most `labels` rows per class for training."""
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    for path in target.glob("tasks/*/train.jsonl"):
-        seen: Counter[str] = Counter()
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            key = json.loads(line)["label"] if path.parent.name == TASK else ""
-            seen[key] += 1
-            if seen[key] <= (labels if key else max(LABELS)):
-                kept.append(line)
-        path.unlink()  # it may be a link into a cache
-        path.write_text("".join(kept), encoding="utf-8")
+    for name in ("general", "domain", f"tasks/{TASK}"):
+        shutil.copytree(source / name, target / name)
+    train = target / "tasks" / TASK / "train.jsonl"
+    seen: Counter[str] = Counter()
+    kept = []
+    for line in train.read_text(encoding="utf-8").splitlines(keepends=True):
+        label = json.loads(line)["label"]
+        seen[label] += 1
+        if seen[label] <= labels:
+            kept.append(line)
+    train.unlink()  # it may be a link into a cache
+    train.write_text("".join(kept), encoding="utf-8")
 
 
 @dataclass

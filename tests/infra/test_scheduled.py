@@ -20,19 +20,24 @@ from tests.infra.test_stack import PORTS
 
 
 def test_the_data_has_so_many_labels_per_class(tmp_path: Path) -> None:
-    for task, labels in ((scheduled.TASK, "abab" * 150), ("other", "c" * 300)):
-        folder = tmp_path / "data" / "tasks" / task
-        folder.mkdir(parents=True)
-        lines = [json.dumps({"text": str(number), "label": label}) + "\n" for number, label in enumerate(labels)]
-        (folder / "train.jsonl").write_text("".join(lines))
-        (folder / "test.jsonl").write_text(lines[0])
-    for labels_per_class in scheduled.LABELS:
-        scheduled.write_data(tmp_path / "data", tmp_path / "copy", labels=labels_per_class)
-        kept = (tmp_path / "copy" / "tasks" / scheduled.TASK / "train.jsonl").read_text().splitlines()
-        assert Counter(json.loads(line)["label"] for line in kept) == {"a": labels_per_class, "b": labels_per_class}
-        other = tmp_path / "copy" / "tasks" / "other"
-        assert len((other / "train.jsonl").read_text().splitlines()) == 200
-        assert len((other / "test.jsonl").read_text().splitlines()) == 1
+    for name in ("general", "domain", "parallel", f"tasks/{scheduled.TASK}", "tasks/other"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "test.jsonl").write_text("{}\n")
+    train = tmp_path / "data" / "tasks" / scheduled.TASK / "train.jsonl"
+    train.write_text(
+        "".join(json.dumps({"text": str(number), "label": "ab"[number % 2]}) + "\n" for number in range(600))
+    )
+    copy = tmp_path / "copy"
+    for labels in scheduled.LABELS:
+        scheduled.write_data(tmp_path / "data", copy, labels=labels)
+        kept = (copy / "tasks" / scheduled.TASK / "train.jsonl").read_text().splitlines()
+        assert Counter(json.loads(line)["label"] for line in kept) == {"a": labels, "b": labels}
+        assert sorted(str(path.relative_to(copy)) for path in copy.rglob("test.jsonl")) == [
+            "domain/test.jsonl",
+            "general/test.jsonl",
+            f"tasks/{scheduled.TASK}/test.jsonl",
+        ]
+    assert len(train.read_text().splitlines()) == 600
 
 
 @pytest.fixture
