@@ -2,7 +2,7 @@
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
 path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once, verified, to its
-cache, under its digest. `components.cluster` transports the bytes.
+cache, under its digest. `components.ray_cluster` transports the bytes.
 """
 
 from __future__ import annotations

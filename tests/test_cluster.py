@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from components import cluster
+from components import cluster, ray_cluster
 from components.errors import ConfigError, DataError, TrainingError
 from components.models import FAMILIES
 from components.pretraining.language_model import LanguageModelRun
@@ -191,7 +191,7 @@ def test_the_plan_of_workers_for_a_cluster(
 ) -> None:
     # A fake module, because Ray reads its authentication mode once, at its first import, and it is not set yet.
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: nodes))
-    plan = cluster._plan(ClusterSettings.model_validate({"workers": workers}), rows=rows)
+    plan = ray_cluster.plan_of(ClusterSettings.model_validate({"workers": workers}), rows=rows)
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
 
 
@@ -199,9 +199,9 @@ def test_the_plan_of_workers_for_a_cluster(
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
+def one_cluster() -> Iterator[None]:
     """One cluster for all tests below; `connected` uses it."""
-    with cluster.connected(ClusterSettings()):
+    with ray_cluster.connected(ClusterSettings()):
         yield
 
 
@@ -275,7 +275,7 @@ def finish(jobs: Sequence[PretrainJob], monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_a_worker_killed_in_every_family_changes_nothing(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_worker_killed_in_every_family_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_two_workers_and_either_killed(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if cores() < 2:
         pytest.skip("needs two processors")
@@ -333,7 +333,7 @@ def fail_on_the_last(message: str, worker: Worker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_an_error_of_one_worker_ends_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^tokens: damaged; run the stage again$"):
         workers = min(2, cores())
@@ -345,21 +345,21 @@ def trip(_: str, worker: Worker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_a_defect_is_shown_and_not_retried(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*in trip.*KeyError: 'a defect'"):
         cluster.launch(trip, "", settings=on_ray(tmp_path, 1))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_more_workers_than_processors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cluster.workers: 99, but the cluster has 0 GPUs and \d+ processors"):
         cluster.launch(tell, tmp_path, settings=on_ray(tmp_path, 99))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_map_on_ray(tmp_path: Path) -> None:
     away = ClusterSettings(launcher="ray", address="auto")
     results = dict(cluster.map_parallel(square, range(3), settings=away))
@@ -374,7 +374,7 @@ def begin(item: tuple[Path, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("one_cluster")
 def test_an_error_on_ray_cancels_pending_items(tmp_path: Path) -> None:
     away = ClusterSettings(launcher="ray", address="auto")
     with pytest.raises(DataError, match="no threes"):
@@ -393,9 +393,9 @@ ORPHAN = """
 import os, sys, time
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.01)
-from components import cluster
+from components import cluster, ray_cluster
 from components.settings.cluster import ClusterSettings
-with cluster.connected(ClusterSettings()):
+with ray_cluster.connected(ClusterSettings()):
     import ray
     raylet = ray._private.worker._global_node.all_processes["raylet"][0].process
     raylet.kill()

@@ -87,7 +87,7 @@ LAYERS = (
     ("tokenization", "tasks"),
     ("models", "tracking"),
     ("training",),
-    ("cluster", "task_models", "interchange"),
+    ("cluster", "ray_cluster", "task_models", "interchange"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),
     ("inference", "data_checks", "leakage"),
     ("drift",),
@@ -100,7 +100,7 @@ LAYERS = (
 #: Packages of stages: they pass files to each other.
 STAGES = {"ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting", "registry"}
 #: Libraries that one module imports.
-OWNERS = {"ray": "components.cluster", "mlflow": "components.tracking", "boto3": "components.storage"}
+OWNERS = {"ray": "components.ray_cluster", "mlflow": "components.tracking", "boto3": "components.storage"}
 #: What is packaged with a registered model, and the server, import MLflow too.
 ALSO = {"components.registry.pyfunc_classifier", "components.registry.pyfunc_encoder"}
 

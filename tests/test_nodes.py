@@ -27,7 +27,7 @@ STEPS = 150
 DRIVER = """
 import json, sys
 from pathlib import Path
-from components import cluster
+from components import cluster, ray_cluster
 from components.pretraining.pretrain import pretrain
 from components.settings.cluster import ClusterSettings
 from infra.stack import nodes
@@ -37,7 +37,7 @@ away = ClusterSettings(launcher="ray", workers=1, address="auto", storage=storag
 if storage.startswith("s3://"):
     from components.storage import ensure_bucket
     ensure_bucket("nodes")
-with cluster.connected(away):
+with ray_cluster.connected(away):
     questions = ["__import__('components').__file__", f"__import__('os').listdir({str(inputs)!r})"]
     answers = dict(cluster.map_parallel(eval, questions, settings=away))
     print(json.dumps([answers[0], answers[1]]), flush=True)

@@ -213,14 +213,14 @@ class CheckpointStore:
         """A checkpoint, or None if it is missing or its digest differs."""
         if not self.remote:
             return _read(Path(self._path(step)), step)
-        with tempfile.TemporaryDirectory() as folder:
-            try:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
                 pyarrow.fs.copy_files(self._path(step), folder, self.files, pyarrow.fs.LocalFileSystem())
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise self._failure(f"checkpoint of step {step} cannot be read", error) from error
-            return _read(Path(folder), step)
+                return _read(Path(folder), step)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failure(f"checkpoint of step {step} cannot be read", error) from error
 
     def _error(self, error: Exception) -> type[TrainingError]:
         """An object store that fails may answer later; a local disk or a rejected request needs the user."""

@@ -209,6 +209,9 @@ def random_kills(session: Session) -> str:
             run = project.retrain()
             tally.runs += 1
         killed, share = tally.kills / session.count, (done - before) / max(1, stages - before)
+        if done >= stages - 1:
+            # The last stage ends the run, so it has no calm before the last kill.
+            share = 1.0
         deadline = time.monotonic() + pace.wait(chance, killed=killed, done=share)
         while time.monotonic() < deadline and run.process.poll() is None:
             time.sleep(0.02)

@@ -1,0 +1,433 @@
+"""Launchers on Ray. The only module that imports ray, and only when Ray is used; called by `components.cluster`.
+
+Nodes of a cluster need no checkout and no disk in common: Ray distributes this package, and nodes copy the inputs that
+they lack (`components.inputs`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from components import errors
+from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
+from components.inputs import Input, find_inputs, on_this_node, read_piece
+from components.processors import cores
+from components.settings.cluster import ClusterSettings
+from components.training import threads
+from components.training.distributed import Worker, World
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchTrainer
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+#: Seconds between two progress reports of the workers.
+PROGRESS_SECONDS = 0.5
+#: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
+OBJECT_STORE_BYTES = 80 * 2**20
+
+#: Environment variables, set before ray is imported unless the user has set them. Those of Ray Train save seconds at
+#: every start.
+RAY_ENVIRONMENT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # With Ray's default of 15, Ray's own processes would have priority over training.
+    "RAY_worker_niceness": "0",
+}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Number of workers and resources of each."""
+
+    workers: int
+    cpus: int
+    gpu: bool
+    spread: bool
+
+
+@contextmanager
+def connected(settings: ClusterSettings) -> Iterator[None]:
+    """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
+    cluster on this machine.
+
+    Raises:
+        TrainingError: no cluster can be reached at the address.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    address = address_of(settings)
+    local = address == "local"
+    if local and "RAY_AUTH_MODE" not in os.environ:
+        # A random token: other users of this machine cannot reach the cluster, and no stale cluster is joined.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) takes the end of the
+    # raylet for the end of its parent, and exits with code 1 and without a message during `ray.shutdown`.
+    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    own: dict[str, Any] = (
+        {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
+    )
+    try:
+        ray.init(
+            address=address,
+            runtime_env=_code(local=local),
+            logging_level="WARNING",
+            # Workers print only Ray's own messages; progress and errors have their own channel.
+            log_to_driver=False,
+            **own,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
+        raise kind(
+            f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
+            "cluster.address: local"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _code(*, local: bool) -> dict[str, Any]:
+    """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
+    Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
+    package = Path(__file__).resolve().parent
+    if not local:
+        return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
+    path = os.pathsep.join(part for part in (str(package.parent), os.environ.get("PYTHONPATH")) if part)
+    return {"env_vars": {"PYTHONPATH": path}}
+
+
+def address_of(settings: ClusterSettings) -> str:
+    """Address of the Ray cluster. RAY_ADDRESS takes precedence, as in Ray's tools."""
+    return os.environ.get("RAY_ADDRESS", settings.address)
+
+
+def plan_of(settings: ClusterSettings, *, rows: int) -> _Plan:
+    """Number and resources of workers on the connected cluster."""
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    cpus = [int(node["CPU"]) for node in nodes]
+    gpus = [int(node.get("GPU", 0)) for node in nodes]
+    owned = sum(gpus) or sum(cpus)
+    if settings.workers == "auto":
+        most = sum(gpus) or len(nodes)
+        workers = next((count for count in range(most, 1, -1) if rows % count == 0), min(most, 1))
+    else:
+        workers = settings.workers
+    if not 0 < workers <= owned:
+        raise ConfigError(
+            f"cluster.workers: {workers}, but the cluster has {sum(gpus)} GPUs and {sum(cpus)} processors "
+            f"on {len(nodes)} node(s); choose at most {owned}"
+        )
+    if sum(gpus):
+        share = min(cpu // gpu for cpu, gpu in zip(cpus, gpus, strict=True) if gpu)
+        return _Plan(workers, max(1, share), gpu=True, spread=False)
+    a_node = -(-workers // len(nodes))
+    return _Plan(workers, max(1, min(cpus) // a_node), gpu=False, spread=a_node == 1 and workers > 1)
+
+
+def launch(
+    function: Callable[[Job, Worker], None],
+    job: Job,
+    *,
+    settings: ClusterSettings,
+    rows: int,
+    progress: Callable[[Mapping[str, float]], None],
+    retries: int,
+) -> None:
+    """`components.cluster.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
+    with connected(settings), _supplied([job], settings) as supply:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchConfig
+        from ray.train.v2.api.config import LoggingConfig
+        from ray.train.v2.api.exceptions import TrainingFailedError
+
+        plan = plan_of(settings, rows=rows)
+        name = f"headstart-{secrets.token_hex(8)}"
+        # Only for Ray's own files: the function writes the checkpoints elsewhere.
+        ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
+        resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
+        trainer = _trainer()(
+            _in_worker,
+            train_loop_config={
+                "function": function,
+                "job": job,
+                "supply": supply,
+                "channel": name,
+                "threads": plan.cpus,
+            },
+            scaling_config=ScalingConfig(
+                num_workers=plan.workers,
+                use_gpu=plan.gpu,
+                resources_per_worker=resources,
+                placement_strategy="STRICT_SPREAD" if plan.spread else "PACK",
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=ray_files,
+                failure_config=FailureConfig(max_failures=retries, controller_failure_limit=retries),
+                worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
+                logging_config=LoggingConfig(log_level="WARNING"),
+            ),
+            torch_config=TorchConfig(backend="nccl" if plan.gpu else "gloo"),
+        )
+        try:
+            with _watching(name, progress):
+                outcome = trainer.fit().return_value
+        except TrainingFailedError as error:
+            raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
+        finally:
+            shutil.rmtree(ray_files, ignore_errors=True)
+    if outcome:
+        raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
+
+
+def _trainer() -> type[TorchTrainer]:
+    """Ray's trainer without two callbacks that start processes, which takes about three seconds on two cores.
+
+    The first distributes data sets, which are not used. The second frees the placement group if the controller is lost;
+    the end of the driver frees it, too.
+    """
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.callbacks import DatasetsCallback
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+
+    class Trainer(TorchTrainer):
+        def _create_default_callbacks(self) -> list[Any]:
+            omitted = (DatasetsCallback, PlacementGroupCleanerCallback)
+            return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, omitted)]
+
+    return Trainer
+
+
+def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
+    """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
+    import ray.train
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    threads.own(config["threads"])
+    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    channel = _Channel(config["channel"])
+    if failed := channel.read("failure"):
+        # Written by a worker of the previous attempt.
+        return failed
+    try:
+        job = config["job"] if config["supply"] is None else config["supply"].on_this_node(config["job"])
+        config["function"](job, Worker(world, channel.publish if world.is_main else lambda numbers: None))
+    except Exception as error:
+        if isinstance(error, HeadstartError):
+            failure = {"kind": type(error).__name__, "message": str(error)}
+        elif world.size > 1 and isinstance(error, RuntimeError):
+            # Most likely another worker was lost during an exchange: restart.
+            raise
+        else:
+            failure = {"kind": "defect", "message": traceback.format_exc()}
+        if world.size == 1:
+            return failure
+        # Other workers may wait for this one forever, so it stores the error and fails: Ray then ends all workers.
+        channel.write("failure", failure)
+        raise
+    return None
+
+
+@dataclass(frozen=True)
+class _Supply:
+    """Source of the driver's inputs on other nodes; plain values, to be sent to workers.
+
+    Attributes:
+        depot: name of the actor that reads the files.
+        inputs: of all jobs.
+        storage: the driver's `cluster.storage`.
+        witness: a file in the storage, if that is a folder; else None.
+    """
+
+    depot: str
+    inputs: tuple[Input, ...]
+    storage: str
+    witness: Path | None
+
+    def on_this_node(self, job: Job) -> Job:
+        """The job with paths that exist on the node of this worker.
+
+        Raises:
+            ConfigError: the storage is a folder that this node does not share.
+            TrainingError: an input cannot be copied.
+        """
+        import ray
+
+        if self.witness is not None and not self.witness.exists():
+            raise ConfigError(
+                f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
+                "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
+            )
+
+        def fetch(digest: str, name: str, position: int) -> bytes:
+            return bytes(ray.get(ray.get_actor(self.depot).read.remote(digest, name, position)))
+
+        return on_this_node(job, self.inputs, fetch)
+
+
+class _Depot:
+    """Actor on the driver's node that reads files of inputs for workers on other nodes."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.folders = {one.digest: one.path for one in inputs}
+
+    def read(self, digest: str, name: str, position: int) -> bytes:
+        """At most `PIECE` bytes of a file from a position."""
+        return read_piece(self.folders[digest] / name, position)
+
+
+@contextmanager
+def _supplied(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Supply | None]:
+    """A block in which workers on other nodes can obtain the inputs of these jobs; None if all workers are on the
+    driver's node. Nothing is copied before a worker asks for it."""
+    import ray
+
+    if len([node for node in ray.nodes() if node["Alive"]]) == 1:
+        yield None
+        return
+    inputs = tuple(find_inputs(jobs))
+    name = f"headstart-depot-{secrets.token_hex(8)}"
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Depot)
+    depot = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    witness = None
+    if "://" not in settings.storage:
+        folder = Path(settings.storage).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        witness = folder / f".{name}"
+        witness.touch()
+    try:
+        yield _Supply(name, inputs, settings.storage, witness)
+    finally:
+        if witness is not None:
+            witness.unlink(missing_ok=True)
+        ray.kill(depot)
+
+
+class _Channel:
+    """Named values shared by workers and driver, in the cluster's key-value store."""
+
+    def __init__(self, name: str) -> None:
+        from ray.experimental import internal_kv
+
+        self.table = internal_kv
+        self.name = name
+        self.published = 0.0
+
+    def write(self, key: str, value: Any) -> None:
+        self.table._internal_kv_put(f"{self.name}/{key}", json.dumps(value), overwrite=True)
+
+    def read(self, key: str) -> Any:
+        raw = self.table._internal_kv_get(f"{self.name}/{key}")
+        return json.loads(raw) if raw else None
+
+    def publish(self, numbers: Mapping[str, float]) -> None:
+        """Write progress, at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
+        now = time.monotonic()
+        if now - self.published >= PROGRESS_SECONDS:
+            self.published = now
+            self.write("progress", dict(numbers))
+
+    def clear(self) -> None:
+        for key in ("progress", "failure"):
+            self.table._internal_kv_del(f"{self.name}/{key}")
+
+
+@contextmanager
+def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
+    """Forward the progress of rank 0 to `progress` from a thread, until the block ends."""
+    channel = _Channel(name)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(PROGRESS_SECONDS):
+            if numbers := channel.read("progress"):
+                progress(numbers)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        channel.clear()
+
+
+def map_parallel(
+    function: Callable[[Job], Result], pending: dict[int, Job], *, settings: ClusterSettings, retries: int
+) -> Iterator[tuple[int, Result]]:
+    """`components.cluster.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a task."""
+    with connected(settings), _supplied(list(pending.values()), settings) as supply:
+        import ray
+
+        environment = {"env_vars": threads.environment(1)}
+        task = ray.remote(num_cpus=1, max_retries=retries, runtime_env=environment)(_alone)
+        items = iter(pending.items())
+        running: dict[Any, int] = {}
+        try:
+            # Tasks are submitted in small numbers, so that none has to be cancelled after an error: Ray aborts the
+            # driver (a failed internal check) if a task is cancelled while it ends. Twice the capacity of the cluster,
+            # so that no node is idle and an autoscaler sees pending tasks.
+            while True:
+                room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
+                running |= {task.remote(function, item, supply): index for index, item in islice(items, max(0, room))}
+                if not running:
+                    return
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                yield index, ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause or error from error
+        except ray.exceptions.WorkerCrashedError as error:
+            raise TrainingError(gave_up("a process was killed", retries=retries)) from error
+
+
+def _alone(function: Callable[[Job], Result], item: Job, supply: _Supply | None) -> Result:
+    threads.own(1)
+    return function(item if supply is None else supply.on_this_node(item))
+
+
+def gave_up(reason: str, *, retries: int) -> str:
+    """The message about workers that died too often."""
+    return (
+        f"failed after {retries} restarts: {reason}; if memory is exhausted, lower training.batch_size, "
+        "then run the stage again: it resumes from its last checkpoint"
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
