@@ -63,6 +63,7 @@ FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart 
 NOT_RUN = {
     r"make (run|full|test|bench)": "takes minutes",
     r"make install": "installs packages",
+    r"make infra-check": "runs the tests of infra/ and installs checkov",
     r"make ui": "starts a server",
     r"headstart (retrain|bakeoff|sync)\b.*": "trains models",
     r"headstart schedule\b.*": "needs a Prefect server and runs until it is stopped",
