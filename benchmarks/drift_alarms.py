@@ -31,6 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from components.drift.comparison import compare
 from components.drift.measurements import Measured, Reference
 from components.drift.measuring import measure
+from components.drift.reference import SPLIT_ROWS
 from components.models.encoder import build_model
 from components.reporting.results import Column, add_record_option, record
 from components.settings.drift import DriftSettings
@@ -45,8 +46,6 @@ from components.tokenization.word import train_word
 
 Ints = NDArray[np.int64]
 WINDOWS = (200, 500, 1500)
-#: Rows of each part of a reference, as `components.drift.reference.SPLIT_ROWS`.
-REFERENCE_ROWS = 1000
 VOCABULARY = 2500
 #: Rows per day of the simulated years.
 DAILY = 60
@@ -92,7 +91,7 @@ def _trec(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _json(file: Path, label: str | None, *, most: int) -> Iterator[tuple[str, str]]:
     with pa.input_stream(str(file), compression="zstd") as stream:
-        lines = stream.read().decode("utf-8").splitlines()
+        lines = stream.read().decode("utf-8").rstrip("\n").split("\n")
     # The files are ordered by label.
     for line in lines[:: max(1, len(lines) // most)]:
         row = json.loads(line)
@@ -109,7 +108,8 @@ _READERS: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
 
 def train(rows: Texts, *, seed: int = 0) -> TextClassifier:
     """A classifier whose word vectors are random and whose head is a logistic regression on their mean."""
-    tokenizer = train_word(rows.texts, settings=WordSettings(vocabulary=VOCABULARY), segmentation=Segmentation("none"))
+    words = WordSettings(vocabulary=VOCABULARY, min_frequency=1)
+    tokenizer = train_word(rows.texts, settings=words, segmentation=Segmentation("none"))
     settings = FinetuneSettings(
         layers="last", pooling="mean", head_dropout=0.0, max_length=256, training=Training(rate=0.1, batch_size=4)
     )
@@ -164,7 +164,10 @@ class World:
 
     def reference(self, dev: Ints) -> Reference:
         """The reference with rows of `dev`."""
-        parts = [self.sample(part, min(REFERENCE_ROWS, len(part))) for part in (self.learned, dev)]
+        parts = [
+            self.sample(part, min(SPLIT_ROWS[split], len(part)))
+            for split, part in (("train", self.learned), ("dev", dev))
+        ]
         rows = np.concatenate(parts)
         unseen = np.repeat([False, True], list(map(len, parts)))
         return Reference(self.measured.take(rows), unseen, self.rows.labels[rows])

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.errors import HeadstartError, report
+from components.errors import HeadstartError, disk_full, report
 from components.processors import cores
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -455,6 +455,7 @@ FLOWS = {
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
+    "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 
@@ -485,6 +486,11 @@ def main() -> None:
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if (full := disk_full(error)) is None:
+            raise
+        report(full)
+        sys.exit(full.exit_code)
 
 
 if __name__ == "__main__":

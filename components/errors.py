@@ -8,6 +8,7 @@ transient error. Any other exception is a defect of Headstart and keeps its trac
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Iterable
@@ -47,6 +48,10 @@ class TrainingError(HeadstartError):
     """Training cannot continue: a loss that is not finite, no space for a checkpoint, too few workers."""
 
 
+class DiskSpaceError(HeadstartError):
+    """A disk is full, or too full for a run. Nothing is retried: space has to be freed first."""
+
+
 class RegistryError(HeadstartError):
     """The model registry lacks the requested model, or rejects a request."""
 
@@ -76,6 +81,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"
+
+
+def disk_full(error: BaseException) -> DiskSpaceError | None:
+    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f"{cause.filename}: " if cause.filename else ""
+            why = os.strerror(cause.errno)
+            return DiskSpaceError(f"{where}{why}; `headstart gc` lists what can be deleted; then run this again")
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def report(error: HeadstartError) -> None:

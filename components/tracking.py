@@ -360,6 +360,38 @@ class Registry:
                 if not (token := page.token):
                     return found
 
+    def aliased(self, name: str) -> set[str]:
+        """Numbers of the versions of a model that have any alias; empty if the model does not exist."""
+        with _translated(name):
+            try:
+                return {str(number) for number in self.client.get_registered_model(name).aliases.values()}
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return set()
+                raise
+
+    def size(self, version: Version) -> int:
+        """Bytes of a version's files."""
+        with _translated(version.label), _as_default(self.uri):
+            repository = self._repository(version)
+            folders, total = [""], 0
+            while repository is not None and folders:
+                for item in repository.list_artifacts(folders.pop()):
+                    if item.is_dir:
+                        folders.append(item.path)
+                    total += item.file_size or 0
+            return total
+
+    def _repository(self, version: Version) -> Any:
+        """Where the files of a version are; None if they cannot be found."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        try:
+            uri = self.client.get_model_version_download_uri(version.name, version.number)
+            return get_artifact_repository(uri)
+        except MlflowException:
+            return None
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, alias: str, version: Version) -> None:
@@ -388,6 +420,21 @@ class Registry:
             path.write_bytes(content)
             with _translated(version.label), _as_default(self.uri):
                 self.client.log_artifact(version.run_id, str(path), folder)
+
+    def delete(self, version: Version) -> None:
+        """Delete a version and its files. Metrics and parameters of its run are kept.
+
+        Raises:
+            RegistryError: the version has an alias now.
+        """
+        if version.number in self.aliased(version.name):
+            raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
+        with _translated(version.label), _as_default(self.uri):
+            # Files without a version are useless, a version without files is an error for everyone who loads it.
+            repository = self._repository(version)
+            self.client.delete_model_version(version.name, version.number)
+            if repository is not None:
+                repository.delete_artifacts()
 
     def append(self, log: str, *, tags: Mapping[str, str], text: str, about: str) -> int:
         """Append an entry to a log: a registered model whose versions have tags and a description, and no files.

@@ -25,6 +25,7 @@ from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stag
 from flows.missed import skip_missed
 from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
+from flows.space import check_run
 from flows.terminal import terminal
 
 #: Target stages of a run, which includes all of their dependencies.
@@ -68,6 +69,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
 
     Raises:
         ConfigError: the settings or dvc.yaml are wrong; nothing has run.
+        DiskSpaceError: there is too little disk space; nothing has run.
         StageError: a stage failed; the outputs of earlier stages are kept, and the next run resumes there.
     """
     skip_missed()
@@ -79,6 +81,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
+        check_run(plan, wanted(plan), params=file, root=run.root)
         if plan.data == "changed":
             add_data(run.root)
         settled = registry.is_unchanged(file, root=run.root)

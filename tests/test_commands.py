@@ -70,6 +70,7 @@ NOT_RUN = {
     r"headstart serve\b.*": "needs a champion and runs until it is stopped",
     r"headstart (predict|label|drift|promote|rollback|champion|history)\b.*": "needs a champion",
     r"headstart (trace|forget)\b.*": "needs a registered model",
+    r"headstart gc\b.*": "needs a registry",
     r"headstart families": "needs a finished run",
     r"headstart drill\b.*": "takes minutes",
     r"headstart study (NAME|layers|transferability|which-source)\b.*": "needs a finished run",

@@ -3,10 +3,13 @@
 | feature | test                                                    | effect                                    | rows |
 |---------|---------------------------------------------------------|-------------------------------------------|------|
 | length  | Kolmogorov-Smirnov, characters                          | D, the largest difference of the two CDFs | all  |
-| unknown | Kolmogorov-Smirnov, share of unknown pieces of a row    | D; 0 if the total share is similar        | all  |
-| content | maximum mean discrepancy of the sketches, permutations  | 2 AUC - 1 of a classifier of new and old  | all  |
+| unknown | Kolmogorov-Smirnov, share of unknown pieces of a row    | D; 0 if the total share is similar        | dev  |
+| content | maximum mean discrepancy of the sketches, permutations  | 2 AUC - 1 of a classifier of new and old  | dev  |
 | score   | Kolmogorov-Smirnov, confidence                          | D                                         | dev  |
 | classes | chi-square of the predicted classes, permutations       | total variation distance                  | dev  |
+
+All but the lengths depend on what was learned: the vocabulary, the encoder and the head know the rows of train, and new
+rows differ from these even without drift. They are compared with rows of dev.
 
 An alarm needs a p-value that Holm's procedure rejects at the error of one check and an effect of at least
 `drift.least_effect`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
@@ -33,7 +36,7 @@ from components.settings.drift import DriftSettings
 FEATURES = ("length", "unknown", "content", "score", "classes")
 #: Maximum number of sketches on each side.
 SKETCHES = 1000
-#: Minimum number of reference rows of a test on predictions.
+#: Minimum number of rows of dev for a test on them.
 LEAST_UNSEEN = 50
 #: Maximum number of classes that are named, and minimum change of their share.
 NAMED, LEAST_NAMED = 3, 0.03
@@ -139,8 +142,8 @@ def compare(
     most = math.ceil(2 * len(FEATURES) / settings.error)
     tests: dict[str, Callable[[], _Found | None]] = {
         "length": lambda: _length(old, new),
-        "unknown": lambda: _unknown(old.rows, new.rows),
-        "content": lambda: _content(old.rows, new.rows, most, seen),
+        "unknown": lambda: _unknown(unseen.rows, new.rows),
+        "content": lambda: _content(unseen.rows, new.rows, most, seen),
         "score": lambda: _score(unseen, new),
         "classes": lambda: _classes(unseen, new, most),
     }
@@ -223,8 +226,8 @@ def _length(old: Measured, new: Measured) -> _Found:
 
 
 def _unknown(old: Rows, new: Rows) -> _Found | None:
-    if not old["pieces"].any() or not new["pieces"].any():
-        return None  # the classifier has no pieces
+    if len(old) < LEAST_UNSEEN or not old["pieces"].any() or not new["pieces"].any():
+        return None  # too few rows of dev, or the classifier has no pieces
     shares = [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in (old, new)]
     p, effect = _smirnov(*shares)
     totals = [float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in (old, new)]

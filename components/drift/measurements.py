@@ -81,8 +81,7 @@ class Reference:
 
     Attributes:
         measured: rows of train and dev.
-        unseen: (N,) whether the model was not trained on the row's split: rows of dev. Predictions on rows that the
-            model has learned are not comparable with predictions on others.
+        unseen: (N,) whether the model was not trained on the row's split: rows of dev.
         targets: (N,) index of the true class, -1 if unknown.
     """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,11 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
     return (reached + 1) / (most + 1)
 
 
+def _generator(*samples: NDArray[Any]) -> np.random.Generator:
+    """Depends on the samples: repeatable, and yet repeated checks do not share their permutations."""
+    return np.random.default_rng([SEED, *(zlib.crc32(np.ascontiguousarray(sample).tobytes()) for sample in samples)])
+
+
 def chi_square(old: NDArray[np.int64], new: NDArray[np.int64], *, most: int) -> float:
     """p-value of Pearson's chi-square statistic of two rows of counts (C,), given both margins: permutations of the
     rows between the samples are draws from the multivariate hypergeometric distribution, so small counts are exact."""
@@ -42,7 +49,7 @@ def chi_square(old: NDArray[np.int64], new: NDArray[np.int64], *, most: int) -> 
     kept = total > 0
     total, new, size = total[kept], new[kept], int(new.sum())
     expected = total * (size / total.sum())
-    rng = np.random.default_rng(SEED)
+    rng = _generator(old, new)
 
     def statistic(counts: NDArray[np.int64]) -> Floats:
         # The chi-square of both rows is proportional to that of one of them.
@@ -74,7 +81,7 @@ def mean_discrepancy(old: Floats, new: Floats, *, most: int) -> float:
     """p-value of the maximum mean discrepancy (Gretton et al. 2012) between (M, K) and (N, K) vectors."""
     features = random_features(np.concatenate([old, new])).astype(np.float32)
     size, total = len(new), len(features)
-    rng = np.random.default_rng(SEED)
+    rng = _generator(old, new)
 
     def draw(count: int) -> Floats:
         statistics = []

@@ -10,6 +10,7 @@ from components.settings.data import DataSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
+from components.settings.gc import GcSettings
 from components.settings.ingest import IngestSettings
 from components.settings.leakage import LeakageSettings
 from components.settings.names import BlockName
@@ -64,3 +65,5 @@ class Params(Section):
     serve: ServeSettings = ServeSettings()
     #: The log of served traffic and its comparison with training.
     drift: DriftSettings = DriftSettings()
+    #: What `headstart gc` deletes.
+    gc: GcSettings = GcSettings()

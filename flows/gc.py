@@ -1,0 +1,176 @@
+"""Delete what no run, server or rollback needs: `headstart gc [--yes]`. Without `--yes`, it is listed only."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from components.errors import ConfigError, HeadstartError
+from components.monitoring.garbage import (
+    Garbage,
+    in_units,
+    old_checkpoints,
+    old_features,
+    old_logs,
+    old_traffic,
+    orphaned_outputs,
+)
+from components.monitoring.old_versions import old_versions
+from components.settings.loading import load_params
+from components.settings.params import Params
+from flows.command import PARAMS, ParamsFile, main
+from flows.repository import PIPELINE, STATE, active_run, environment, find_root, locked
+
+#: `gc.dvc` -> further flags of `dvc gc`; files of the working tree are always kept.
+SCOPES = {"commits": ["--all-commits"], "branches": ["--all-branches", "--all-tags"], "workspace": []}
+#: Maximum number of lines of a kind that are printed.
+SHOWN = 20
+_REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
+
+
+def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
+    """Everything that can be deleted by the rule of `params.gc`.
+
+    Raises:
+        HeadstartError: the registry, the checkpoint storage or the DVC cache cannot be read.
+    """
+    rule = params.gc
+    yield from old_checkpoints(_located(params.cluster.storage, root), days=rule.checkpoint_days)
+    yield from old_features(root / params.cluster.features, days=rule.feature_days)
+    yield from orphaned_outputs(former_outputs(root), current_outputs(root))
+    yield from old_logs(root / STATE, days=rule.log_days)
+    yield from old_traffic(root / params.drift.folder, days=rule.log_days)
+    yield from old_versions(params)
+    yield from unused_cache(root, scope=rule.dvc)
+
+
+def _located(storage: str, root: Path) -> str:
+    return storage if "://" in storage else str(root / storage)
+
+
+def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
+    """(stage, output) of every stage in dvc.lock."""
+    lock = root / "dvc.lock"
+    if lock.is_file():
+        stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+        for name, stage in stages.items():
+            for output in stage.get("outs", ()):
+                yield name, root / output["path"]
+
+
+def current_outputs(root: Path) -> list[Path]:
+    """The outputs of all stages of the repository, in any of its dvc.yaml files.
+
+    Raises:
+        ConfigError: DVC cannot read one of them.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    try:
+        with Repo(str(root)) as repo:
+            return [Path(output.fs_path) for stage in repo.index.stages for output in stage.outs]
+    except DvcException as error:
+        raise ConfigError(f"{root / PIPELINE}: {error}") from error
+
+
+def unused_cache(root: Path, *, scope: str) -> Iterator[Garbage]:
+    """Files of the DVC cache that the scope does not keep, as one entry.
+
+    A cache outside of the repository may belong to other repositories, too; it is left alone.
+
+    Raises:
+        ConfigError: DVC failed.
+    """
+    cache = Path(_dvc(root, "cache", "dir").strip())
+    if root not in cache.resolve().parents:
+        print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
+        return
+    has_git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True).returncode == 0
+    flags = ["gc", "--force", "--workspace", *(SCOPES[scope] if has_git else [])]
+    files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    if files:
+        kept = {"commits": "any commit", "branches": "the tip of a branch, a tag"}.get(scope if has_git else "", "")
+        reason = f"used by neither {kept} nor the working tree" if kept else "not used by the working tree"
+        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, lambda: _drop(root, flags))
+
+
+def _drop(root: Path, flags: list[str]) -> None:
+    _dvc(root, *flags)
+
+
+def _dvc(root: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], cwd=root, env=environment(root), capture_output=True, text=True
+    )
+    if done.returncode:
+        raise ConfigError(f"dvc {arguments[0]}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def show(found: list[Garbage]) -> None:
+    """Print what was found, the largest of each kind first."""
+    table = Table("kind", "what", "size", "why", box=box.SIMPLE_HEAD)
+    for kind in dict.fromkeys(item.kind for item in found):
+        own = sorted((item for item in found if item.kind == kind), key=lambda item: -item.size)
+        for item in own[:SHOWN]:
+            table.add_row(kind, escape(item.name), in_units(item.size), escape(item.reason))
+        if rest := own[SHOWN:]:
+            table.add_row(kind, f"and {len(rest)} more", in_units(sum(item.size for item in rest)), "")
+    Console(width=160).print(table)
+
+
+def command(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, nothing is deleted.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Delete old checkpoints, caches, versions and logs by the rule `gc` in params.yaml; without --yes, list them."""
+    settings = load_params(params)
+    root = find_root(params.resolve().parent)
+    if not yes:
+        _list(list(collect(settings, root=root)))
+        return
+    if holder := active_run(root):
+        raise ConfigError(f"{holder} holds the lock of this repository; run `headstart gc --yes` when it has ended")
+    with locked(root, what="gc", say=print):
+        found = list(collect(settings, root=root))
+        if not found:
+            print("nothing to delete")
+            return
+        show(found)
+        freed, failed = 0, []
+        for item in found:
+            try:
+                item.delete()
+                freed += item.size
+            except (OSError, HeadstartError) as error:
+                failed.append(f"{item.name}: not deleted ({error})")
+    print(f"{in_units(freed)} deleted")
+    for line in failed:
+        print(line)
+
+
+def _list(found: list[Garbage]) -> None:
+    if not found:
+        print("nothing to delete")
+        return
+    show(found)
+    total = in_units(sum(item.size for item in found))
+    print(f"{total} can be deleted: `headstart gc --yes`. The rule is the section `gc` of params.yaml.")
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,65 @@
+"""Disk space for a run: the stages that would run, the sizes of their last outputs, and where they write."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from components.monitoring.disk import check_space, needs, raw_size
+from components.settings.loading import load_params
+from flows.plan import Plan, Stage
+
+
+def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) -> None:
+    """Refuse a run that would fill a disk.
+
+    Args:
+        plan: the stages.
+        wanted: those of the run.
+        params: the settings file.
+        root: of the repository.
+
+    Raises:
+        DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
+    """
+    stages = list(wanted)
+    reasons = {stage.name for stage in stages if stage.reasons}
+    running = [stage.name for stage in stages if plan.ancestors({stage.name}) & reasons]
+    if not running:
+        return
+    settings = load_params(params)
+    data = settings.data
+    paths = [data.general.path, data.domain.path, *(item.path for item in data.tasks.values())]
+    storage = settings.cluster.storage
+    estimate = needs(
+        running,
+        last_sizes(params.with_name("dvc.lock")),
+        data=raw_size(root / path for path in paths),
+        out=root / settings.run.out,
+        cache=None if _links(root) else root / ".dvc" / "cache",
+        checkpoints=None if "://" in storage else root / storage,
+    )
+    check_space(estimate, spare=int(settings.gc.spare_gigabytes * 1e9))
+
+
+def last_sizes(lock: Path) -> dict[str, int]:
+    """Stage -> bytes of its outputs, as DVC has recorded them; empty without a readable dvc.lock."""
+    try:
+        stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+        return {
+            name: sum(int(output.get("size", 0)) for output in stage.get("outs", ())) for name, stage in stages.items()
+        }
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _links(root: Path) -> bool:
+    """Whether outputs are linked to the DVC cache instead of copied."""
+    config = configparser.ConfigParser()
+    config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"])
+    kinds = config.get("cache", "type", fallback="reflink,copy").split(",")
+    # A reflink is impossible on most file systems, and DVC then takes the next kind.
+    return any(kind.strip() in ("hardlink", "symlink") for kind in kinds)

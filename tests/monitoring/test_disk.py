@@ -1,0 +1,92 @@
+"""Disk space before a run, and errors of a full disk."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from components import cli
+from components.errors import ConfigError, DiskSpaceError, TransientError, disk_full
+from components.monitoring.disk import Need, check_space, needs, raw_size
+
+SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
+
+
+def estimate(*stages: str, cache: Path | None = None, checkpoints: Path | None = Path("ck")) -> dict[str, int]:
+    found = needs(stages, SIZES, data=1000, out=Path("out"), cache=cache, checkpoints=checkpoints)
+    return {need.what.partition(" (")[0]: need.size for need in found}
+
+
+def test_the_last_outputs_are_the_estimate() -> None:
+    assert estimate("ingest@domain", "adapt@ulmfit") == {
+        "outputs": 150,
+        "checkpoints": 450,
+        "temporary files": 50,
+    }
+    assert estimate("ingest@domain", cache=Path("cache"), checkpoints=None) == {
+        "outputs": 100,
+        "DVC cache": 100,
+        "temporary files": 0,
+    }
+
+
+def test_a_stage_that_never_ran_is_estimated_by_another_item_or_by_the_data() -> None:
+    assert estimate("adapt@gpt")["outputs"] == 400
+    assert estimate("tokenize@domain")["outputs"] == 1500
+    assert estimate("report")["outputs"] == 0
+
+
+def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000_000))
+    small = [Need("outputs (run.out)", tmp_path / "a" / "b", 1_500_000_000), Need("DVC cache", tmp_path, 2_000_000_000)]
+    check_space(small, spare=1_500_000_000)
+    with pytest.raises(DiskSpaceError) as caught:
+        check_space(small, spare=1_600_000_000)
+    assert str(caught.value) == (
+        f"{tmp_path}: 5.0 GB are free, but the run needs about 3.5 GB (1.5 GB of outputs (run.out), "
+        "2.0 GB of DVC cache) and 1.6 GB to spare (gc.spare_gigabytes)\n"
+        "free space: `headstart gc` lists what can be deleted; or move the folder to a larger disk"
+    )
+
+
+def test_raw_data_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("12345")
+    assert raw_size([tmp_path / "data", tmp_path / "data", tmp_path / "missing"]) == 5
+
+
+def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/out/weights")
+    try:
+        try:
+            raise full
+        except OSError as error:
+            raise RuntimeError("the writer failed") from error
+    except RuntimeError as error:
+        found = disk_full(error)
+    assert found is not None and not isinstance(found, TransientError) and found.exit_code == 2
+    assert str(found).startswith("/out/weights: No space left on device; `headstart gc` lists")
+    assert disk_full(OSError(errno.EACCES, "no access")) is None
+
+
+def test_a_stage_on_a_full_disk_ends_with_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
+
+    monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])
+    monkeypatch.setattr(cli, "load_params", fill)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: shard-0: No space left on device;") and "Traceback" not in message
+    monkeypatch.undo()
+    with pytest.raises(ConfigError):
+        CliRunner().invoke(cli.app, ["check", "--params", "nowhere.yaml"], catch_exceptions=False)

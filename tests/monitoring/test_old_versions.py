@@ -1,0 +1,90 @@
+"""Which versions of a registered model are kept, and that deletion also frees their files."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from components.errors import RegistryError
+from components.monitoring.old_versions import keep, old_versions
+from components.registry.ledger_entries import Change, Entry, State
+from components.registry.stage import register
+from components.settings.gc import GcSettings
+from components.settings.loading import load_params
+from components.tracking import Version, connect
+from tests.registry.conftest import Pipeline
+
+
+def versions(count: int, **tags: dict[str, str]) -> list[Version]:
+    return [
+        Version("m", str(number), "", "", {"digest": f"d{number}", **tags.get(f"v{number}", {})})
+        for number in range(1, count + 1)
+    ]
+
+
+def change(action: str, before: str | None, after: str) -> Change:
+    entry = Entry(1, "id", datetime(2026, 1, 1, tzinfo=UTC), "change", "m", "champion", "a@b")
+    return Change(entry, action, before, after)  # type: ignore[arg-type]
+
+
+def kept(state: State | None = None, aliased: set[str] | None = None, **tags: dict[str, str]) -> list[int]:
+    found = keep(versions(20, **tags), state, aliased or set(), newest=2, champions=3)
+    return sorted(map(int, found))
+
+
+def test_the_newest_and_those_with_an_alias_are_kept() -> None:
+    assert kept() == [19, 20]
+    assert kept(aliased={"4"}) == [4, 19, 20]
+
+
+def test_the_last_champions_are_kept_for_a_rollback() -> None:
+    state = State("m", "champion", champions=tuple((str(number), "") for number in (1, 3, 5, 7)))
+    assert kept(state) == [3, 5, 7, 19, 20]
+
+
+def test_what_a_person_decided_is_kept() -> None:
+    for action in ("rollback", "assign", "hand"):
+        assert kept(State("m", "champion", changes=(change(action, "6", "2"),))) == [2, 6, 19, 20]
+    assert kept(State("m", "champion", changes=(change("promote", "6", "2"),))) == [19, 20]
+    assert kept(State("m", "champion", vetoes={"d8": change("rollback", "9", "1")})) == [8, 19, 20]
+
+
+def test_marked_versions_are_kept() -> None:
+    assert kept(v5={"tainted": "document 17"}, v6={"keep": "yes"}, v7={"task": "x"}) == [5, 6, 19, 20]
+
+
+def test_a_deleted_version_takes_its_files_along(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    pipeline = Pipeline(tmp_path)
+    job = pipeline.register_job(starts=["scratch"])
+    for knows in (14, 15):
+        shutil.rmtree(pipeline.out / "finetuned" / "letters" / "ulmfit-scratch")
+        pipeline.write_classifier("scratch", knows=knows)
+        register(job)
+    params = load_params(Path(__file__).parents[2] / "params.yaml")
+    run = params.run.model_copy(update={"tasks": ["letters"]})
+    params = params.model_copy(
+        update={"registry": pipeline.settings, "run": run, "gc": GcSettings(keep_versions=1, keep_champions=1)}
+    )
+    registry = connect(pipeline.settings)
+    first, second = registry.versions("headstart-letters")
+    registry.set_alias("headstart-letters", "champion", first)
+    assert list(old_versions(params)) == []
+    registry.set_alias("headstart-letters", "champion", second)
+    (found,) = old_versions(params)
+    weights = len(list(tmp_path.glob("mlruns/**/head.safetensors")))
+    assert found.name == "headstart-letters/1" and found.size > 1000 and weights == 2
+    registry.set_alias("headstart-letters", "other", first)
+    with pytest.raises(RegistryError, match="headstart-letters/1: has an alias now"):
+        found.delete()
+    registry.client.delete_registered_model_alias("headstart-letters", "other")
+    found.delete()
+    assert [version.number for version in registry.versions("headstart-letters")] == ["2"]
+    assert len(list(tmp_path.glob("mlruns/**/head.safetensors"))) == 1
+    assert registry.client.get_run(first.run_id).data.metrics
