@@ -59,6 +59,8 @@ SQLITE = "sqlite:///"
 BUNDLE = "artifacts"
 #: Folder of a run with the documents of `Registry.record`.
 DOCUMENTS = "lineage"
+#: Folder inside a logged model that holds its package `components`.
+CODE = "code"
 #: Timeout in seconds of the health check.
 PROBE_SECONDS = 5.0
 #: MLflow's limits for one request and one value.
@@ -294,20 +296,33 @@ class Registry:
         Raises:
             RegistryError: the artifacts do not exist or cannot be downloaded.
         """
+        root = self._download(version, BUNDLE, directory)
+        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
+        if len(bundles) != 1:
+            raise RegistryError(f"{version.label}: expected one bundle below {BUNDLE}, found {len(bundles)}")
+        return bundles[0]
+
+    def download_code(self, version: Version, directory: Path) -> Path:
+        """Download a version's code into `directory` and return the folder that contains its package. The content is
+        not verified.
+
+        Raises:
+            RegistryError: the artifacts do not exist or cannot be downloaded.
+        """
+        return self._download(version, CODE, directory)
+
+    def _download(self, version: Version, part: str, directory: Path) -> Path:
         from mlflow.artifacts import download_artifacts
 
+        directory.mkdir(parents=True, exist_ok=True)
         with _translated(version.label), _as_default(self.uri):
-            uri = f"{self.client.get_model_version_download_uri(version.name, version.number)}/{BUNDLE}"
+            uri = f"{self.client.get_model_version_download_uri(version.name, version.number)}/{part}"
             try:
-                root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
+                return Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
             except MlflowException:
                 raise
             except Exception as error:
                 raise RegistryError(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
-        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
-        if len(bundles) != 1:
-            raise RegistryError(f"{version.label}: expected one bundle below {uri}, found {len(bundles)}")
-        return bundles[0]
 
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version; None if there is none.

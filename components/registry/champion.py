@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from components.errors import RegistryError
 from components.inference.prediction import Classifier
 from components.registry.alias_changes import missing_champion
-from components.registry.packaging import check_bundle
+from components.registry.bundle_code import CODE_DIGEST, check_code, differing_file
+from components.registry.isolated import IsolatedClassifier
+from components.registry.packaging import PACKAGE, check_bundle
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -32,9 +36,23 @@ def find_champion(registry: Registry, task: str) -> Version:
     return version
 
 
+@dataclass(frozen=True)
+class Files:
+    """The verified files of a version.
+
+    Attributes:
+        bundle: weights, tokenizer and configuration.
+        code: folder that contains the package `components` of the version, if it differs from the present code; else
+            None.
+    """
+
+    bundle: Path
+    code: Path | None
+
+
 @contextmanager
-def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -> Iterator[Path]:
-    """Download a version's bundle, verify it against the registered digest, and delete it on exit.
+def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -> Iterator[Files]:
+    """Download a version, verify weights and code against the registered digests, and delete it on exit.
 
     Raises:
         ArtifactError: the files differ from the registered ones.
@@ -42,19 +60,48 @@ def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -
     """
     directory = Path(tempfile.mkdtemp(prefix="headstart-"))
     try:
-        bundle = registry.download(version, directory)
+        bundle = registry.download(version, directory / "model")
         check_bundle(bundle, kind=kind, digest=version.digest, what=version.label)
-        yield bundle
+        code = None
+        # Versions without a digest of their code are older than it. They run with the present code.
+        if digest := version.tags.get(CODE_DIGEST):
+            package = registry.download_code(version, directory / "code") / PACKAGE.name
+            check_code(package, digest=digest, what=version.label)
+            code = package.parent if differing_file(package) else None
+        yield Files(bundle, code)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def load_version(registry: Registry, version: Version) -> Classifier:
-    """Load a registered classifier."""
-    from components.task_models.classifier import load_classifier  # imports torch
+    """Load a registered classifier: in this process if its code is the present code, else in a process of its own.
 
-    with fetched(registry, version) as bundle:
-        return load_classifier(bundle)
+    Raises:
+        ArtifactError: the files differ from the registered ones, or the code of the version cannot be run.
+        RegistryError: the files cannot be downloaded.
+    """
+    with ExitStack() as stack:
+        files = stack.enter_context(fetched(registry, version))
+        if files.code is None:
+            return load_bundle(files)
+        kept = ExitStack()
+        classifier = load_bundle(files, what=version.label, on_close=kept.close)
+        kept.push(stack.pop_all())  # the files are needed until the process ends
+        print(f"{version.label}: runs with its own code, in a separate process", file=sys.stderr, flush=True)
+        return classifier
+
+
+def load_bundle(files: Files, *, what: str = "", on_close: Callable[[], object] = lambda: None) -> Classifier:
+    """Load verified files; `on_close` is called when a separate process has ended.
+
+    Raises:
+        ArtifactError: the code of the version cannot be run.
+    """
+    if files.code is None:
+        from components.task_models.classifier import load_classifier  # imports torch
+
+        return load_classifier(files.bundle)
+    return IsolatedClassifier(files.bundle, code=files.code, what=what, on_close=on_close)
 
 
 def load_champion(

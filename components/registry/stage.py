@@ -21,6 +21,7 @@ from pydantic import Field
 from components.artifacts import flatten, read_json, write_atomic
 from components.drift.measurements import REFERENCE
 from components.errors import ArtifactError
+from components.registry.bundle_code import CODE_DIGEST, code_digest
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
@@ -196,12 +197,13 @@ def _ensure_version(
     try:
         script = CLASSIFIER_SCRIPT if candidate.kind == "classifier" else ENCODER_SCRIPT
         code, libraries = model_code(script)
+        package = copy_code(code, draft / "code")
         version = registry.record(
             candidate.name,
             files=ModelFiles(
                 bundle=write_bundle(content, draft / "bundle"),
                 script=script,
-                code=copy_code(code, draft / "code"),
+                code=package,
                 requirements=requirements(libraries, job.project / "requirements.lock"),
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
@@ -212,6 +214,7 @@ def _ensure_version(
             datasets=lineage.datasets(candidate.directory),
             tags={
                 "digest": content.digest,
+                CODE_DIGEST: code_digest(package),
                 "kind": candidate.kind,
                 "family": candidate.family,
                 "start": candidate.start,

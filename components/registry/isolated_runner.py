@@ -1,0 +1,58 @@
+"""The process of `components.registry.isolated`: a classifier with the code that it was registered with.
+
+Run as a script with the arguments: folder that contains the version's package `components`, bundle, file descriptor of
+the connection, number of threads. This file belongs to the present code and uses of the version's code only
+`load_classifier` and `answer`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+
+def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
+    """Answer requests until the connection is closed.
+
+    A request is JSON: N rows. The answer is a JSON object, {"lengths": N numbers}, and then the values of
+    values of all answers as float32; or {"error": text}.
+    """
+    connection = Connection(int(descriptor))
+    sys.path.insert(0, code)
+    try:
+        import numpy as np
+        import torch
+
+        torch.set_num_threads(int(threads))
+        from components.task_models.classifier import load_classifier
+
+        classifier = load_classifier(Path(bundle))
+        _send(connection, {"kind": classifier.kind, "labels": list(classifier.labels)})
+    except Exception as error:
+        _send(connection, {"error": f"{type(error).__name__}: {error}"})
+        return
+    while True:
+        try:
+            rows = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return  # the present process has closed the connection, or ended
+        try:
+            answers = classifier.answer([tuple(row) for row in rows])
+        except Exception as error:
+            _send(connection, {"error": f"{type(error).__name__}: {error}"})
+            continue
+        _send(connection, {"lengths": [len(answer) for answer in answers]})
+        connection.send_bytes(np.concatenate(answers).astype(np.float32).tobytes())
+
+
+def _send(connection: Connection, content: dict[str, Any]) -> None:
+    connection.send_bytes(json.dumps(content).encode())
+
+
+if __name__ == "__main__":
+    os.environ.pop("PYTHONPATH", None)
+    main(*sys.argv[1:])
