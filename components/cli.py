@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -254,30 +256,52 @@ def label(
     ] = [],  # noqa: B006 -- typer does not mutate the default
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
+    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Predict every row of a file with the champion, in this process; `predict` does it as a Prefect flow.
+    """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
 
-    Bad rows are written to OUTPUT.rejected.jsonl with the reason."""
+    OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
+    kill the same command continues with the first part that is missing."""
+    from components.artifacts import partial_path
     from components.drift.logged import logged
-    from components.inference.prediction import named_columns, predict_file
+    from components.inference.parts import predict_parts
+    from components.inference.prediction import named_columns, write_errors
     from components.progress import Progress
-    from components.registry.champion import load_champion
+    from components.registry.champion import Loader, fetched, find_champion
+    from components.tracking import connect
 
     settings, columns = load_params(params), named_columns(column)
     threads.own(cores())
     name = task or settings.run.tasks[0]
-    champion = load_champion(settings.registry, name, wrapped=partial(logged, task=name, settings=settings.drift))
+    registry = connect(settings.registry)
+    version = find_champion(registry, name)
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
-    with Progress("label", total=None, unit="row") as bar:
-        done = predict_file(
+    with ExitStack() as stack:
+        with write_errors(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
+            folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
+        files = stack.enter_context(fetched(registry, version, directory=folder))
+        load = Loader(files, version, partial(logged, task=name, settings=settings.drift))
+
+        def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
+            if done:
+                print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
+            return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
+
+        done = predict_parts(
             source,
             output=output,
-            classifier=champion,
+            load=load,
+            kind=load.kind,
+            identity=load.identity,
+            cluster=settings.cluster,
+            workers=workers or None,
             columns=columns,
             overwrite=overwrite,
             rejects=None if strict else rejects,
-            progress=bar.advance,
+            started=started,
         )
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:

@@ -71,13 +71,23 @@ def launch(
 
 
 def map_parallel(
-    function: Callable[[Job], Result], items: Iterable[Job], *, settings: ClusterSettings
+    function: Callable[[Job], Result],
+    items: Iterable[Job],
+    *,
+    settings: ClusterSettings,
+    most: int | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """Run `function(item)` for every item in single-threaded processes, one per core; yields (index, result).
 
     The processes are children of this one, or tasks of a Ray cluster if the settings contain its address. An item whose
     process dies is repeated. Each process has one thread, whatever the number of items, so that results are
     bit-identical.
+
+    Args:
+        function: of an item.
+        items: its arguments.
+        settings: where the processes are.
+        most: maximum number of processes on this machine; None: one per core.
 
     Raises:
         HeadstartError: raised by `function`; pending items are cancelled.
@@ -91,7 +101,7 @@ def map_parallel(
     spawning = multiprocessing.get_context("spawn")
     while pending:
         with _environment(threads.environment(1)):
-            processes = min(len(pending), cores())
+            processes = min(len(pending), most or cores())
             pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_parent)
             try:
                 futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}

@@ -41,17 +41,20 @@ def predict(
     columns: list[str] | None = None,
     overwrite: bool = False,
     strict: bool = False,
+    workers: int = 0,
     params: str = "params.yaml",
 ) -> str:
     """Predict every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write the rows to `output`.
 
     Args:
         source: the file.
-        output: its format may differ from that of `source`; it is written completely or not at all.
+        output: its format may differ from that of `source`; a folder of parts if it has no suffix. It is written
+            completely or not at all.
         task: the first of `run.tasks` if empty.
         columns: `INPUT=COLUMN` where the column of an input has another name, such as `text=body`.
         overwrite: whether `output` and `source` may be the same file.
         strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
+        workers: number of processes; 0: one per core.
         params: the settings file; it names the registry.
 
     Raises:
@@ -60,7 +63,7 @@ def predict(
     file = Path(params).resolve()
     flags = [flag for column in columns or [] for flag in ("--column", column)]
     flags += ["--params", str(file), *(["--task", task] if task else []), *(["--overwrite"] if overwrite else [])]
-    flags += ["--strict"] if strict else []
+    flags += [*(["--strict"] if strict else []), *(["--workers", str(workers)] if workers else [])]
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -74,12 +77,23 @@ def command(
     ] = [],  # noqa: B006 -- typer does not mutate the default
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
+    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
 
-    Bad rows are written to OUTPUT.rejected.jsonl with the reason."""
-    predict(str(source), str(output), task=task, columns=column, overwrite=overwrite, strict=strict, params=str(params))
+    OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
+    kill the same command continues with the first part that is missing."""
+    predict(
+        str(source),
+        str(output),
+        task=task,
+        columns=column,
+        overwrite=overwrite,
+        strict=strict,
+        workers=workers,
+        params=str(params),
+    )
 
 
 if __name__ == "__main__":

@@ -122,6 +122,33 @@ def predict_file(
             row is rejected; `output` is `source`, or cannot be written. The message names the line.
     """
     source, output, task_io = Path(source), Path(output), find_kind(classifier.kind).io
+    check_files(source, output, task_io=task_io, columns=columns, overwrite=overwrite)
+    with ExitStack() as stack:
+        bad = stack.enter_context(Rejects(rejects)) if rejects is not None else None
+        table = open_rows(source, stack, rejected=bad)
+        done = predict_table(
+            source,
+            table,
+            output=output,
+            classifier=classifier,
+            columns=columns,
+            bad=bad,
+            batch_size=batch_size,
+            progress=progress,
+        )
+        if bad is not None and bad.count and not done.rows:
+            raise all_rejected(source, bad.first)
+    return done
+
+
+def check_files(
+    source: Path, output: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None, overwrite: bool
+) -> None:
+    """Check the arguments of `predict_file`, and that the input exists.
+
+    Raises:
+        ConfigError, DataError: as `predict_file`.
+    """
     for path in (source, output):
         if path.suffix not in READERS:
             raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
@@ -133,12 +160,38 @@ def predict_file(
         raise DataError(f"{source}: is empty")
     if output.exists() and output.samefile(source) and not overwrite:
         raise DataError(f"{output}: is the input; choose another output, or replace the input with --overwrite")
-    inputs = _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
+
+
+def all_rejected(source: Path, first: str) -> DataError:
+    """The error about a file without a good row."""
+    return DataError(f"{source}: every row is rejected, the first because: {first}")
+
+
+def predict_table(
+    source: Path,
+    table: Rows,
+    *,
+    output: Path,
+    classifier: Classifier,
+    columns: Mapping[str, str] | None,
+    bad: Rejects | None,
+    schema: pa.Schema | None = None,
+    header: bool = True,
+    batch_size: int = ROWS,
+    progress: Callable[[int], None] | None = None,
+) -> Predicted:
+    """Predict the rows of an open table; arguments as of `predict_file`, and:
+
+    Args:
+        table: the open table, all of `source` or a part of it.
+        bad: receives bad rows; None: they are raised.
+        schema: types of a parquet output; None: those of the table, or of its first batch.
+        header: whether a csv or tsv output begins with its header.
+    """
+    task_io = find_kind(classifier.kind).io
+    inputs = _inputs(task_io, columns)
     rows = empty = 0
-    with ExitStack() as stack:
-        bad = stack.enter_context(_Rejects(rejects)) if rejects is not None else None
-        table = open_rows(source, stack, rejected=bad)
-        write = stack.enter_context(_writing(output, table.names, task_io, table.schema))
+    with _writing(output, table.names, task_io, schema or table.schema, header=header) as write:
         for batch in _batches(_parsed(source, table, inputs, rejected=bad), batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
             added = ({name: answer[name] if answer else None for name in task_io.columns} for answer in answers)
@@ -147,12 +200,29 @@ def predict_file(
             empty += sum(answer is None for answer in answers)
             if progress is not None:
                 progress(len(batch))
-        if bad is not None and bad.count and not rows:
-            raise DataError(f"{source}: every row is rejected, the first because: {bad.first}")
     return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
 
 
-class _Rejects:
+def schema_of(source: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> pa.Schema | None:
+    """The types of a parquet output for a file without types: those of its first batch; None if it has no rows."""
+    with ExitStack() as stack:
+        table = open_rows(source, stack, rejected=_ignore)
+        if table.schema is not None:
+            return table.schema
+        batches = _batches(_parsed(source, table, _inputs(task_io, columns), rejected=_ignore), ROWS)
+        first = next(batches, None)
+        return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
+
+
+def _ignore(error: DataError, row: Any) -> None:
+    """A bad row is reported by the part that contains it."""
+
+
+def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
+    return _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
+
+
+class Rejects:
     """Writes rejected rows; the file exists only if there are some, and replaces that of an earlier run."""
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +231,7 @@ class _Rejects:
         self.count, self.first = 0, ""
 
     def __call__(self, error: DataError, row: Any) -> None:
-        with _write_errors(self._path):
+        with write_errors(self._path):
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._partial = self._stack.enter_context(partial_path(self._path))
@@ -171,11 +241,11 @@ class _Rejects:
         self.count += 1
         self.first = self.first or str(error)
 
-    def __enter__(self) -> _Rejects:
+    def __enter__(self) -> Rejects:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        with self._stack, _write_errors(self._path):
+        with self._stack, write_errors(self._path):
             if self._file is not None:
                 self._file.close()
                 self._partial.replace(self._path)
@@ -303,7 +373,7 @@ def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:
 
 @contextmanager
 def _writing(
-    path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None
+    path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None, *, header: bool
 ) -> Iterator[Callable[[list[Row]], None]]:
     """A function that writes rows with the columns `names` and those of the task. The file is renamed to `path` at the
     end of the block.
@@ -315,26 +385,31 @@ def _writing(
     """
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
     with ExitStack() as outer:
-        with _write_errors(path):
+        with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = outer.enter_context(partial_path(path))
         with ExitStack() as stack:
-            with _write_errors(path):
-                write = _WRITERS[path.suffix](stack, partial, list(names), added, schema)
+            with write_errors(path):
+                write = _WRITERS[path.suffix](stack, partial, list(names), added, schema, header)
 
             def write_rows(rows: list[Row]) -> None:
-                with _write_errors(path):
+                with write_errors(path):
                     write(rows)
 
             yield write_rows
-            with _write_errors(path):
+            with write_errors(path):
                 stack.close()
-        with _write_errors(path):
+        with write_errors(path):
             partial.replace(path)
 
 
 @contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
+    """A block whose errors of writing are about `path`.
+
+    Raises:
+        DataError: `path` cannot be written, or its format cannot represent a row.
+    """
     try:
         yield
     except OSError as error:
@@ -358,12 +433,13 @@ def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
 
 
 def _write_delimited(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None
+    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
     columns = [*names, *added.names]
     writer = csv.DictWriter(file, columns, lineterminator="\n", **DIALECTS[path.suffix])
-    writer.writeheader()
+    if header:
+        writer.writeheader()
 
     def write(rows: list[Row]) -> None:
         try:
@@ -380,7 +456,7 @@ def _cell(value: Any) -> Any:
 
 
 def _write_jsonl(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None
+    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8"))
     return lambda rows: file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -421,7 +497,7 @@ class _ParquetWriter:
 
 
 def _write_parquet(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None
+    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
 ) -> Callable[[list[Row]], None]:
     return stack.enter_context(closing(_ParquetWriter(path, names, added, schema)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -51,14 +52,22 @@ class Files:
 
 
 @contextmanager
-def fetched(registry: Registry, version: Version, *, kind: str = "classifier") -> Iterator[Files]:
+def fetched(
+    registry: Registry, version: Version, *, kind: str = "classifier", directory: Path | None = None
+) -> Iterator[Files]:
     """Download a version, verify weights and code against the registered digests, and delete it on exit.
+
+    Args:
+        registry: of the version.
+        version: to download.
+        kind: "encoder" or "classifier".
+        directory: where to; None: a temporary directory.
 
     Raises:
         ArtifactError: the files differ from the registered ones.
         RegistryError: the files cannot be downloaded.
     """
-    directory = Path(tempfile.mkdtemp(prefix="headstart-"))
+    directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
         check_bundle(bundle, kind=kind, digest=version.digest, what=version.label)
@@ -102,6 +111,39 @@ def load_bundle(files: Files, *, what: str = "", on_close: Callable[[], object] 
 
         return load_classifier(files.bundle)
     return IsolatedClassifier(files.bundle, code=files.code, what=what, on_close=on_close)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads verified files in any process that can read them; a picklable function.
+
+    Attributes:
+        files: what `fetched` has returned.
+        version: their version.
+        wrapped: applied to the classifier, such as a log of its rows.
+    """
+
+    files: Files
+    version: Version
+    wrapped: Callable[[Classifier, Version], Classifier]
+
+    def __call__(self) -> Classifier:
+        """The classifier.
+
+        Raises:
+            ArtifactError: the code of the version cannot be run.
+        """
+        return self.wrapped(load_bundle(self.files, what=self.version.label), self.version)
+
+    @property
+    def kind(self) -> str:
+        """Kind of task."""
+        return str(json.loads((self.files.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
+
+    @property
+    def identity(self) -> str:
+        """Identity of weights and code."""
+        return f"{self.version.digest} {self.version.tags.get(CODE_DIGEST, '')}"
 
 
 def load_champion(

@@ -157,12 +157,13 @@ def _must_not_be_called(*_: object) -> None:
 
 def test_a_verdict_without_a_comparison_is_not_final(pipeline: Pipeline) -> None:
     register(pipeline.register_job(starts=["adapted"]))
-    (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
+    models = pipeline.root / "mlruns" / "models"
+    models.rename(pipeline.root / "elsewhere")
     decision = run(pipeline)
     assert decision["verdict"] == "reject"
     assert decision["reasons"][0].startswith(f"{NAME}/1 has no accuracy: ")
 
-    (pipeline.root / "elsewhere").rename(pipeline.root / "mlruns")
+    (pipeline.root / "elsewhere").rename(models)
     assert run(pipeline)["verdict"] == "promote"
 
 

@@ -1,0 +1,316 @@
+"""Prediction of large files: in parts, by several processes, resumed after a kill.
+
+The input is divided at borders of rows (`components.formats.spans`). Every part is predicted into a file of its own in
+the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a finished part. An interrupted run
+continues with the parts that are missing. At the end the parts are joined into the output, which is complete or absent.
+A prediction does not depend on its batch, so the output does not depend on parts, processes and interruptions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.artifacts import partial_path, write_atomic
+from components.cluster import map_parallel
+from components.errors import DataError
+from components.formats.rows import Span, open_rows
+from components.formats.spans import spans
+from components.inference.prediction import (
+    ROWS,
+    Classifier,
+    Predicted,
+    Rejects,
+    all_rejected,
+    check_files,
+    predict_table,
+    schema_of,
+    write_errors,
+)
+from components.settings.cluster import ClusterSettings
+from components.tasks.kinds import find_kind
+
+#: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
+PART_BYTES = 4_000_000
+PART_ROWS = 16_384
+PLAN = "plan.json"
+LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The prediction of one part; plain values, to be sent to another process.
+
+    Attributes:
+        source: the whole input.
+        span: the part of it.
+        output: file of the part's predictions.
+        rejects: file of its rejected rows; None: the first one is an error.
+        load: loads the classifier; called once per process.
+        columns: input of the task -> column of the file.
+        schema: types of a parquet output.
+        header: whether a csv or tsv begins with its header.
+        batch_size: maximum number of rows of a batch.
+    """
+
+    source: Path
+    span: Span
+    output: Path
+    rejects: Path | None
+    load: Callable[[], Classifier]
+    columns: Mapping[str, str]
+    schema: pa.Schema | None
+    header: bool
+    batch_size: int
+
+    @property
+    def mark(self) -> Path:
+        """File that exists if the part is finished."""
+        return self.output.with_suffix(".json")
+
+    def finished(self) -> Predicted | None:
+        """The counts of the finished part, or None."""
+        try:
+            return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
+        except FileNotFoundError:
+            return None
+
+
+def predict_parts(
+    source: Path,
+    *,
+    output: Path,
+    load: Callable[[], Classifier],
+    kind: str,
+    identity: str,
+    cluster: ClusterSettings,
+    workers: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    rejects: Path | None = None,
+    part_bytes: int = PART_BYTES,
+    part_rows: int = PART_ROWS,
+    batch_size: int = ROWS,
+    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
+) -> Predicted:
+    """`predict_file` for files of any size.
+
+    Args:
+        source: csv or tsv (with a header line), jsonl or parquet.
+        output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
+            format of the input. Replaced if it exists.
+        load: loads the classifier; picklable. Called in every process.
+        kind: kind of the task.
+        identity: of the classifier; parts of another one are not used.
+        cluster: where the processes are.
+        workers: number of processes on this machine; None: one per core. 1: this process.
+        columns, overwrite, rejects, batch_size: as of `predict_file`.
+        part_bytes, part_rows: sizes of the parts of text files and parquet files.
+        started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
+            returns a function that is called with numbers of rows that have been predicted since.
+
+    Raises:
+        ConfigError, DataError: as `predict_file`; or another process writes the same output.
+    """
+    source, output, task_io = Path(source), Path(output), find_kind(kind).io
+    folder = not output.suffix
+    suffix = source.suffix if folder else output.suffix
+    check_files(
+        source, output.with_suffix(suffix) if folder else output, task_io=task_io, columns=columns, overwrite=overwrite
+    )
+    work = output.with_name(f".{output.name}.parts")
+    with _owned(work, output):
+        key = _key(source, identity, suffix, folder, columns, rejects is None, part_bytes, part_rows)
+        found = _planned(work, key)
+        if found is None:
+            with write_errors(output):
+                for path in work.iterdir():
+                    if path.name != LOCK:
+                        path.unlink()
+            found = spans(source, part_bytes=part_bytes, part_rows=part_rows)
+            content = {"key": key, "spans": [asdict(span) for span in found]}
+            with write_errors(output):
+                write_atomic(work / PLAN, json.dumps(content))
+        schema = schema_of(source, task_io=task_io, columns=columns) if suffix == ".parquet" else None
+        parts = [
+            Part(
+                source=source,
+                span=span,
+                output=work / f"part-{number:06d}{suffix}",
+                rejects=work / f"part-{number:06d}.rejected.jsonl" if rejects is not None else None,
+                load=load,
+                columns=dict(columns or {}),
+                schema=schema,
+                header=folder or number == 0,
+                batch_size=batch_size,
+            )
+            # An input without rows has one part, which writes the header.
+            for number, span in enumerate(found or _no_rows(source))
+        ]
+        waiting = [part for part in parts if part.finished() is None]
+        total = sum(part.span.rows for part in parts)
+        advance = started(total, total - sum(part.span.rows for part in waiting), len(waiting))
+        try:
+            _compute(waiting, cluster=cluster, workers=workers, advance=advance)
+        except DataError:
+            # With --strict the input has to be corrected, so its parts are of no use.
+            if rejects is None:
+                shutil.rmtree(work)
+            raise
+        return _joined(parts, source=source, output=output, work=work, rejects=rejects, folder=folder)
+
+
+def _compute(
+    parts: Sequence[Part], *, cluster: ClusterSettings, workers: int | None, advance: Callable[[int], None]
+) -> None:
+    if workers == 1 or len(parts) == 1:
+        for part in parts:
+            predict_part(part, progress=advance)
+    elif parts:
+        for index, _ in map_parallel(predict_part, parts, settings=cluster, most=workers):
+            advance(parts[index].span.rows)
+
+
+#: The classifier of this process, and what has loaded it.
+_loaded: list[tuple[Callable[[], Classifier], Classifier]] = []
+
+
+def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> Predicted:
+    """Predict one part, and mark it as finished; `progress` is called with the number of rows of each batch."""
+    if not _loaded or _loaded[0][0] != part.load:
+        _loaded[:] = [(part.load, part.load())]
+    with ExitStack() as stack:
+        bad = stack.enter_context(Rejects(part.rejects)) if part.rejects is not None else None
+        done = predict_table(
+            part.source,
+            open_rows(part.source, stack, rejected=bad, span=part.span),
+            output=part.output,
+            classifier=_loaded[0][1],
+            columns=part.columns,
+            bad=bad,
+            schema=part.schema,
+            header=part.header,
+            batch_size=part.batch_size,
+            progress=progress,
+        )
+    first = bad.first if bad is not None else ""
+    with write_errors(part.output):
+        write_atomic(part.mark, json.dumps({"counts": asdict(done), "first": first}))
+    return done
+
+
+def _joined(
+    parts: Sequence[Part], *, source: Path, output: Path, work: Path, rejects: Path | None, folder: bool
+) -> Predicted:
+    """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
+    marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
+    done = Predicted(**{name: sum(mark["counts"][name] for mark in marks) for name in ("rows", "empty", "rejected")})
+    if done.rejected and not done.rows:
+        first = next(mark["first"] for mark in marks if mark["first"])
+        shutil.rmtree(work)
+        raise all_rejected(source, first)
+    bad = [part.rejects for part in parts if part.rejects is not None and part.rejects.exists()]
+    with write_errors(output):
+        if rejects is not None:
+            if bad:
+                with partial_path(rejects) as partial:
+                    with partial.open("wb") as file:
+                        _append(file, bad)
+                    partial.replace(rejects)
+            else:
+                rejects.unlink(missing_ok=True)
+        if folder:
+            _as_folder(parts, output)
+        else:
+            with partial_path(output) as partial:
+                if output.suffix == ".parquet":
+                    _join_parquet(parts, partial)
+                else:
+                    with partial.open("wb") as file:
+                        _append(file, [part.output for part in parts])
+                partial.replace(output)
+        shutil.rmtree(work)
+    return done
+
+
+def _append(file: IO[bytes], paths: Sequence[Path]) -> None:
+    for path in paths:
+        with path.open("rb") as part:
+            shutil.copyfileobj(part, file, 1 << 20)
+
+
+def _join_parquet(parts: Sequence[Part], path: Path) -> None:
+    writer: pq.ParquetWriter | None = None
+    try:
+        for part in parts:
+            with pq.ParquetFile(part.output) as file:
+                if writer is None:
+                    writer = pq.ParquetWriter(path, file.schema_arrow)
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group).cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _as_folder(parts: Sequence[Part], output: Path) -> None:
+    """The files of the parts as a folder, which appears at once."""
+    with partial_path(output, folder=True) as partial:
+        for part in parts:
+            part.output.rename(partial / part.output.name)
+        if output.is_dir():
+            shutil.rmtree(output)
+        partial.rename(output)
+
+
+def _no_rows(source: Path) -> list[Span]:
+    with ExitStack() as stack:
+        names = tuple(open_rows(source, stack, rejected=lambda error, row: None).names)
+    size = source.stat().st_size
+    return [Span(0 if source.suffix == ".parquet" else size, size, 0, 0, names)]
+
+
+@contextmanager
+def _owned(work: Path, output: Path) -> Iterator[None]:
+    """The folder of the parts, for one process at a time; the lock ends with the process."""
+    with write_errors(output):
+        work.mkdir(parents=True, exist_ok=True)
+        file = (work / LOCK).open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{output}: another process writes this file; wait for it or choose another path") from None
+        try:
+            yield
+        finally:
+            # A run that failed before its first part leaves nothing behind.
+            if work.is_dir() and {path.name for path in work.iterdir()} <= {LOCK, PLAN}:
+                shutil.rmtree(work)
+
+
+def _key(source: Path, *inputs: object) -> str:
+    state = source.stat()
+    text = json.dumps([str(source.resolve()), state.st_size, state.st_mtime_ns, *inputs], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _planned(work: Path, key: str) -> list[Span] | None:
+    """The parts that an interrupted run with the same inputs has planned."""
+    try:
+        content = json.loads((work / PLAN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if content["key"] != key:
+        return None
+    return [Span(**{**span, "names": tuple(span["names"])}) for span in content["spans"]]

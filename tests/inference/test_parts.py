@@ -1,0 +1,227 @@
+"""Prediction in parts: the same output as in one piece, whatever parts, processes and interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from components.formats.rows import open_rows
+from components.formats.spans import spans
+from components.inference import parts
+from components.inference.parts import predict_parts
+from components.inference.prediction import Classifier, Predicted, predict_file
+from components.settings.cluster import ClusterSettings
+from components.tasks.data import Fields
+
+ROWS = 60
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Loads a classifier that labels a text by its length, after `seconds` per batch."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> Classifier:
+        return Length(self.seconds)
+
+
+class Length:
+    kind = "classification"
+    labels = ("short", "long")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        time.sleep(self.seconds)
+        return [np.array([1, 0] if len(text) < 9 else [0, 1], dtype=np.float32) for (text,) in rows]
+
+
+def write(path: Path) -> Path:
+    """Rows with line breaks in values (csv), blank lines, a bad row, an empty text, and other alphabets."""
+    texts = [f"text {row}" + (" ไทย é" if row % 7 == 0 else "") for row in range(ROWS)]
+    texts[5], texts[11] = "", "with\0nul"
+    if path.suffix == ".parquet":
+        table = pa.table({"id": list(range(ROWS)), "text": texts})
+        pq.write_table(table, path, row_group_size=23)
+    elif path.suffix == ".jsonl":
+        lines = [json.dumps({"id": row, "text": text}) for row, text in enumerate(texts)]
+        lines[30] = "not json"
+        path.write_text("\n\n".join(lines) + "\n")
+    else:
+        sign = "\t" if path.suffix == ".tsv" else ","
+        lines = [f"id{sign}text"] + [f"{row}{sign}{text}" for row, text in enumerate(texts)]
+        if path.suffix == ".csv":
+            lines[20] = '19,"a ""quoted"" text\nof two lines, with a comma"'
+        lines[40] += f"{sign}too many"
+        path.write_text("\ufeff" * (path.suffix == ".csv") + "\n".join(lines) + "\n" * (path.suffix == ".tsv"))
+    return path
+
+
+def predicted(
+    source: Path, output: Path, cluster: ClusterSettings, *, load: Callable[[], Classifier] = Slow(), **named: object
+) -> Predicted:
+    rejects = output.with_name(f"{output.name}.rejected.jsonl")
+    options = {"workers": 1, "part_bytes": 150, "part_rows": 10, "batch_size": 4, "rejects": rejects} | named
+    return predict_parts(
+        source, output=output, load=load, kind="classification", identity="v1", cluster=cluster, **options
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterSettings:
+    return ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_the_parts_of_a_file_are_the_file(suffix: str, tmp_path: Path) -> None:
+    source = write(tmp_path / f"in{suffix}")
+    bad: list[str] = []
+
+    def read(*chosen) -> list[tuple[str, dict]]:
+        with ExitStack() as stack:
+            return [
+                row
+                for span in chosen
+                for row in open_rows(source, stack, rejected=lambda error, _: bad.append(str(error)), span=span).rows
+            ]
+
+    whole, bad_whole = read(None), list(bad)
+    for size in (1, 40, 150, 10**6):
+        bad.clear()
+        found = spans(source, part_bytes=size, part_rows=max(7, size // 10))
+        assert read(*found) == whole and bad == bad_whole
+        assert (len(found) == 1) == (size == 10**6)
+    assert len(whole) >= ROWS - 2 and whole[0][1]["id"] in (0, "0")
+
+
+@pytest.mark.parametrize("target", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Path, cluster: ClusterSettings) -> None:
+    source, whole, joined = write(tmp_path / f"in{suffix}"), tmp_path / f"whole{target}", tmp_path / f"joined{target}"
+    rejects = tmp_path / "whole.rejected.jsonl"
+    done = predict_file(source, output=whole, classifier=Slow()(), rejects=rejects, batch_size=4)
+
+    counts: list[int] = []
+    started = lambda rows, done, parts: counts.extend([rows, done, parts]) or counts.append  # noqa: E731
+    assert predicted(source, joined, cluster, started=started) == done
+    assert done.rejected >= 1 and done.empty == 1
+
+    rows, earlier, number, *batches = counts
+    assert rows >= done.rows and earlier == 0 and number > 4 and sum(batches) == done.rows
+    if target == ".parquet":
+        assert pq.read_table(joined).equals(pq.read_table(whole))
+    else:
+        assert joined.read_bytes() == whole.read_bytes()
+    assert joined.with_name(f"{joined.name}.rejected.jsonl").read_bytes() == rejects.read_bytes()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path: Path, cluster: ClusterSettings) -> None:
+    source, output = write(tmp_path / "in.csv"), tmp_path / "out"
+    for _ in range(2):
+        done = predicted(source, output, cluster)
+        lines = [path.read_text().splitlines() for path in sorted(output.iterdir())]
+        assert len(lines) > 4 and {part[0] for part in lines} == {"id,text,prediction,confidence"}
+        assert sum(map(len, lines)) - len(lines) == done.rows + 1, "one value contains a line break"
+
+
+def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, cluster: ClusterSettings) -> None:
+    source = write(tmp_path / "in.tsv")
+    with pytest.raises(DataError, match=r"in\.tsv, line 13: contains a NUL character"):
+        predicted(source, tmp_path / "out.tsv", cluster, rejects=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
+
+
+def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: ClusterSettings) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id,text\n")
+    assert predicted(source, tmp_path / "out.csv", cluster) == Predicted(rows=0, empty=0)
+    assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
+    source.write_text("id,text\n" + "1,a,b\n" * 50)
+    with pytest.raises(DataError, match=r"in\.csv: every row is rejected, the first because: .*line 2: has more"):
+        predicted(source, tmp_path / "new.csv", cluster)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> None:
+    """Start a prediction in another process and kill it when `after` parts are finished."""
+    script = (
+        "import sys; from pathlib import Path; from tests.inference.test_parts import *\n"
+        "source, output, workers = sys.argv[1:]\n"
+        "cluster = ClusterSettings(launcher='local', storage='store')\n"
+        "if __name__ == '__main__':\n"
+        "    predicted(Path(source), Path(output), cluster, load=Slow(0.1), workers=int(workers))\n"
+    )
+    folder = output.with_name(f".{output.name}.parts")
+    path = output.with_name("run.py")
+    path.write_text(script)
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, str(path), str(source), str(output), str(workers)],
+        env={**os.environ, "PYTHONPATH": root},
+        cwd=root,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 120
+    while len(list(folder.glob("part-*.json"))) < after:
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while True:  # the workers end with it
+        with ExitStack() as stack:
+            stack.callback(time.sleep, 0.05)
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                return
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_run_continues_with_the_missing_parts(
+    workers: int, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
+    predict_file(source, output=tmp_path / "whole.csv", classifier=Slow()(), rejects=tmp_path / "r.jsonl", batch_size=4)
+    run_and_kill(source, output, workers=workers, after=3)
+    assert not output.exists(), "the output is complete or absent"
+
+    finished = {path.name for path in (tmp_path / ".out.csv.parts").glob("part-*.json")}
+    computed: list[str] = []
+    real = parts.predict_part
+    monkeypatch.setattr(
+        parts, "predict_part", lambda part, **named: computed.append(part.mark.name) or real(part, **named)
+    )
+    counts: list[int] = []
+    started = lambda rows, done, left: counts.extend([rows, done, left]) or (lambda rows: None)  # noqa: E731
+    predicted(source, output, cluster, started=started)
+    assert len(finished) >= 3 and not finished & set(computed) and counts[1] > 0
+    assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert (tmp_path / "out.csv.rejected.jsonl").read_bytes() == (tmp_path / "r.jsonl").read_bytes()
+
+
+def test_parts_of_another_model_or_input_are_not_used(tmp_path: Path, cluster: ClusterSettings) -> None:
+    source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
+    run_and_kill(source, output, workers=1, after=1)
+    os.utime(source)
+    counts: list[int] = []
+    started = lambda rows, done, left: counts.append(done) or (lambda rows: None)  # noqa: E731
+    predicted(source, output, cluster, started=started)
+    assert counts == [0]
