@@ -428,7 +428,7 @@ def drift(
         list[str], typer.Option(help="Column of a task input in FILE, such as `text=body`; may be repeated.")
     ] = [],  # noqa: B006 -- typer does not mutate the default
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there is drift.")] = False,
-    retrain: Annotated[bool, typer.Option("--retrain", help="Retrain if there is drift.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Retrain with a full rebuild if there is drift.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Compare served traffic, or a new batch, with the training data of the champion."""
@@ -449,7 +449,8 @@ def drift(
         _print_drift(found)
         drifted |= found.drift
     if drifted and retrain:
-        os.execv(sys.executable, [sys.executable, "-m", "flows.retrain", "--params", str(params)])
+        command = [sys.executable, "-m", "flows.retrain", "--params", str(params), "--rebuild"]
+        os.execv(sys.executable, command)
     raise typer.Exit(1 if drifted and exit_code else 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from components.pipeline import rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import Identity, file_name, identities
 from components.settings.loading import load_params
@@ -43,6 +44,12 @@ class Changes:
     def identity(self, stage: Any) -> Any:
         """The dependency of a DVC stage on its identity; None if it has none."""
         return next((one for one in stage.deps if self.folder and self.folder in Path(one.fs_path).parents), None)
+
+    def requested(self, stage: Any) -> list[str]:
+        """The request of a full rebuild of a DVC stage, as a reason."""
+        group, _, item = str(stage.name).partition("@")
+        reason = rebuild.requested(self.folder.parent, group, item) if self.folder and item else ""
+        return [f"a full rebuild was requested ({reason})"] if reason else []
 
     def reasons(self, stage: Any, *, files: bool = False) -> list[str]:
         """Why DVC would run a stage; empty if it is up to date.

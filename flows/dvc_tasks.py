@@ -76,7 +76,7 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     """
     for reason in stage.reasons[:3]:
         _say(f"runs: {reason}", source=stage.name)
-    command = (*DVC, "repro", "--single-item", stage.address)
+    command = (*DVC, "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
     left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
     stop = BudgetError(
         f"{stage.name}: stopped, because the run has used up its budget (params.yaml: budget); "

@@ -36,6 +36,7 @@ class Stage:
         metrics: its metrics files, relative to the repository.
         limit_s: time limit in seconds.
         retries: number of retries after a crash.
+        force: whether DVC has to run it, because a full rebuild was requested.
         present: whether all of its dependencies exist now.
         budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.
     """
@@ -48,6 +49,7 @@ class Stage:
     metrics: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
     retries: int = 0
+    force: bool = False
     present: bool = True
     budget_until: float | None = None
 
@@ -134,15 +136,17 @@ def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
 
 def _stage(stage: Any, graph: Any, repo: Any, changes: Changes, *, files: bool) -> Stage:
     meta = stage.meta or {}
+    requested = changes.requested(stage)
     return Stage(
         name=stage.name,
         address=f"{repo.fs.relpath(stage.path, repo.root_dir)}:{stage.name}",
         needs=tuple(sorted(needed.name for needed in graph.successors(stage) if needed.name)),
-        reasons=tuple(changes.reasons(stage, files=files)),
+        reasons=(*requested, *changes.reasons(stage, files=files)),
         always=bool(stage.always_changed),
         metrics=tuple(repo.fs.relpath(out.fs_path, repo.root_dir) for out in stage.outs if out.metric),
         limit_s=60.0 * meta.get("minutes", LIMIT_S / 60),
         retries=meta.get("retries", 0),
+        force=bool(requested),
         present=all(one.exists for one in stage.deps if one is not changes.identity(stage)),
     )
 

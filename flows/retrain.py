@@ -12,11 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from prefect import flow
 
 from components.costs.outcomes import record_outcomes
 from components.pipeline.identity import STAGE as IDENTITY
+from components.pipeline.rebuild import request
 from components.settings.loading import load_params
 from flows import registry, summary
 from flows.budget import Spending
@@ -32,6 +35,9 @@ from flows.terminal import terminal
 GOALS = ("evaluate", "leakage", "leakage-together")
 #: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
 BEFORE = ("checks",)
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild", help="Start corpora, vocabularies and adapted models anew, as in an empty folder.")
+]
 #: Stages that run last, on the outputs that exist then.
 AFTERWARDS = ("report", "register", "promote")
 
@@ -49,20 +55,30 @@ _begun: dict[Path, Begun] = {}
 
 
 @contextmanager
-def begin(file: Path) -> Iterator[Begun]:
+def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     """Hold the lock of a settings file's repository and compute its plan in the background.
+
+    Args:
+        file: the settings file.
+        rebuild: whether to request a full rebuild.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
     """
     root = find_root(file.parent)
     with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
+        if rebuild:
+            request(load_params(file), "headstart retrain --rebuild", root=root)
         yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
 
 
 @flow(name="retrain", flow_run_name="retrain {params}")
-def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
+def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, list[str]]:
     """Run every stage that is not up to date, in topological order.
+
+    Args:
+        params: the settings file.
+        rebuild: whether corpora, vocabularies and adapted models start anew instead of from their last state.
 
     Returns:
         Outcome (Completed, Cached, Skipped) -> names of the stages.
@@ -75,7 +91,7 @@ def retrain(params: str = "params.yaml") -> dict[str, list[str]]:
     skip_missed()
     file = Path(params).resolve()
     begun = _begun.pop(file, None)
-    with nullcontext(begun) if begun else begin(file) as run:
+    with nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run:
         plan = run.plan.result()
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
@@ -167,13 +183,13 @@ def wanted(plan: Plan) -> list[Stage]:
     ]
 
 
-def command(*, params: ParamsFile = PARAMS) -> None:
+def command(*, params: ParamsFile = PARAMS, rebuild: Rebuild = False) -> None:
     """Run every stage that is not up to date, from raw data to the promoted classifier."""
     file = params.resolve()
-    with begin(file) as begun:
+    with begin(file, rebuild=rebuild) as begun:
         # The plan is computed while Prefect starts its server, which takes seconds.
         _begun[file] = begun
-        retrain(str(params))
+        retrain(str(params), rebuild)
 
 
 if __name__ == "__main__":

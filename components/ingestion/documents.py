@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -94,9 +94,14 @@ class Origins:
 
 
 class DroppedWriter:
-    """Writes `dropped.parquet` in `directory`: first the rows of the earlier file if there is one, then new rows."""
+    """Writes `dropped.parquet` in `directory`: first the rows of the earlier file if there is one, then new rows.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: of the corpus.
+        without: which rows of the earlier file are left out; None: none.
+    """
+
+    def __init__(self, directory: Path, *, without: Callable[[Mapping[str, Any]], bool] | None = None) -> None:
         # The earlier file may be a hard link into a complete corpus: it is replaced, never written to.
         self._target = directory / DROPPED
         self._draft = directory / f".{DROPPED}"
@@ -106,8 +111,9 @@ class DroppedWriter:
         )
         if self._target.is_file():
             for batch in read_batches(self._target, DROPPED_SCHEMA.names):
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    self._append(row)
+                for row in batch.to_pylist():
+                    if without is None or not without(row):
+                        self._append(tuple(row.values()))
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +148,7 @@ class Fate:
     Attributes:
         origin: the document.
         split: the split that it is in; None if it was dropped.
-        reason: why it was dropped, one of `components.ingestion.stage.REASONS`; None if it was kept.
+        reason: why it was dropped, one of `components.ingestion.counts.REASONS`; None if it was kept.
         twin: the fate of the document that a duplicate was compared with.
         similarity: estimated Jaccard similarity to the twin, between 0 and 1.
     """

@@ -122,5 +122,21 @@ def read_pairs(path: Path, source: ParallelSource, reading: Reading) -> Iterator
         yield number, text or "", target or "", rest[0] if rest else None
 
 
+def read_documents(
+    path: Path, source: CorpusSource | ParallelSource, reading: Reading
+) -> Iterator[tuple[int, list[str], str | None]]:
+    """(line, [text] or [text, target], id) of every document of a raw file.
+
+    Raises:
+        DataError: see `read_texts` and `read_pairs`.
+    """
+    if isinstance(source, CorpusSource):
+        for number, text, row_id in read_texts(path, source, reading):
+            yield number, [text], row_id
+    else:
+        for number, text, target, row_id in read_pairs(path, source, reading):
+            yield number, [text, target], row_id
+
+
 def _values(path: Path, columns: list[str], row_id: str | None, reading: Reading) -> Iterator[Row]:
     return reader_for(path)(path, columns if row_id is None else [*columns, row_id], PLAIN, reading)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,20 @@ from components.errors import DataError
 from components.formats.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
+from components.ingestion.counts import Counts
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
 from components.ingestion.documents import ORIGIN_SCHEMA, DroppedWriter, Origin, Origins
-from components.ingestion.readers import raw_files, read_pairs, read_texts
+from components.ingestion.readers import raw_files, read_documents
+from components.ingestion.removal import Removal, find_removal, key_of, remove
 from components.progress import Progress
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
 from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
-VERSION = 2
+VERSION = 3
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
-#: Reasons for which a document is dropped, in the order in which they are checked.
-REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
 
 
 class IngestJob(Section):
@@ -47,40 +46,22 @@ class IngestJob(Section):
         source: the raw files and their columns.
         settings: cleaning, deduplication and sharding.
         output: directory to write.
+        rebuild: why the whole corpus has to be written again; empty: only what has changed.
     """
 
     name: str
     source: CorpusSource | ParallelSource
     settings: IngestSettings
     output: Path
-
-
-@dataclass
-class _Counts:
-    """Totals over all runs that have added to the corpus: documents, characters, bytes, lines and files."""
-
-    documents: int = 0
-    kept: int = 0
-    heldout: int = 0
-    characters: int = 0
-    raw_bytes: int = 0
-    bad_bytes: int = 0
-    bad_lines: int = 0
-    files: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-
-    def metrics(self) -> dict[str, int]:
-        """The counts as one flat mapping, for metrics.json."""
-        numbers = {name: value for name, value in vars(self).items() if name != "dropped"}
-        return numbers | {f"dropped_{reason}": count for reason, count in self.dropped.items()}
+    rebuild: str = ""
 
 
 def ingest(job: IngestJob) -> Path:
     """Write the corpus directory `job.output` from the raw files of `job.source`; returns it.
 
-    Append-only: if all raw files of the earlier runs are unchanged, their shards stay and only new files are read; the
-    new documents follow the old ones, whatever the file names. A missing or changed raw file, or other settings, cause
-    a complete rewrite; the fact `rewritten` of the manifest has the reason.
+    Append-only: shards stay, only new files are read, and the new documents follow the old ones, whatever the file
+    names. Of a missing or edited raw file, the shards that hold its removed documents are rewritten. Other settings, or
+    the removal of half of the documents, cause a complete rewrite; the fact `rewritten` of the manifest has the reason.
 
     Raises:
         DataError: there are no raw files, one is damaged, or fewer than two documents are left.
@@ -97,13 +78,15 @@ def ingest(job: IngestJob) -> Path:
         "columns": [*_columns(job.source), job.source.id],
     }
     before = previous(job.output)
-    reason = _reason_to_rewrite(before, recipe, digests)
-    if before is not None and reason is None and before["files"] == digests:
-        return job.output
+    reason = f"requested: {job.rebuild}" if before and job.rebuild else _reason_to_rewrite(before, recipe)
+    removal = None
+    if before is not None and reason is None:
+        if before["files"] == digests:
+            return job.output
+        removal, reason = _removal(job, before, {name: root / name for name in digests}, digests)
     keep = before if reason is None else None
-    new = {name: root / name for name in digests if keep is None or name not in keep["files"]}
     with writing(job.output, kind=KIND, keep=keep is not None) as draft:
-        _Run(job, draft, keep).add(new)
+        _Run(job, draft, keep, removal).add({name: root / name for name in digests})
         draft.facts |= {
             "corpus": job.name,
             "recipe": recipe,
@@ -111,8 +94,27 @@ def ingest(job: IngestJob) -> Path:
             "ignored": [path.relative_to(root).as_posix() for path in ignored],
             "rewritten": reason,
         }
-        print(f"ingest {job.name}: {_summary(draft.facts['counts'])}")
+        if removal is not None:
+            print(f"ingest {job.name}: {removal.words()}")
+        print(f"ingest {job.name}: {Counts(**draft.facts['counts']).summary()}")
     return job.output
+
+
+def _removal(
+    job: IngestJob, before: dict[str, Any], files: dict[str, Path], digests: dict[str, str]
+) -> tuple[Removal | None, str | None]:
+    """What is removed from the corpus, or why it is written again as a whole."""
+    gone = [name for name in before["files"] if name not in digests]
+    edited = {name: files[name] for name, digest in before["files"].items() if digests.get(name, digest) != digest}
+    if not gone and not edited:
+        return None, None
+    removal = find_removal(job.output, before, gone=gone, edited=edited, source=job.source, settings=job.settings)
+    reason = f"raw file gone: {gone[0]}" if gone else f"raw file changed: {next(iter(edited))}"
+    counts = Counts(**before["counts"])
+    # Shards of few documents would be left; or none to measure perplexity.
+    if 2 * removal.kept >= counts.kept or 0 < counts.heldout == removal.heldout:
+        return None, reason
+    return removal, None
 
 
 def _columns(source: CorpusSource | ParallelSource) -> list[str]:
@@ -120,40 +122,28 @@ def _columns(source: CorpusSource | ParallelSource) -> list[str]:
     return [source.text] if isinstance(source, CorpusSource) else [source.source, source.target]
 
 
-def _summary(counts: dict[str, Any]) -> str:
-    """The counts as one line: documents read, kept and dropped by reason; bytes replaced."""
-    dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in counts["dropped"].items() if number]
-    return (
-        f"{counts['documents']:,} documents read, {counts['kept']:,} kept, {counts['heldout']:,} of them held out"
-        + (f"; dropped: {', '.join(dropped)}" if dropped else "")
-        + (f"; {counts['bad_bytes']:,} bytes that are not UTF-8 were replaced" if counts["bad_bytes"] else "")
-    )
-
-
-def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any], digests: dict[str, str]) -> str | None:
+def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any]) -> str | None:
     """Why the earlier corpus cannot be extended; None if it can."""
     if before is None:
         return "first run"
     if before["recipe"].get("version") != recipe["version"]:
         return "written by another version"
-    if before["recipe"] != recipe:
-        return "settings changed"
-    for name, digest in before["files"].items():
-        if name not in digests:
-            return f"raw file gone: {name}"
-        if digests[name] != digest:
-            return f"raw file changed: {name}"
-    return None
+    return "settings changed" if before["recipe"] != recipe else None
 
 
 class _Run:
-    """One run over new raw files. Documents kept by earlier runs are only compared with, never dropped."""
+    """One run over new and edited raw files. Documents that stay from earlier runs are only compared with, never
+    dropped."""
 
-    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None) -> None:
-        self.job, self.draft = job, draft
+    def __init__(
+        self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, removal: Removal | None = None
+    ) -> None:
+        self.job, self.draft, self.removal = job, draft, removal
+        #: Raw file -> its documents, bytes, replaced bytes and lines.
+        self.files: dict[str, list[int]] = dict(before["file_counts"]) if before else {}
         self.shards: dict[str, list[str]] = before["shards"] if before else {split: [] for split in SPLITS}
         self.key_shards: list[str] = before["keys"] if before else []
-        self.counts = _Counts(**before["counts"]) if before else _Counts()
+        self.counts = Counts(**before["counts"]) if before else Counts()
         near = job.settings.near_duplicates
         self.shingles = Shingles(ngram=near.ngram, permutations=near.permutations) if near else None
         keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * near.permutations))] if near else [])
@@ -163,14 +153,22 @@ class _Run:
         self.work = draft.path / ".work"
 
     def add(self, files: dict[str, Path]) -> None:
-        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
+        """Remove, read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
+
+        Args:
+            files: all raw files, by name; those that are unchanged are not read.
+        """
+        if self.removal is not None:
+            self._remove(self.removal)
+        again = {origin.source for origin in self.removal.compared} if self.removal else set()
+        files = {name: path for name, path in files.items() if name not in self.files or name in again}
         near = self.job.settings.near_duplicates
         permutations, rows = (near.permutations, near.rows) if near else (0, 1)
         try:
             with (
                 KeyFiles(self.work, permutations=permutations, rows=rows) as keys,
                 Origins(self.work) as origins,
-                DroppedWriter(self.draft.path) as dropped,
+                DroppedWriter(self.draft.path, without=self.removal.takes if self.removal else None) as dropped,
             ):
                 self._recall(keys, origins)
                 old = keys.count
@@ -185,11 +183,29 @@ class _Run:
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
             raise DataError(self._too_few())
         self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
+        self.draft.facts |= {"file_counts": self.files}
         write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
+
+    def _remove(self, removal: Removal) -> None:
+        """Rewrite the shards that hold removed documents, and correct the counts."""
+        self.shards, self.key_shards = remove(self.draft.path, removal, shards=self.shards, keys=self.key_shards)
+        counts = self.counts
+        counts.kept -= removal.kept
+        counts.heldout -= removal.heldout
+        counts.characters -= removal.characters
+        for reason, number in removal.dropped.items():
+            counts.dropped[reason] -= number
+        for name in removal.files:
+            documents, raw_bytes, bad_bytes, bad_lines = self.files.pop(name)
+            counts.documents -= documents
+            counts.raw_bytes -= raw_bytes
+            counts.bad_bytes -= bad_bytes
+            counts.bad_lines -= bad_lines
+            counts.files -= 1
 
     def _too_few(self) -> str:
         return (
-            f"{self.job.source.path}: {_summary(vars(self.counts))}; a corpus needs at least 2 different documents, "
+            f"{self.job.source.path}: {self.counts.summary()}; a corpus needs at least 2 different documents, "
             "one of them to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block "
             "of text followed by two empty lines"
         )
@@ -233,10 +249,14 @@ class _Run:
                 size = 0
 
             for name, path in files.items():
-                done = reading.consumed
-                for number, raw, row_id in self._raw_documents(path, reading):
-                    counts.documents += 1
+                done, first = reading.consumed, vars(reading).copy()
+                again = name in self.files
+                documents_of_file = 0
+                for number, raw, row_id in read_documents(path, self.job.source, reading):
+                    documents_of_file += 1
                     origin = Origin(row_id or f"{name}:{number}", name, number)
+                    if again and self.removal is not None and origin not in self.removal.compared:
+                        continue
                     document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
                     if not all(document):
                         counts.dropped["empty"] += 1
@@ -244,6 +264,8 @@ class _Run:
                     elif len(document[0]) < settings.min_characters:
                         counts.dropped["too_short"] += 1
                         dropped.add(origin, "too_short")
+                    elif self._stays(origin, document):
+                        continue
                     else:
                         batch.append(origin)
                         documents.append(document)
@@ -251,23 +273,27 @@ class _Run:
                         if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
                             flush()
                     if reading.consumed != done:
-                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents)
+                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents + documents_of_file)
                         done = reading.consumed
-                counts.files += 1
+                if not again:
+                    self._count(name, documents_of_file, reading, first)
             flush()
-        counts.raw_bytes += reading.text_bytes
-        counts.bad_bytes += reading.bad_bytes
-        counts.bad_lines += reading.bad_lines
 
-    def _raw_documents(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[str], str | None]]:
-        """(line, [text] or [text, target], id) of every document of a raw file."""
-        source = self.job.source
-        if isinstance(source, CorpusSource):
-            for number, text, row_id in read_texts(path, source, reading):
-                yield number, [text], row_id
-        else:
-            for number, text, target, row_id in read_pairs(path, source, reading):
-                yield number, [text, target], row_id
+    def _stays(self, origin: Origin, document: list[str]) -> bool:
+        """Whether a document of an edited file is in the corpus already."""
+        removal = self.removal
+        return removal is not None and origin.source in removal.edited and removal.stays(origin, key_of(document))
+
+    def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
+        """Add the totals of a raw file; `first` is `reading` before the file."""
+        read = [getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines")]
+        self.files[name] = [documents, *read]
+        counts = self.counts
+        counts.documents += documents
+        counts.raw_bytes += read[0]
+        counts.bad_bytes += read[1]
+        counts.bad_lines += read[2]
+        counts.files += 1
 
     def _record_duplicates(
         self, keys: KeyFiles, origins: Origins, dropped: DroppedWriter, *, exact: Flags, alike: Flags

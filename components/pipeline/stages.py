@@ -14,7 +14,7 @@ from pathlib import Path
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError, nearest
-from components.pipeline import jobs
+from components.pipeline import jobs, rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
 from components.pipeline.jobs import WHOLE, Arguments, out
@@ -37,16 +37,17 @@ class Stage:
     function: str
     items: Callable[[Params], Mapping[str, Arguments]]
 
-    def run(self, arguments: Arguments, *, code: str = "") -> Path:
+    def run(self, arguments: Arguments, *, code: str = "", rebuild: str = "") -> Path:
         """Construct the job and run it.
 
         Args:
             arguments: of the job.
             code: digest of the code that the stage can reach, for jobs that have checkpoints.
+            rebuild: why a full rebuild was requested, for jobs that continue from their last output.
         """
         module = importlib.import_module(self.module)
         job = getattr(module, self.job)
-        own = {"code": code} if "code" in job.model_fields else {}
+        own = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
         written: Path = getattr(module, self.function)(job(**arguments, **own))
         return written
 
@@ -102,10 +103,13 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
         raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, known)}")
     code = "" if name == IDENTITY else check_identity(name, item, params).code_digest
-    written = STAGES[name].run(known[item], code=code)
+    requested = rebuild.requested(out(params), name, item) if name in rebuild.STAGES else ""
+    written = STAGES[name].run(known[item], code=code, rebuild=requested)
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = out(params, folder, name, (item or name) + source.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(target, source.read_bytes())
+    if requested:
+        rebuild.fulfil(out(params), name, item)
     return written

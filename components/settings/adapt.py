@@ -17,7 +17,7 @@ class IncrementSettings(Section):
     #: Tokens of earlier text that are repeated per token of new text.
     replay: Annotated[float, Field(ge=0)] = 1.0
     #: Peak learning rate of an increment, as a fraction of `training.rate`.
-    rate: Annotated[float, Field(gt=0)] = 0.5
+    rate: Annotated[float, Field(gt=0)] = 0.25
     #: Every k-th adaptation to new text starts from the pretrained model and learns all text; null: only when needed.
     rebuild_every: Positive | None = 10
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,15 @@ def test_a_crash_is_retried(project: Path, run: Any) -> None:
     (project / "data/domain/aws/b.txt").write_text("more\n")
     with pytest.raises(StageError, match=r"^evaluate: ZeroDivisionError: a defect \(exit code 1\)$"):
         run()
+
+
+def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project: Path) -> None:
+    dvc(project, "repro", "-q", "pretrain")
+    ran(project)
+    stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
+    assert dvc_tasks.run_stage.fn(stage, project).name == "Skipped"
+    assert dvc_tasks.run_stage.fn(replace(stage, force=True), project).name == "Completed"
+    assert ran(project) == ["pretrain model"]
 
 
 def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:

@@ -1,0 +1,70 @@
+"""Requests of a full rebuild reach the stages that continue from their last output."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from components.pipeline import rebuild, stages
+from components.pipeline.stages import STAGES, Stage, run_stage
+from components.settings.loading import load_params
+from components.settings.params import Params
+from flows.changes import Changes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Params:
+    shipped = load_params(ROOT / "params.yaml")
+    return shipped.model_copy(update={"run": shipped.run.model_copy(update={"out": str(tmp_path)})})
+
+
+def test_every_stage_that_continues_takes_a_request() -> None:
+    taking = {
+        name
+        for name, stage in STAGES.items()
+        if "rebuild" in getattr(importlib.import_module(stage.module), stage.job).model_fields
+    }
+    # Task-adaptive pretraining shares the job of `adapt`; its output is removed before it runs.
+    assert taking == {*rebuild.STAGES, "adapt-task"}
+
+
+def test_a_request_stays_until_the_output_is_complete(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rebuild.request(params, "drift") == [
+        "ingest@general",
+        "ingest@domain",
+        "tokenizer@general-wordpiece",
+        "tokenizer@domain-wordpiece",
+        "adapt@ulmfit",
+    ]
+    reasons: list[str] = []
+
+    def run(self: Stage, arguments: object, *, code: str, rebuild: str) -> Path:
+        reasons.append(rebuild)
+        if len(reasons) == 1:
+            raise KeyboardInterrupt
+        return tmp_path
+
+    monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr(stages, "check_identity", lambda *_: SimpleNamespace(code_digest="x"))
+    with pytest.raises(KeyboardInterrupt):
+        run_stage("adapt", params, item="ulmfit")
+    run_stage("adapt", params, item="ulmfit")
+    run_stage("adapt", params, item="ulmfit")
+    assert reasons == ["drift", "drift", ""]
+    assert rebuild.requested(tmp_path, "ingest", "domain") == "drift"
+
+
+def test_a_requested_stage_has_a_reason_to_run(params: Params, tmp_path: Path) -> None:
+    rebuild.request(params, "drift")
+    changes = Changes.__new__(Changes)
+    changes.folder = tmp_path / "identity"
+    names = ("adapt@ulmfit", "pretrain@ulmfit", "report")
+    found = [changes.requested(SimpleNamespace(name=name)) for name in names]
+    assert found == [["a full rebuild was requested (drift)"], [], []]
