@@ -37,7 +37,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 from prefect.states import Cancelled, Crashed, Pending, Scheduled
 
 from components.errors import ConfigError, TransientError
-from flows.missed import Record, Times
+from flows.missed import MISSED, MISSED_MESSAGE, Record, Times
 from flows.owner import Claim, Owner, ReplacedError
 from flows.processes import descendants, end
 from flows.repository import environment
@@ -305,10 +305,8 @@ class Serving:
         )
 
     def _skip(self, runs: Sequence[Any]) -> None:
+        state: State[Any] = Cancelled(name=MISSED, message=MISSED_MESSAGE)
         for run in runs:
-            state: State[Any] = Cancelled(
-                name="Missed", message="its time passed before it could start; one run does for all"
-            )
             self._client.set_flow_run_state(run.id, state, force=True)
 
     def _start(self) -> None:
