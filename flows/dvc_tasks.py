@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,7 @@ from flows import processes
 from flows.plan import Plan, Stage
 from flows.repository import environment
 from flows.terminal import BudgetError, StageError, terminal
+from flows.tied import tied
 
 #: Delays in seconds before the retries of a stage that has crashed.
 RETRY_DELAYS_S = (5, 30, 120)
@@ -126,7 +128,8 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     Raises:
         StageError: the command failed, with its error message.
     """
-    command = (sys.executable, "-m", "components.cli", *arguments)
+    # After a kill of this process nobody reads the result.
+    command = tied((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
     run_command(command, source=source, root=root, limit_s=limit_s)
 
 

@@ -11,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable, run_headstart
+from flows.embedded import tie_server
 from flows.repository import find_root
 
 
@@ -84,6 +85,7 @@ def command(
 
     OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
     kill the same command continues with the first part that is missing."""
+    tie_server()
     predict(
         str(source),
         str(output),

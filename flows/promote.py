@@ -14,6 +14,7 @@ from components.settings.loading import load_params
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import stage_task
+from flows.embedded import tie_server
 from flows.repository import find_root, locked, pipeline_of
 from flows.retrain import read_plan
 from flows.terminal import terminal
@@ -56,6 +57,7 @@ def command(
     if not version and (reason or task or force):
         raise ConfigError("--reason, --task and --force belong to --version; name the version, or leave them out")
     if not version:
+        tie_server()
         promote(str(params))
         return
     from components.registry.commands import assign

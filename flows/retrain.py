@@ -25,6 +25,7 @@ from flows import registry, summary
 from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
+from flows.embedded import tie_server
 from flows.missed import skip_missed
 from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
@@ -189,6 +190,7 @@ def command(*, params: ParamsFile = PARAMS, rebuild: Rebuild = False) -> None:
     with begin(file, rebuild=rebuild) as begun:
         # The plan is computed while Prefect starts its server, which takes seconds.
         _begun[file] = begun
+        tie_server()
         retrain(str(params), rebuild)
 
 

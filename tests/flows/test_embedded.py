@@ -1,0 +1,57 @@
+"""Nothing of an ad-hoc flow outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows import dvc_tasks
+
+SERVER = """
+import time
+from flows.embedded import tie_server
+tie_server()
+from prefect.server.api.server import SubprocessASGIServer
+print(SubprocessASGIServer(port=1)._run_uvicorn_command().pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2)")
+def test_prefects_embedded_server_ends_with_a_killed_flow(tmp_path: Path) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    owner = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        env=variables | {"PREFECT_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    server = psutil.Process(int(owner.stdout.readline()))
+    # The wrapper becomes the server as soon as it is tied.
+    end = time.monotonic() + 120
+    while "uvicorn" not in server.cmdline()[:3]:
+        assert time.monotonic() < end, server.cmdline()
+        time.sleep(0.05)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    _, left = psutil.wait_procs([server], timeout=60)
+    assert not left
+
+
+def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(dvc_tasks, "run_command", lambda command, **named: commands.append(list(command)))
+    dvc_tasks.run_headstart("label", "in.csv", source="predict", root=tmp_path)
+    ((_, _, module, number, parent, *command),) = commands
+    assert (module, number, parent) == ("flows.tied", signal.SIGTERM.name, str(os.getpid()))
+    assert command[1:] == ["-m", "components.cli", "label", "in.csv"]
