@@ -15,13 +15,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from components import errors
+from components.artifacts import write_atomic
 from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.inputs import Input, find_inputs, on_this_node, read_piece
 from components.processors import cores
@@ -37,6 +38,8 @@ Result = TypeVar("Result")
 
 #: Seconds between two progress reports of the workers.
 PROGRESS_SECONDS = 0.5
+#: File in a folder of checkpoints by which workers recognise that their node shares the folder.
+MARK = ".headstart-storage"
 #: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
 OBJECT_STORE_BYTES = 80 * 2**20
 
@@ -266,13 +269,13 @@ class _Supply:
         depot: name of the actor that reads the files.
         inputs: of all jobs.
         storage: the driver's `cluster.storage`.
-        witness: a file in the storage, if that is a folder; else None.
+        mark: content of the file MARK in the storage, if that is a folder; else empty.
     """
 
     depot: str
     inputs: tuple[Input, ...]
     storage: str
-    witness: Path | None
+    mark: str
 
     def on_this_node(self, job: Job) -> Job:
         """The job with paths that exist on the node of this worker.
@@ -283,7 +286,7 @@ class _Supply:
         """
         import ray
 
-        if self.witness is not None and not self.witness.exists():
+        if self.mark and _mark_of(Path(self.storage)) != self.mark:
             raise ConfigError(
                 f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
                 "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
@@ -322,18 +325,35 @@ def _supplied(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Su
     )
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Depot)
     depot = actor.options(name=name, scheduling_strategy=here).remote(inputs)
-    witness = None
-    if "://" not in settings.storage:
-        folder = Path(settings.storage).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        witness = folder / f".{name}"
-        witness.touch()
+    storage, mark = settings.storage, ""
+    if "://" not in storage:
+        storage = str(Path(storage).absolute())
+        mark = _mark(Path(storage))
     try:
-        yield _Supply(name, inputs, settings.storage, witness)
+        yield _Supply(name, inputs, storage, mark)
     finally:
-        if witness is not None:
-            witness.unlink(missing_ok=True)
         ray.kill(depot)
+
+
+def _mark(folder: Path) -> str:
+    """The content of the file MARK in a folder of checkpoints: created once, different in another folder.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    if not (found := _mark_of(folder)):
+        with suppress(OSError):  # the file cannot be written either, which has a message
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / MARK, secrets.token_hex(16))
+        found = _mark_of(folder)
+    return found
+
+
+def _mark_of(folder: Path) -> str:
+    try:
+        return (folder / MARK).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 class _Channel:

@@ -195,6 +195,24 @@ def test_the_plan_of_workers_for_a_cluster(
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
 
 
+def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.7"))
+    )
+    driver = tmp_path / "checkpoints"
+    mark = ray_cluster._mark(driver)
+    assert ray_cluster._mark(driver) == mark
+    supply = ray_cluster._Supply("depot", (), str(driver), mark)
+    assert supply.on_this_node("a job") == "a job"
+    # On another node the same path is absent, or another folder.
+    message = r"cluster.storage .*checkpoints: node 10.0.0.7 does not share this folder; set cluster.storage or"
+    driver.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=message):
+            supply.on_this_node("a job")
+        ray_cluster._mark(driver)
+
+
 # --- on Ray ------------------------------------------------------------------------------------------------------
 
 
