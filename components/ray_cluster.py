@@ -116,6 +116,22 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         ray.shutdown()
 
 
+@contextmanager
+def _translated(settings: ClusterSettings) -> Iterator[None]:
+    """A block in which the loss of the cluster (its head, or the node of this process) is a transient error."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayTaskError:
+        raise  # an error of the task itself
+    except ray.exceptions.RayError as error:
+        raise ClusterUnavailableError(
+            f"cluster.address {address_of(settings)}: the Ray cluster was lost ({_last_line(error)}); run the stage "
+            "again when it is back: it resumes from its last checkpoint"
+        ) from error
+
+
 def _code(*, local: bool) -> dict[str, Any]:
     """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
     Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
@@ -166,7 +182,7 @@ def launch(
     retries: int,
 ) -> None:
     """`components.cluster.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
-    with connected(settings), _supplied([job], settings) as supply:
+    with connected(settings), _translated(settings), _supplied([job], settings) as supply:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig
         from ray.train.v2.api.config import LoggingConfig
@@ -293,7 +309,12 @@ class _Supply:
             )
 
         def fetch(digest: str, name: str, position: int) -> bytes:
-            return bytes(ray.get(ray.get_actor(self.depot).read.remote(digest, name, position)))
+            try:
+                return bytes(ray.get(ray.get_actor(self.depot).read.remote(digest, name, position)))
+            except (ray.exceptions.RayError, ValueError) as error:  # ValueError: the driver has ended
+                raise ClusterUnavailableError(
+                    f"{name}: cannot be copied from the driver's node ({_last_line(error)})"
+                ) from error
 
         return on_this_node(job, self.inputs, fetch)
 
@@ -332,7 +353,8 @@ def _supplied(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Su
     try:
         yield _Supply(name, inputs, storage, mark)
     finally:
-        ray.kill(depot)
+        with suppress(ray.exceptions.RayError):
+            ray.kill(depot)
 
 
 def _mark(folder: Path) -> str:
@@ -388,13 +410,17 @@ class _Channel:
 @contextmanager
 def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
     """Forward the progress of rank 0 to `progress` from a thread, until the block ends."""
+    from ray.exceptions import RayError
+
     channel = _Channel(name)
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(PROGRESS_SECONDS):
-            if numbers := channel.read("progress"):
-                progress(numbers)
+        # If the cluster is lost, the block raises the error.
+        with suppress(RayError):
+            while not ended.wait(PROGRESS_SECONDS):
+                if numbers := channel.read("progress"):
+                    progress(numbers)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -403,14 +429,15 @@ def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Ite
     finally:
         ended.set()
         thread.join()
-        channel.clear()
+        with suppress(RayError):
+            channel.clear()
 
 
 def map_parallel(
     function: Callable[[Job], Result], pending: dict[int, Job], *, settings: ClusterSettings, retries: int
 ) -> Iterator[tuple[int, Result]]:
     """`components.cluster.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a task."""
-    with connected(settings), _supplied(list(pending.values()), settings) as supply:
+    with connected(settings), _translated(settings), _supplied(list(pending.values()), settings) as supply:
         import ray
 
         environment = {"env_vars": threads.environment(1)}

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from components import cluster, ray_cluster
-from components.errors import ConfigError, DataError, TrainingError
+from components.errors import ClusterUnavailableError, ConfigError, DataError, TrainingError
 from components.models import FAMILIES
 from components.pretraining.language_model import LanguageModelRun
 from components.pretraining.pretrain import PretrainJob, pretrain
@@ -211,6 +211,25 @@ def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, mo
         with pytest.raises(ConfigError, match=message):
             supply.on_this_node("a job")
         ray_cluster._mark(driver)
+
+
+def test_the_loss_of_a_cluster_is_a_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class RayError(Exception):
+        pass
+
+    class RayTaskError(RayError):
+        pass
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    errors = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(exceptions=errors))
+    settings = ClusterSettings(address="head:6379")
+    message = r"^cluster.address head:6379: the Ray cluster was lost \(WrongClusterID\); run the stage again when it"
+    with pytest.raises(ClusterUnavailableError, match=message) as caught, ray_cluster._translated(settings):
+        raise RayError("RPC error\nWrongClusterID")
+    assert caught.value.exit_code == 75
+    with pytest.raises(RayTaskError), ray_cluster._translated(settings):
+        raise RayTaskError("a defect of the task")
 
 
 # --- on Ray ------------------------------------------------------------------------------------------------------

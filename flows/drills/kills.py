@@ -18,8 +18,8 @@ from flows.processes import descendants, is_alive
 
 #: What identifies a process of a run by its command line, the first that applies.
 ROLES = (
-    ("Ray worker", ("ray::", "default_worker.py")),
-    ("Ray", ("gcs_server", "raylet", "/ray/", "ray_")),
+    ("Ray worker", ("RayTrainWorker",)),
+    ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
     ("plan", ("flows.plan",)),
     ("flow", ("flows.retrain",)),
     ("stage", ("headstart stage", "components.cli check")),
@@ -63,7 +63,7 @@ def kill_worker(session: Session) -> str:
     for worker in workers:
         kill(worker)
     project.pretrain(run)
-    expect("ended by signal" not in run.output, "the stage ended instead of its worker")
+    expect("error: " not in run.output, "the stage ended with its worker")
     return f"killed after the checkpoint of step {step}; the stage went on; {session.compare_pretrained(project)}"
 
 

@@ -205,6 +205,7 @@ def ray_head(session: Session) -> str:
         time.sleep(1)
         again = _head(project, port, folder)
         project.pretrain(run)
+        expect("error: pretrain@ulmfit: cluster.address" in run.output, "the loss of the cluster has no message")
         found = session.compare_pretrained(project)
         end(descendants(again.pid))
     finally:
