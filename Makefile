@@ -70,6 +70,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py all
 	$(BIN)/python benchmarks/tokenization.py data/domain/aws
 	$(BIN)/python benchmarks/ingestion.py data/general data/domain/aws --megabytes 60
+	$(BIN)/python benchmarks/leakage.py data/general data/domain/aws --megabytes 60
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/padding.py data/tasks/aws-type/train.jsonl data/tasks/aws-service/train.jsonl
 	$(BIN)/python benchmarks/steps.py

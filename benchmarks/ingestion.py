@@ -73,6 +73,13 @@ def measure(raw: Path, output: Path, results: multiprocessing.Queue[dict[str, fl
     results.put({"seconds": seconds, "processor": processor, "peak": peak, **counts})
 
 
+def take_one_core() -> None:
+    """Restrict this process and those that it starts to one core and one thread."""
+    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
 def main() -> None:
     """Write the corpus, measure the runs, print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,9 +88,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     add_record_option(parser)
     arguments = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    take_one_core()
     spawn = multiprocessing.get_context("spawn")
     runs: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:

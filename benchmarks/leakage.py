@@ -3,8 +3,8 @@
     python benchmarks/leakage.py data/general data/domain/aws --megabytes 200 --rows 3000
 
 Writes and ingests a corpus of the given size as `benchmarks/ingestion.py` does. One half of the test rows are sentences
-of its documents, the other half are sentences with permuted letters. Then the stage searches dev and test in the corpus,
-in a process of its own on one core.
+of its documents, the other half are sentences with permuted letters. Then the stage searches dev and test in the
+corpus, in a process of its own on one core.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.ingestion import write_corpus
+from benchmarks.ingestion import take_one_core, write_corpus
 from components.formats.corpus import read_documents
 from components.ingestion.stage import IngestJob, ingest
 from components.leakage.stage import LeakageJob, leakage
@@ -70,9 +69,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3000, help="rows of dev, and of test")
     add_record_option(parser)
     arguments = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    take_one_core()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = write_corpus(arguments.sources, folder / "raw", megabytes=arguments.megabytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,31 +143,42 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
                     yield Found(f"corpus/{name}", split, row_id, shard.name, key=key)
 
 
-def near_copies(params: Params, text: str) -> list[Found]:
-    """Near copies of a text in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
-    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts."""
+def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Found]) -> list[Found]:
+    """Near copies of texts in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
+    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora with signatures
+    of another form are left out.
+
+    Args:
+        params: settings of the run.
+        wanted: the texts.
+        without: copies, which are left out.
+    """
     near = params.ingest.near_duplicates
     if near is None:
         return []
-    sketch = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text)])[0]
-    own = exact_keys([clean(text)]).astype("<u8").tobytes()
+    known = {(one.where, one.id) for one in without}
+    signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
     found: list[Found] = []
     for name, directory in _corpora(params):
         here: list[Found] = []
-        for shard in read_manifest(directory, kind=corpora.KIND).facts["keys"]:
-            for batch in read_batches(directory / shard, ["exact", "sketch", "id", "heldout"]):
-                width = 2 * near.permutations
-                column = batch.column(1)
+        facts = read_manifest(directory, kind=corpora.KIND).facts
+        stored = facts["recipe"]["settings"].get("near_duplicates") or {}
+        if (stored.get("ngram"), stored.get("permutations")) != (near.ngram, near.permutations):
+            continue
+        for shard in facts["keys"]:
+            for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
+                column = batch.column(0)
+                width = column.type.byte_width
                 raw = np.frombuffer(column.buffers()[1], np.uint8, width * len(column), width * column.offset)
-                similarity = (raw.view(np.uint16).reshape(len(column), -1) == sketch).mean(axis=1)
+                sketches = raw.view(np.uint16).reshape(len(column), -1)
+                similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
                 for row in np.flatnonzero(similarity >= near.threshold).tolist():
-                    key, row_id, heldout = (batch.column(index)[row].as_py() for index in (0, 2, 3))
-                    if key != own:
-                        split = "heldout" if heldout else "train"
-                        here.append(Found(f"corpus/{name}", split, row_id, shard, float(similarity[row]), key))
+                    split = "heldout" if batch.column(2)[row].as_py() else "train"
+                    one = Found(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
+                    if (one.where, one.id) not in known:
+                        here.append(one)
         found += sorted(here, key=lambda one: -one.similarity)[:_MOST_NEAR]
-    # A copy that differs in case or punctuation has the same signature.
-    return [one for one in found if one.similarity < 1] + [one for one in found if one.similarity == 1]
+    return found
 
 
 def _corpora(params: Params) -> list[tuple[str, Path]]:

@@ -141,8 +141,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     texts = Texts(wanted)
     found = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
-    near = [one for text in wanted for one in near_copies(params, text) if one.similarity < 1]
-    plan = Plan(texts, found, near, raw)
+    plan = Plan(texts, found, near_copies(params, wanted, without=found), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
     held_outputs: list[Path] = []
@@ -156,9 +155,9 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
             held_outputs.append(output)
         else:
             plan.side.append(path)
-    plan.outputs = sorted({*held_outputs, *derived_outputs(params, [*raw, *held_outputs], root=root)})
+    plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
     plan.caches = [path for path in caches if path.exists()] if plan.outputs or raw else []
-    evidence = Evidence(texts, found, raw, cache, params)
+    evidence = Evidence(texts, wanted, found, raw, cache, params)
     ids = {one.id for one in found}
     plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids) if cache.objects.is_dir() else []
     plan.remote = remotes(root) if plan.objects else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from components.data_version import data_versions
 from components.errors import HeadstartError
 from components.formats import corpus as corpora
+from components.ingestion.cleaning import clean
+from components.ingestion.dedup import exact_keys
 from components.lineage.documents import Found
 from components.lineage.matching import Texts, file_holds
 from components.lineage.stores import Cache, holds_key
@@ -50,6 +52,7 @@ class Evidence:
 
     Attributes:
         texts: the documents.
+        wanted: the documents as texts.
         found: their copies in the outputs of the run.
         files: raw files that hold them.
         cache: DVC's cache.
@@ -57,6 +60,7 @@ class Evidence:
     """
 
     texts: Texts
+    wanted: Sequence[str]
     found: list[Found]
     files: list[Path]
     cache: Cache
@@ -71,8 +75,9 @@ class Evidence:
 
     @property
     def exact(self) -> set[bytes]:
-        """Keys of the copies in corpora."""
-        return {one.key for one in self.found if one.key}
+        """Keys of the documents and of their copies in corpora."""
+        own = {exact_keys([clean(text)]).astype("<u8").tobytes() for text in self.wanted}
+        return own | {one.key for one in self.found if one.key}
 
     def in_corpus(self, name: str, entry: Mapping[str, Any]) -> bool | None:
         """Whether a corpus held one of the documents; None if this is not known any more.

@@ -77,16 +77,15 @@ def tracked_by_git(root: Path) -> set[Path]:
     return {root / name for name in done.stdout.decode().split("\0") if name}
 
 
-def derived_outputs(params: Params, changed: list[Path], *, root: Path) -> list[Path]:
-    """The outputs that DVC's stages have made from changed files, directly or by way of other outputs, as far as they
-    exist and hold data or weights (`DERIVED`).
+def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
+    """The outputs that DVC's stages, those of experiments included, have made from changed files, directly or by way of
+    other outputs, as far as they exist and hold data or weights (`DERIVED`).
 
     Args:
-        params: settings of the run.
         changed: raw files or outputs.
         root: of the repository.
     """
-    folders = [(root / params.run.out / name).resolve() for name in DERIVED]
+    base = root.resolve()
     affected = [path.resolve() for path in changed]
     found: dict[Path, None] = {}
     stages = [
@@ -103,7 +102,7 @@ def derived_outputs(params: Params, changed: list[Path], *, root: Path) -> list[
                 continue
             for entry in stage.get("outs", []):
                 out = (root / entry["path"]).resolve()
-                if out in found or not any(out.is_relative_to(folder) for folder in folders):
+                if out in found or not out.is_relative_to(base) or not {*out.relative_to(base).parts} & {*DERIVED}:
                     continue
                 found[out] = None
                 affected.append(out)

@@ -57,7 +57,7 @@ def find_version(registry: Registry, settings: RegistrySettings, model: str) -> 
     names = registry.models()
     full = name if name in names else settings.model_name(name)
     if full not in names:
-        shown = ", ".join(sorted(known for known in names if known.startswith(settings.prefix))) or "none"
+        shown = ", ".join(sorted(known for known in names if known.startswith(f"{settings.prefix}-"))) or "none"
         raise RegistryError(f"{name}: no registered model or task with this name; registered: {shown}")
     if number:
         found = registry.find_number(full, number)
@@ -173,21 +173,23 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
         where: corpus or task in which the id is looked up; by default all.
 
     Returns:
-        {texts: number, files, copies, near, versions}.
+        {by_id, files, copies, near, versions}; `by_id` is false if there is no such id, and the argument was searched
+        as a text.
     """
-    wanted = texts_of(params, document, where=where) or [document]
+    named = texts_of(params, document, where=where)
+    wanted = named or [document]
     texts = Texts(wanted)
     if not texts:
         raise ConfigError("--document: has no words")
     found = holders(params, texts)
     files = raw_holders(params, texts, root=root)
-    evidence = Evidence(texts, found, files, Cache(root), params)
+    evidence = Evidence(texts, wanted, found, files, Cache(root), params)
     known = learners(connect(params.registry), evidence)
     return {
-        "texts": len(texts),
+        "by_id": bool(named),
         "files": [path.relative_to(root).as_posix() for path in files],
         "copies": [_as_json(one) for one in found],
-        "near": [_as_json(one) for text in wanted for one in near_copies(params, text)],
+        "near": [_as_json(one) for one in near_copies(params, wanted, without=found)],
         "versions": [
             {"version": one.version.label, "sources": list(one.sources), "certain": one.certain} for one in known
         ],
@@ -201,7 +203,8 @@ def _as_json(found: Any) -> dict[str, Any]:
 def document_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The trace of a document in words."""
     if not found["files"] and not found["copies"]:
-        yield "no copy in the raw data, the corpora and the labelled data of this run"
+        what = "" if found["by_id"] else "no document has this id; as a text: "
+        yield f"{what}no copy in the raw data, the corpora and the labelled data of this run"
     yield from (f"raw file  {path}" for path in found["files"])
     for copy in found["copies"]:
         yield f"{copy['where']}, {copy['split']}: {copy['id']} ({copy['file']})"
