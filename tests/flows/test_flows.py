@@ -60,7 +60,7 @@ def test_predict_prints_an_error_once(
 def test_a_version_is_chosen_without_the_lock_of_the_repository(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def assign(settings: RegistrySettings, task: str, *, version: str, reason: str) -> str:
+    def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool) -> str:
         return f"{settings.model_name(task)}: {version}, {reason}, {Path.cwd() == project}"
 
     monkeypatch.setattr(commands, "assign", assign)
@@ -70,5 +70,5 @@ def test_a_version_is_chosen_without_the_lock_of_the_repository(
         promote.command(version="3", reason="cheaper", task="other", params=project / "params.yaml")
     out = capsys.readouterr().out
     assert out == "headstart-aws-type: 2, fresher, True\nheadstart-other: 3, cheaper, True\n"
-    with pytest.raises(ConfigError, match="--reason and --task belong to --version"):
+    with pytest.raises(ConfigError, match="--reason, --task and --force belong to --version"):
         promote.command(reason="fresher")
