@@ -3,7 +3,7 @@
 # make test   the full test suite
 # make check  lint, format, types and the quick tests
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
-# make ui     the registry's page, http://127.0.0.1:5000
+# make ui     the pages of MLflow (runs, models) and Prefect (flows) until Ctrl-C
 # make lock   requirements.lock from requirements.in, keeping the versions that still fit
 # make infra-check  the manifests of infra/ against their schemas and security policies
 
@@ -82,7 +82,7 @@ bench: $(INSTALLED)
 		--tokenizer artifacts/tokenizer/domain-wordpiece
 
 ui: $(INSTALLED)
-	$(BIN)/mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db} --host 127.0.0.1 --port 5000
+	@$(BIN)/headstart ui $(FLAGS)
 
 # CUDA's own packages are pinned by the torch wheel that needs them; +cpu is what one machine has, not what it must be.
 lock:

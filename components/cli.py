@@ -478,6 +478,8 @@ FLOWS = {
     "sync": "Pull code and data, retrain, push and commit the result.",
     "schedule": "Retrain on a cron schedule.",
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
+    "notify": "Tell somebody about failed and late runs, by webhook and e-mail.",
+    "ui": "Serve MLflow's and Prefect's pages on 127.0.0.1 until stopped.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",

@@ -42,8 +42,8 @@ TOKENIZERS = f"{PACKAGE}.tokenization.base:KINDS"
 TASK_KINDS = (f"{PACKAGE}.tasks.kinds:KINDS", f"{PACKAGE}.task_models.kinds:TASKS", f"{PACKAGE}.baselines:BASELINES")
 #: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"
-#: Modules without effect on a result: they only display progress.
-DISPLAY = frozenset((f"{PACKAGE}.progress",))
+#: Modules without effect on a result: they only display progress or write measurements for monitoring.
+DISPLAY = frozenset((f"{PACKAGE}.progress", f"{PACKAGE}.measurements"))
 IMPORTS = "imports"
 STATEMENTS = "statements"
 

@@ -25,6 +25,7 @@ from components import errors
 from components.artifacts import write_atomic
 from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.inputs import Input, find_inputs, on_this_node, read_piece
+from components.measurements import run_id
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -99,6 +100,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
         ray.init(
             address=address,
             runtime_env=_code(local=local),
+            job_config=ray.job_config.JobConfig(metadata={"headstart_run": run_id()}),
             logging_level="WARNING",
             # Workers print only Ray's own messages; progress and errors have their own channel.
             log_to_driver=False,
@@ -189,7 +191,8 @@ def launch(
         from ray.train.v2.api.exceptions import TrainingFailedError
 
         plan = plan_of(settings, rows=rows)
-        name = f"headstart-{secrets.token_hex(8)}"
+        # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
+        name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
         # Only for Ray's own files: the function writes the checkpoints elsewhere.
         ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
@@ -442,6 +445,8 @@ def map_parallel(
 
         environment = {"env_vars": threads.environment(1)}
         task = ray.remote(num_cpus=1, max_retries=retries, runtime_env=environment)(_alone)
+        if run_id():
+            task = task.options(name=f"headstart-{run_id()}")
         items = iter(pending.items())
         running: dict[Any, int] = {}
         try:

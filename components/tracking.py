@@ -20,14 +20,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from components.data_version import DataVersion
+from components.data_version import UNKNOWN, DataVersion
 from components.errors import RegistryError, RegistryUnavailableError
+from components.measurements import run_id
 from components.settings.registry import RegistrySettings, find_repository
 
 # MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
@@ -51,10 +52,14 @@ if TYPE_CHECKING:
 
     from components.tasks.task_io import TaskIO
 
-__all__ = ["ModelFiles", "PythonModel", "Registry", "Version", "connect", "set_model"]
+__all__ = ["Metric", "ModelFiles", "PythonModel", "Registry", "RunTag", "Version", "connect", "set_model"]
 
 PREFIX = "headstart."
 SQLITE = "sqlite:///"
+#: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
+RETRAIN, PARENT = "retrain", "mlflow.parentRunId"
+#: Tag of an experiment whose runs MLflow's page shows as those of training, not of language-model applications.
+TRAINING = {"mlflow.experimentKind": "custom_model_development"}
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
 BUNDLE = "artifacts"
 #: Folder of a run with the documents of `Registry.record`.
@@ -407,6 +412,15 @@ class Registry:
         except MlflowException:
             return None
 
+    def find_run(self, **tags: str) -> str | None:
+        """Id of the newest run of the experiment with these tags (without prefix), or None."""
+        query = " and ".join(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())
+        with _translated(f"experiment {self.settings.experiment}"):
+            found = self.client.search_runs(
+                [self.experiment_id()], query, max_results=1, order_by=["attributes.start_time DESC"]
+            )
+            return str(found[0].info.run_id) if found else None
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, alias: str, version: Version) -> None:
@@ -450,6 +464,16 @@ class Registry:
             self.client.delete_model_version(version.name, version.number)
             if repository is not None:
                 repository.delete_artifacts()
+
+    def description(self, version: Version) -> str:
+        """Description of a version; empty if it has none."""
+        with _translated(version.label):
+            return str(self.client.get_model_version(version.name, version.number).description or "")
+
+    def describe(self, version: Version, text: str) -> None:
+        """Set the description of a version, in Markdown."""
+        with _translated(version.label):
+            self.client.update_model_version(version.name, version.number, text[:VALUE_LENGTH])
 
     def append(self, log: str, *, tags: Mapping[str, str], text: str, about: str) -> int:
         """Append an entry to a log: a registered model whose versions have tags and a description, and no files.
@@ -498,9 +522,11 @@ class Registry:
         curves: Mapping[str, Sequence[tuple[int, float]]],
         datasets: Sequence[DataVersion],
         tags: Mapping[str, str],
+        description: str,
+        about: str,
         documents: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Version:
-        """Log a run with one model, then register the model as a version of `name`.
+        """Log a model in the run of the stage that made it, then register it as a version of `name`.
 
         The version is created last, in one transaction with its tags, so every version can be found by its digest. A
         process that is killed earlier leaves a run without a version, and the next registration creates one.
@@ -508,41 +534,74 @@ class Registry:
         Args:
             name: name of the registered model; created if it does not exist.
             files: the parts of the model.
-            run_name: name of the run.
+            run_name: name of a new run, without its time, if the stage has none.
             metrics: name -> final value.
             parameters: flattened settings.
             curves: name -> (step, value) pairs.
             datasets: inputs of the run.
             tags: tags of the version, without prefix; `find` searches by `digest`.
+            description: of the version, in Markdown; a link to its run is added.
+            about: description of the registered model.
             documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
 
         Raises:
             RegistryError: the server rejects a request or cannot be reached.
         """
-        import mlflow
-
         with _translated(name), _as_default(self.uri):
-            with mlflow.start_run(experiment_id=self._experiment(), run_name=run_name) as run:
-                self._log(run.info.run_id, metrics, parameters, curves, datasets, tags)
+            with self._run(run_name, output=tags.get("dvc_output", "")) as run:
+                self._log(run, metrics, parameters, curves, datasets, tags)
                 for title, content in (documents or {}).items():
-                    self.client.log_dict(run.info.run_id, dict(content), f"{DOCUMENTS}/{title}.json")
-                model = _log_model(files, name=name)
-            self._ensure_model(name)
+                    self.client.log_dict(run, dict(content), f"{DOCUMENTS}/{title}.json")
+                logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
+                model = _log_model(files, model_id=logged.model_id, run=run)
+            self._ensure_model(name, description=about)
             version = self.client.create_model_version(
                 name,
                 source=model.model_uri,
-                run_id=run.info.run_id,
+                run_id=run,
                 tags={PREFIX + key: value[:VALUE_LENGTH] for key, value in tags.items()},
+                description=f"{description}\n\nRun: [{run}](#/experiments/{self.experiment_id()}/runs/{run})",
                 model_id=model.model_id,
             )
             return self.get(name, str(version.version))
 
-    def _experiment(self) -> str:
+    @contextmanager
+    def _run(self, name: str, *, output: str) -> Iterator[str]:
+        """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
+        run (the stage ran without a monitor) a new one, nested in that of this retraining if there is one.
+
+        Args:
+            name: of a new run, before its time.
+            output: DVC's digest of the output.
+        """
+        known = output not in ("", UNKNOWN)
+        if known and (found := self.find_run(dvc_output=output, outcome="Completed")) is not None:
+            yield found
+            return
+        parent = self.find_run(run=run_id(), stage=RETRAIN) if run_id() else None
+        tags = {PARENT: parent} if parent is not None else {}
+        tags |= {f"{PREFIX}run": run_id()} if run_id() else {}
+        title = f"{name} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        run = self.client.create_run(self.experiment_id(), run_name=title, tags=tags).info.run_id
+        try:
+            yield run
+        except BaseException:
+            self.client.set_terminated(run, status="FAILED")
+            raise
+        self.client.set_terminated(run)
+
+    def experiment_id(self) -> str:
+        """Id of the experiment `registry.experiment`, which is created if it does not exist.
+
+        Raises:
+            RegistryError: it was deleted.
+        """
         name = self.settings.experiment
         found = self.client.get_experiment_by_name(name)
         if found is None:
             try:
-                return str(self.client.create_experiment(name, artifact_location=self._artifact_location()))
+                location = self._artifact_location()
+                return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING))
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -565,12 +624,15 @@ class Registry:
             return (database.parent / "mlruns").as_uri()
         return None
 
-    def _ensure_model(self, name: str, *, description: str | None = None) -> None:
+    def _ensure_model(self, name: str, *, description: str) -> None:
+        """Create a registered model; one without a description gets it."""
         try:
             self.client.create_registered_model(name, description=description)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
+            if not self.client.get_registered_model(name).description:
+                self.client.update_registered_model(name, description)
 
     def _log(
         self,
@@ -582,9 +644,12 @@ class Registry:
         tags: Mapping[str, str],
     ) -> None:
         now = int(time.time() * 1000)
-        points = [Metric(_key(key), value, now, 0) for key, value in metrics.items()]
-        points += [Metric(_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
-        settings = [Param(_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
+        points = [Metric(metric_key(key), value, now, 0) for key, value in metrics.items()]
+        points += [Metric(metric_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
+        # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
+        known = self.client.get_run(run_id).data.params
+        settings = [Param(metric_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
+        settings = [setting for setting in settings if setting.key not in known]
         run_tags = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
         self.client.log_batch(run_id, tags=run_tags)
         for start in range(0, len(settings), BATCH_PARAMETERS):
@@ -603,12 +668,31 @@ class Registry:
             )
 
 
-def _log_model(files: ModelFiles, *, name: str) -> Any:
+def machine_monitors() -> list[Any]:
+    """MLflow's monitors of processor, memory, disk, network and NVIDIA GPUs that work on this machine."""
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+
+    found: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+    with suppress(ImportError, RuntimeError):  # there is no GPU
+        found.append(GPUMonitor())
+    return found
+
+
+def _log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
     import mlflow.pyfunc
     import pandas
+    from mlflow.models import Model
 
-    return mlflow.pyfunc.log_model(
-        name=name,
+    # `mlflow.pyfunc.log_model` would need an active run, and end it at the present time.
+    return Model.log(
+        artifact_path=None,
+        model_id=model_id,
+        flavor=mlflow.pyfunc,
+        flavor_name="pyfunc.ModelFromCode",
+        run_id=run,
         python_model=str(files.script),
         artifacts={"bundle": str(files.bundle)},
         code_paths=[str(files.code)],
@@ -643,7 +727,7 @@ def _signature(form: TaskIO | None) -> ModelSignature:
     return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))
 
 
-def _key(name: str) -> str:
+def metric_key(name: str) -> str:
     """A key with the characters that MLflow accepts: letters, digits, _ - . space : /"""
     return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
 

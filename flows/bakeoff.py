@@ -15,11 +15,12 @@ from flows.command import main
 from flows.dvc_tasks import run_headstart
 from flows.repository import find_root
 from flows.retrain import retrain
+from flows.telemetry import run_name
 
 DEFAULT = Path("experiments/bakeoff/params.yaml")
 
 
-@flow(name="bakeoff", flow_run_name="bakeoff {params}")
+@flow(name="bakeoff", flow_run_name=run_name)
 def bakeoff(params: str = str(DEFAULT)) -> None:
     """Run every stage that is not up to date, then print the families, best first.
 

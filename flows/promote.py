@@ -17,12 +17,13 @@ from flows.dvc_tasks import stage_task
 from flows.embedded import tie_server
 from flows.repository import find_root, locked, pipeline_of
 from flows.retrain import read_plan
+from flows.telemetry import announce, run_name
 from flows.terminal import terminal
 
 STAGES = ("register", "promote")
 
 
-@flow(name="promote", flow_run_name="promote {params}")
+@flow(name="promote", flow_run_name=run_name)
 def promote(params: str = "params.yaml") -> None:
     """Run the stages that act on the registry.
 
@@ -32,6 +33,7 @@ def promote(params: str = "params.yaml") -> None:
     """
     file = Path(params).resolve()
     root = find_root(file.parent)
+    announce()
     with locked(root, what=f"promote {params}", say=terminal.say):
         plan = read_plan(pipeline_of(file, root=root), root=root)
         plan.refuse_problem()

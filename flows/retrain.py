@@ -30,6 +30,7 @@ from flows.missed import skip_missed
 from flows.plan import Plan, Stage
 from flows.repository import find_root, locked, pipeline_of
 from flows.space import check_run
+from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
 
 #: Target stages of a run, which includes all of their dependencies.
@@ -73,7 +74,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
         yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
 
 
-@flow(name="retrain", flow_run_name="retrain {params}")
+@flow(name="retrain", flow_run_name=run_name)
 def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, list[str]]:
     """Run every stage that is not up to date, in topological order.
 
@@ -104,12 +105,18 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         settled = registry.is_unchanged(file, root=run.root)
         spending = Spending(load_params(file), root=run.root)
         spending.refuse(upcoming(plan, settled=settled))
-        done = run_stages(plan, root=run.root, settled=settled, spending=spending)
+        with monitored(file, root=run.root) as monitor:
+            done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
+            decided = "promote" not in done["Skipped"]
+            monitor.summarise(summary.decisions(root=run.root, params=file, decided=decided))
+            for report in summary.reports(root=run.root, params=file):
+                monitor.attach(report, folder="report")
         registry.record(file, root=run.root)
         record_outcomes(spending.params, root=run.root)
         terminal.say("")
-        for line in summary.lines(root=run.root, params=file, decided="promote" not in done["Skipped"]):
+        for line in summary.lines(root=run.root, params=file, decided=decided):
             terminal.say(line)
+        terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
 
 
@@ -133,13 +140,14 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
 
 
 def run_stages(
-    plan: Plan, *, root: Path, settled: bool = False, spending: Spending | None = None
+    plan: Plan, *, root: Path, monitor: Monitor, settled: bool = False, spending: Spending | None = None
 ) -> dict[str, list[str]]:
     """Run the stages of a plan that are wanted and not up to date.
 
     Args:
         plan: the stages.
         root: of the repository.
+        monitor: is told what runs.
         settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
         spending: limits the run to its budget and records durations.
 
@@ -153,7 +161,9 @@ def run_stages(
         if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
             limited = spending.begin(stage) if spending else stage
             started = time.monotonic()
-            outcome = str(stage_task(limited)(limited, root, return_state=True).result())
+            with monitor.stage(stage) as recorded:
+                outcome = str(stage_task(limited)(limited, root, return_state=True).result())
+                recorded.append(outcome)
             if spending:
                 spending.end(stage, time.monotonic() - started, completed=outcome == "Completed")
             if outcome != "Skipped":

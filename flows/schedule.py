@@ -15,6 +15,8 @@ import typer
 import tzlocal
 
 from components.errors import ConfigError
+from components.settings.loading import load_params
+from flows import notify
 from flows.command import PARAMS, ParamsFile, main
 from flows.missed import Record, Times
 from flows.owner import Owner, checked_name, lock_path, owned
@@ -69,6 +71,8 @@ def schedule(
         # Prefect reads the address of its server on import.
         from flows.serving import serve
 
+        if told := notify.install(load_params(file).notify, address=running.address):
+            terminal.say(f"failed and late runs are told by {' and '.join(told)}")
         terminal.say(f"{name}: {what}")
         serve(
             name=name,

@@ -23,12 +23,10 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """
     settings = load_params(params)
     out = root / settings.run.out
-    report = out / "report" / "report.html"
     found = [line for task in settings.run.tasks for line in scores(out, task)]
     found += checks(out)
     found += decisions(root=root, params=params, decided=decided)
-    if report.is_file():
-        found.append(f"report:  {report}")
+    found += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
     found.append(f"MLflow:  {page(settings.registry.address)}")
     return found
 
@@ -44,6 +42,12 @@ def checks(out: Path) -> list[str]:
         for finding in unit["findings"]
     ]
     return lines or [f"data: {len(found)} inputs checked, no violation"]
+
+
+def reports(*, root: Path, params: Path) -> list[Path]:
+    """The files of the report that exist: its page, and its numbers."""
+    folder = root / load_params(params).run.out / "report"
+    return [path for path in (folder / "report.html", folder / "report.json") if path.is_file()]
 
 
 def scores(out: Path, task: str) -> list[str]:
@@ -102,7 +106,7 @@ def _champion(version: str | None) -> str:
 
 
 def page(uri: str) -> str:
-    """The address of the registry's web page, or the command that serves it."""
+    """The address of the registry's web page, or the command that serves it, with Prefect's."""
     if uri.startswith(("http://", "https://")):
         return uri
-    return f".venv/bin/mlflow ui --backend-store-uri {uri}, then open http://127.0.0.1:5000"
+    return "headstart ui (or make ui) serves the page of its runs, and Prefect's"

@@ -34,6 +34,7 @@ from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command
 from flows.missed import skip_missed
 from flows.repository import PIPELINE, find_root, locked
+from flows.telemetry import run_name
 from flows.terminal import terminal
 
 DATA = "data"
@@ -58,7 +59,7 @@ TRIES = 5
 SHOWN = 5
 
 
-@flow(name="sync", flow_run_name="sync {params}")
+@flow(name="sync", flow_run_name=run_name)
 def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     """Pull, retrain, push and commit.
 

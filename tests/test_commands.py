@@ -66,6 +66,7 @@ NOT_RUN = {
     r"make infra-check": "runs the tests of infra/ and installs checkov",
     r"make ui": "starts a server",
     r"headstart (retrain|bakeoff|sync)\b.*": "trains models",
+    r"headstart (ui|notify)\b.*": "starts servers",
     r"headstart schedule\b.*": "needs a Prefect server and runs until it is stopped",
     r"headstart serve\b.*": "needs a champion and runs until it is stopped",
     r"headstart (predict|label|drift|promote|rollback|champion|history)\b.*": "needs a champion",

@@ -13,7 +13,7 @@ import pytest
 
 from components.errors import RegistryError
 from components.settings.registry import RegistrySettings
-from components.tracking import _key, connect
+from components.tracking import connect, metric_key
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +139,6 @@ def test_unpickling_is_disabled() -> None:
     assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
 
 
-def test_keys_are_converted_to_names_that_mlflow_accepts() -> None:
-    assert _key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
-    assert len(_key("x" * 300)) == 250
+def testmetric_keys_are_converted_to_names_that_mlflow_accepts() -> None:
+    assert metric_key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
+    assert len(metric_key("x" * 300)) == 250

@@ -15,10 +15,11 @@ from threadpoolctl import threadpool_limits
 
 from components.artifacts import writing
 from components.baselines import Baseline, Data, baselines_of
+from components.measurements import Curve
 from components.progress import Progress
 from components.settings.names import BASELINE
 from components.settings.section import Section
-from components.tasks.budgets import sample_rows
+from components.tasks.budgets import budget_name, sample_rows
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import KIND, RunResult, write_results
@@ -58,7 +59,12 @@ def baseline(job: BaselineJob) -> Path:
                         "short": {str(stratum): count for stratum, count in short.items()},
                     }
                     for name, system in systems.items():
-                        yield _run(name, system, data, record)
+                        result = _run(name, system, data, record)
+                        score = result.record["curve"][-1][scoring.main]
+                        Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
+                            0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
+                        )
+                        yield result
                         bar.advance(1)
 
     with writing(job.output, kind=KIND) as draft:

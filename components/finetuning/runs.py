@@ -23,12 +23,17 @@ from torch import Tensor, nn
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.specs import RunSpec, device, load_initial_encoder
+from components.measurements import Curve
+from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
+
+#: Points of a run's curve in monitoring; a stage has many runs.
+CURVE_POINTS = 60
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,17 @@ class GroupSpec:
     def store(self) -> CheckpointStore:
         """The run's checkpoints."""
         return CheckpointStore(self.storage, key=self.key)
+
+    @property
+    def title(self) -> str:
+        """Name in monitoring, such as `20 labels seed 1`."""
+        budgets = " and ".join(dict.fromkeys(budget_name(member.budget) for member in self.members))
+        return f"{budgets} labels seed {self.seed}"
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the members' tasks; a single one is not named."""
+        return [member.examples.name for member in self.members] if len(self.members) > 1 else [""]
 
 
 def finished(spec: GroupSpec) -> bool:
@@ -137,6 +153,7 @@ class Run:
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
         self.state = self._fresh_state()
+        self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
 
     def _fresh_state(self) -> TrainingState:
         settings, model = self.settings, self.members[0].model
@@ -162,6 +179,7 @@ class Run:
         self.state = self._fresh_state()
         for member, found in zip(self.members, answers, strict=True):
             member.add_scores(found, self.state, epoch=self.epoch)
+        self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Restore a checkpoint that `train` wrote."""
@@ -198,8 +216,18 @@ class Run:
                 member.record["tokens"] += report.tokens
                 member.record["steps"] = report.step
                 member.record["seconds"] = before + now - began
-                if report.step in scored_at:
+            self.curve.step(
+                report.step,
+                tokens=self.members[0].record["tokens"],
+                seconds=now - began,
+                loss=report.loss,
+                rate=report.rate,
+                gradient_norm=report.gradient_norm,
+            )
+            if report.step in scored_at:
+                for member in self.members:
                     member.evaluate(self.state, epoch=self.epoch, loss=report.loss)
+                self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
             if self._out_of_patience():
                 break
             if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
@@ -232,6 +260,14 @@ class Run:
             "penalties": [member.model.head.penalty for member in self.members],
         }
         store.save(self.state.step, self.state.tensors(world) | kept, numbers)
+
+
+def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, point: int = -1) -> dict[str, float]:
+    """The primary metric of each member on dev at a point of its curve, by the name of the quantity in monitoring."""
+    return {
+        f"dev_{task}_{record['score']}" if task else f"dev_{record['score']}": record["curve"][point][record["score"]]
+        for task, record in zip(tasks, records, strict=True)
+    }
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:

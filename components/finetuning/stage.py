@@ -18,8 +18,9 @@ from components.cluster import map_parallel
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
 from components.finetuning.member import ON_FROZEN, unpack
-from components.finetuning.runs import GroupSpec, execute, finished, result
+from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.finetuning.specs import RunSpec, build, device
+from components.measurements import Curve
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
@@ -103,12 +104,21 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
     left = [spec for spec in specs if not finished(spec)]
     compute_all((member for spec in left for member in spec.members), cluster=cluster)
     with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
-        for _, records in map_parallel(execute, left, settings=cluster):
+        for index, records in map_parallel(execute, left, settings=cluster):
+            _write_curve(left[index], records)
             scores = {
                 f"{name}_{record['score']}": round(best_score(record), 4)
                 for name, record in zip(names, records, strict=True)
             }
             bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
+
+
+def _write_curve(spec: GroupSpec, records: Sequence[dict[str, Any]]) -> None:
+    """Write the scores of a finished run as measurements. A run on another node writes none itself."""
+    curve = Curve(spec.title)
+    for point, scores in enumerate(records[0]["curve"]):
+        loss = {"loss": scores["train_loss"]} if len(records) == 1 else {}
+        curve.add(scores["step"], **loss, **dev_scores(records, spec.tasks, point=point))
 
 
 def write_member(

@@ -183,10 +183,26 @@ def _train(
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
             _save(checkpoints, state, history, world)
             saved = time.perf_counter()
-        shown = {"loss": history.losses[-1]} if history.losses else {}
-        share = report.step / total
-        worker.publish({"tokens": float(history.tokens), "seconds": history.seconds, "share": share, **shown})
+        worker.publish(_numbers(history, report))
         clock = time.perf_counter()
+
+
+def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
+    """The numbers that rank 0 publishes after a step; `heldout` is the last held-out loss, of `heldout_step`."""
+    numbers = {
+        "step": float(report.step),
+        "steps": float(history.steps),
+        "share": report.step / history.steps,
+        "tokens": float(history.tokens),
+        "seconds": history.seconds,
+        "rate": report.rate,
+        "gradient_norm": history.gradient_norm,
+    }
+    if history.losses:
+        numbers["loss"] = history.losses[-1]
+    if measured := next((point for point in reversed(history.curve) if "heldout" in point), None):
+        numbers |= {"heldout": measured["heldout"], "heldout_step": measured["step"]}
+    return numbers
 
 
 def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:

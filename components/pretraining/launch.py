@@ -12,6 +12,7 @@ import torch
 from components import cluster
 from components.artifacts import Draft, read_manifest, write_json
 from components.errors import ArtifactError, ConfigError, TrainingError
+from components.measurements import Curve
 from components.models.base import LanguageModel
 from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
 from components.pretraining.language_model import LanguageModelRun, TrainingHistory, initial_model, work
@@ -63,13 +64,14 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     stored = checkpoints.latest() if checkpoints.steps() else None
     done = 0.0
     if stored is not None:
-        history = TrainingHistory(**stored.numbers["progressed"])
-        done = seconds * stored.step / history.steps if seconds else float(history.tokens)
+        reached_before = TrainingHistory(**stored.numbers["progressed"])
+        done = seconds * stored.step / reached_before.steps if seconds else float(reached_before.tokens)
     with Progress(run.name, total=total, unit="s" if seconds else "tok", done=done) as bar:
-        reached, speed = done, Rate()
+        reached, speed, measurements = done, Rate(), _Measurements()
 
         def show(numbers: Mapping[str, float]) -> None:
             nonlocal reached
+            measurements.add(numbers)
             # The number of steps of a budget in seconds is fixed at the start, so progress is the fraction of steps.
             now = seconds * numbers["share"] if seconds else numbers["tokens"]
             # After the loss of a worker some steps are repeated; the count does not decrease.
@@ -85,12 +87,46 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     checkpoint = checkpoints.latest()
     if checkpoint is None or checkpoint.step < checkpoint.numbers["progressed"]["steps"]:
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
+    history = TrainingHistory(**checkpoint.numbers["progressed"])
+    measurements.complete(history)
     model = initial_model(run)
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
     if state.average is not None:
         state.average.swap()
-    return Trained(model.eval(), state.precision, TrainingHistory(**checkpoint.numbers["progressed"]), checkpoints)
+    return Trained(model.eval(), state.precision, history, checkpoints)
+
+
+class _Measurements:
+    """Writes the numbers that rank 0 publishes as measurements of the stage."""
+
+    def __init__(self) -> None:
+        self._curve: Curve | None = None
+        self._last = self._heldout = 0
+
+    def add(self, numbers: Mapping[str, float]) -> None:
+        """Numbers after a step."""
+        self._last = int(numbers["step"])
+        if self._curve is None:
+            self._curve = Curve(total=int(numbers["steps"]))
+        self._curve.step(
+            self._last,
+            tokens=numbers["tokens"],
+            seconds=numbers["seconds"],
+            loss=numbers.get("loss"),
+            rate=numbers["rate"],
+            gradient_norm=numbers["gradient_norm"],
+        )
+        if (measured := int(numbers.get("heldout_step", 0))) > self._heldout:
+            self._heldout = measured
+            self._curve.add(measured, heldout_loss=numbers["heldout"])
+
+    def complete(self, history: TrainingHistory) -> None:
+        """The rows of the whole curve, of which the published numbers may lack some, the last one included."""
+        curve = self._curve or Curve()
+        for row in history.curve:
+            live = {name: row.get(name) for name in ("loss", "rate", "gradient_norm") if row["step"] > self._last}
+            curve.add(int(row["step"]), heldout_loss=row.get("heldout"), **live)
 
 
 def write_encoder(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import RegistryError
+from components.measurements import run_id
 from components.registry.ledger_entries import OWN, Change, Entry, State, in_words, replay
 from components.registry.ledger_import import import_file
 from components.settings.registry import find_repository
@@ -49,7 +50,8 @@ class Ledger:
         Raises:
             RegistryError: the registry cannot be reached.
         """
-        entry = Entry(0, uuid.uuid4().hex, datetime.now(UTC), event, model, alias, who(), expect, facts=facts)
+        now = datetime.now(UTC)
+        entry = Entry(0, uuid.uuid4().hex, now, event, model, alias, who(), expect, run=run_id(), facts=facts)
         return self.write(entry)
 
     def write(self, entry: Entry) -> Entry:
@@ -60,6 +62,7 @@ class Ledger:
                 "by": entry.by,
                 "expect": entry.expect,
                 "legacy": entry.legacy,
+                "run": entry.run,
                 "facts": dict(entry.facts),
             }
         )
@@ -110,6 +113,7 @@ def _entry(version: Version) -> Entry:
             expect=content["expect"],
             done=tags.get(DONE, ""),
             legacy=content["legacy"],
+            run=content.get("run", ""),
             facts=content["facts"],
         )
     except (KeyError, ValueError, TypeError) as error:

@@ -41,6 +41,7 @@ class Entry:
         model: registered model.
         alias: of the model.
         by: user@host.
+        run: id of the retraining that wrote it, which is that of its Prefect flow run; empty outside of one.
         expect: position of the alias's last entry as its writer has seen it; None: unconditional.
         done: OWN, RECOVERED or empty.
         legacy: whether it was imported from a file; it precedes all others.
@@ -57,6 +58,7 @@ class Entry:
     expect: int | None = None
     done: str = ""
     legacy: bool = False
+    run: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -226,7 +228,7 @@ def _vetoes(changes: Sequence[Change]) -> dict[str, Change]:
 
 def in_words(entry: Entry) -> str:
     """An entry as a sentence, without its time."""
-    facts, who = entry.facts, f"by {entry.by}"
+    facts, who = entry.facts, f"by {entry.by}" + (f" in run {entry.run}" if entry.run else "")
     subject = f"{entry.model}@{entry.alias}"
     match entry.event:
         case "decision":

@@ -83,6 +83,7 @@ def _legacy_entry(line: Mapping[str, Any], digests: Mapping[str, str], *, done: 
         "vetoes": [content] if line["action"] == "rollback" and content else [],
         "history": line.get("history", []),
     }
+    done_by = OWN if done else ""
     return Entry(
-        0, line["id"], time, "change", line["model"], line["alias"], "unknown", None, OWN if done else "", True, facts
+        0, line["id"], time, "change", line["model"], line["alias"], "unknown", done=done_by, legacy=True, facts=facts
     )

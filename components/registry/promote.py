@@ -15,6 +15,7 @@ from typing import Any
 from components.artifacts import read_json, read_manifest, write_atomic
 from components.errors import ConfigError, RegistryError, nearest
 from components.registry.alias_changes import OvertakenError, move, observe
+from components.registry.descriptions import add_decision
 from components.registry.judging import judge
 from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State, taint_in_words
@@ -162,6 +163,7 @@ def _decision(
         facts = {"key": key, "decision": decision}
         ledger.append("decision", model=state.model, alias=state.alias, facts=facts)
         registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
+        add_decision(registry, candidate, decision)
     return decision
 
 

@@ -22,6 +22,7 @@ from components.artifacts import flatten, read_json, write_atomic
 from components.drift.measurements import REFERENCE
 from components.errors import ArtifactError
 from components.registry.bundle_code import CODE_DIGEST, code_digest
+from components.registry.descriptions import describe_model, describe_version
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
@@ -226,6 +227,14 @@ def _ensure_version(
             documents={
                 PROVENANCE: provenance(lineage, out=job.out, output=candidate.directory, parent=parent),
             },
+            description=describe_version(
+                candidate,
+                out=job.out,
+                facts=content.facts,
+                data=lineage.data_of(candidate.directory),
+                parent=parent,
+            ),
+            about=describe_model(candidate, alias=job.registry.alias),
         )
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -158,8 +158,10 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
 
 
 def localize(service: Service, ports: Mapping[str, int], *, workspace: Path) -> Service:
-    """The service as a local process; without `join-ray`, because this host is already a Ray node."""
+    """The service as a local process; without `join-ray`, because this host is already a Ray node, and without the
+    port of Ray's metrics, which two nodes of one host cannot share."""
     command = service.command[1:] if service.command[0].endswith("/join-ray") else service.command
+    command = tuple(part for part in command if not part.startswith("--metrics-export-port"))
     return replace(
         service,
         command=tuple(localized(part, ports, workspace=workspace, owner=service.name) for part in command),

@@ -20,6 +20,7 @@ from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import frozen, member, runs
 from components.finetuning.stage import FinetuneJob, finetune
+from components.measurements import FILE
 from components.models import FAMILIES
 from components.models.encoder import architecture_of
 from components.settings.cluster import ClusterSettings
@@ -27,6 +28,7 @@ from components.settings.finetune import FinetuneSettings, ScratchSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
+from components.telemetry.curves import Position, read_points
 from components.training.precision import product_size
 
 Encoders = Callable[..., Path]
@@ -99,6 +101,24 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: st
         if (row["split"], row["budget"], row["seed"]) == ("test", 4, facts["seed"])
     ]
     np.testing.assert_allclose(served, np.asarray(chosen), atol=1e-4)
+
+
+def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_path, monkeypatch) -> None:
+    without = finetune(make_job(name="without"))
+    file = tmp_path / "measurements.jsonl"
+    monkeypatch.setenv(FILE, str(file))
+    output = finetune(make_job())
+    assert contents(output) == contents(without), "monitoring changes no result"
+
+    points, _ = read_points(file, Position(), history=0)
+    quantities = ("loss", "rate", "gradient_norm", "tokens_per_second", "dev_macro_f1")
+    pieces = [f"{budget} labels seed {seed}" for budget in (2, 4) for seed in (0, 1)]
+    assert {point.key for point in points} == {f"{quantity}/{piece}" for quantity in quantities for piece in pieces}
+    for record in json.loads((output / "runs.json").read_text()):
+        piece = f"{record['budget']} labels seed {record['seed']}"
+        scores = {point.step: point.value for point in points if point.key == f"dev_macro_f1/{piece}"}
+        assert scores == {point["step"]: point["macro_f1"] for point in record["curve"]}
+        assert [point.step for point in points if point.key == f"loss/{piece}"] == list(range(1, record["steps"] + 1))
 
 
 def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_process, monkeypatch) -> None:

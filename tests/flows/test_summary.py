@@ -72,7 +72,7 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
         "aws-type: warning: a baseline does better: tfidf-words",
         f"report: {params.parent}/artifacts/report/report.html",
-        "MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db, then open http://127.0.0.1:5000",
+        "MLflow: headstart ui (or make ui) serves the page of its runs, and Prefect's",
     ]
 
 

@@ -67,6 +67,7 @@ def test_images_are_built_from_files_and_targets_that_exist(composed: dict[str, 
     built = {body["image"]: body["build"] for body in composed["services"].values() if "build" in body}
     assert set(built) == {
         "headstart:0.1.0",
+        "headstart-kuberay:0.1.0",
         "headstart-mlflow:0.1.0",
         "headstart-prefect:0.1.0",
         "headstart-redis:0.1.0",

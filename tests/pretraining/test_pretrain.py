@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError, TrainingError
+from components.measurements import FILE
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining import language_model, launch
@@ -23,6 +24,7 @@ from components.pretraining.language_model import LanguageModelRun, work
 from components.pretraining.pretrain import ScratchJob, pretrain, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
+from components.telemetry.curves import Position, read_points
 from components.tokenization import load_tokenizer
 from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
@@ -87,6 +89,27 @@ def test_the_encoder_and_its_metrics(inputs: Path, tmp_path: Path) -> None:
     assert len(rows) == 20
     assert int(rows[-1]["step"]) == 150
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
+
+
+def test_measurements_for_monitoring(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "without", training=LONG))
+    file = tmp_path / "measurements.jsonl"
+    monkeypatch.setenv(FILE, str(file))
+    output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=LONG))
+    assert same_bits(weights(without), weights(output)), "monitoring changes no result"
+
+    points, _ = read_points(file, Position(), history=0)
+    curves: dict[str, dict[int, float]] = {}
+    for point in points:
+        curves.setdefault(point.key, {})[point.step] = point.value
+    assert curves.keys() == {"loss", "rate", "gradient_norm", "tokens_per_second", "heldout_loss"}
+    assert list(curves["loss"]) == list(range(1, 21))
+    with (output / "curve.csv").open() as written:
+        rows = list(csv.DictReader(written))
+    assert curves["heldout_loss"] == {int(row["step"]): float(row["heldout"]) for row in rows}
+    assert {step: curves["rate"][step] for step in curves["heldout_loss"]} == {
+        int(row["step"]): float(row["rate"]) for row in rows
+    }
 
 
 @pytest.mark.parametrize("family", [name for name, member in FAMILIES.items() if member.objective == "static"])

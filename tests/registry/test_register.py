@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from components.data_version import UNKNOWN, DataVersion, data_versions
 from components.errors import ArtifactError, ConfigError
+from components.measurements import RUN_ID
 from components.models import FAMILIES
 from components.registry.packaging import PACKAGE, model_code
 from components.registry.promote import promote
@@ -196,7 +198,11 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline)
     classifier = registry.client.get_run(registry.get("headstart-letters", "3").run_id)
 
     assert "MLFLOW_TRACKING_URI" not in os.environ  # MLflow sets it, and it would take precedence over later settings
-    assert encoder.info.run_name == "encoder/ulmfit/pretrained"
+    assert re.fullmatch(r"encoder/ulmfit/pretrained \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", encoder.info.run_name)
+    assert (
+        registry.client.get_logged_model(registry.get("headstart-letters", "3").source.rpartition("/")[2]).status
+        == "READY"
+    )
     assert encoder.data.params == {"training.rate": "0.1", "training.betas": "[0.9, 0.99]", "preset": "None"}
     assert encoder.data.metrics["perplexity"] == 3.5
     assert encoder.data.metrics["heldout.loss"] == 1.25
@@ -312,3 +318,41 @@ def test_promote_requires_register(pipeline: Pipeline) -> None:
 
     with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
         promote(pipeline.promote_job())
+
+
+def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that monitoring has made keeps its times; a model without one gets a run below the retraining's."""
+    encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
+    stages = {"adapt@ulmfit": {"outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}]}}
+    (pipeline.root / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    registry = connect(pipeline.settings)
+    client, experiment = registry.client, registry.experiment_id()
+    retrain = client.create_run(experiment, tags={"headstart.run": "r-1", "headstart.stage": "retrain"}).info.run_id
+    tags = {"headstart.dvc_output": "3" * 32 + ".dir", "headstart.outcome": "Completed"}
+    adapt = client.create_run(experiment, start_time=1000, tags=tags).info.run_id
+    client.log_param(adapt, "training.rate", "0.5")
+    client.set_terminated(adapt, end_time=9000)
+    monkeypatch.setenv(RUN_ID, "r-1")
+
+    register(pipeline.register_job(tasks=[]))
+    run = client.get_run(registry.get("headstart-ulmfit-adapted", "1").run_id)
+    assert run.info.run_id == adapt
+    assert (run.info.start_time, run.info.end_time, run.info.status) == (1000, 9000, "FINISHED")
+    assert run.data.metrics["perplexity"] == 3.5
+    other = client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
+    assert other.data.tags["mlflow.parentRunId"] == retrain
+
+
+def test_models_and_versions_are_described_in_words(pipeline: Pipeline) -> None:
+    data = {"examples/letters": Path("letters")}
+    register(pipeline.register_job(data=data))
+    promote(pipeline.promote_job())
+    registry = connect(pipeline.settings)
+    version = registry.get("headstart-letters", "3")
+    text = registry.description(version)
+    assert text.startswith("Model of the task letters: ulmfit, fine-tuned from the language model that was adapted")
+    assert "Initialised from headstart-ulmfit-adapted/1." in text
+    assert "Data: letters (version " in text
+    assert f"/runs/{version.run_id})" in text
+    assert "Decision: promote. Gain over" in text
+    assert "`champion`" in registry.client.get_registered_model("headstart-letters").description

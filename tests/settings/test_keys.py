@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[2]
 OTHERWISE = {
     ("DataSettings", "general"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
     ("DataSettings", "domain"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
+    ("NotifySettings", "webhook"): ("../flows/notify.py", "settings.webhook_address"),
+    ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
+    ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),
+    ("TelemetrySettings", "pushgateway"): ("telemetry/gauges.py", "self._settings.gateway"),
     ("RegistrySettings", "tracking"): ("tracking.py", "settings.address"),
     ("DriftSettings", "false_alarms"): ("drift/comparison.py", "settings.error"),
     ("DriftSettings", "checks_per_year"): ("drift/comparison.py", "settings.error"),

@@ -1,0 +1,92 @@
+"""Descriptions of registered models and versions in words, in the Markdown of MLflow's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.artifacts import read_json
+from components.tasks.budgets import budget_name
+from components.tracking import Registry, Version
+
+if TYPE_CHECKING:
+    from components.registry.stage import Candidate
+
+#: Beginning of the part of a version's description that `promote` writes.
+DECISION = "Decision:"
+ENCODERS = {"pretrained": "pretrained on general text", "adapted": "adapted to the domain's text"}
+STARTS = {
+    "scratch": "random weights",
+    "pretrained": "the pretrained language model",
+    "adapted": "the language model that was adapted to the domain's text",
+}
+
+
+def describe_model(candidate: Candidate, *, alias: str) -> str:
+    """A registered model: what its versions are."""
+    if candidate.task is None:
+        how = ENCODERS.get(candidate.start, candidate.start)
+        return f"Language models of the family {candidate.family}, {how}: one version per retraining that changed them."
+    return (
+        f"Models of the task {candidate.task}: one version per system and retraining that changed it. The alias "
+        f"`{alias}` marks the best one; `headstart champion` and `headstart history` say since when and why."
+    )
+
+
+def describe_version(
+    candidate: Candidate, *, out: Path, facts: Mapping[str, Any], data: Mapping[str, str], parent: Version | None
+) -> str:
+    """A version: what it is, the data that it has learned from, its score.
+
+    Args:
+        candidate: the model.
+        out: `params.run.out`, with the evaluation.
+        facts: of the model: `budget` and `seed` of a classifier.
+        data: path -> digest of the data.
+        parent: version that it was initialised from.
+    """
+    lines = [_what(candidate, facts)]
+    if parent is not None:
+        lines.append(f"Initialised from {parent.label}.")
+    read = ", ".join(f"{path} (version {digest[:12]})" for path, digest in data.items())
+    lines.append(f"Data: {read or 'unknown'}.")
+    if candidate.task is not None and (score := _score(candidate, out)):
+        lines.append(score)
+    return "\n\n".join(lines)
+
+
+def add_decision(registry: Registry, version: Version, decision: Mapping[str, Any]) -> None:
+    """Write the decision on a version into its description, in place of an earlier one."""
+    text, _, _ = registry.description(version).partition(f"{DECISION} ")
+    gain = ""
+    if decision.get("gain") is not None:
+        interval = "" if decision.get("low") is None else f" [{decision['low']:+.4f}, {decision['high']:+.4f}]"
+        gain = f"Gain over {decision['against']}: {decision['gain']:+.4f}{interval} ({decision['metric']}). "
+    reasons = "; ".join(decision["reasons"])
+    registry.describe(version, f"{text.rstrip()}\n\n{DECISION} {decision['verdict']}. {gain}{reasons}".strip())
+
+
+def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
+    if candidate.task is None:
+        return f"Language model {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}."
+    budget, seed = facts.get("budget"), facts.get("seed")
+    labels = "" if budget is None else f" with the label budget {budget_name(budget)}"
+    seeded = "" if seed is None else f", seed {seed}"
+    start = STARTS.get(candidate.start, candidate.start)
+    return f"Model of the task {candidate.task}: {candidate.family}, fine-tuned from {start}{labels}{seeded}."
+
+
+def _score(candidate: Candidate, out: Path) -> str:
+    """The primary metric on test with its interval, at the largest label budget."""
+    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
+    found = read_json(path, made_by="the stage evaluate", missing_ok=True)
+    try:
+        system = next(one for one in found["systems"] if one["system"] == candidate.directory.name)
+        score, title = system["budgets"][-1]["scores"][found["main"]], found["titles"][found["main"]]
+        mean = f", mean of {len(score['seeds'])} seeds" if len(score["seeds"]) > 1 else ""
+        interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
+        rows, confidence = found["rows"]["test"], found["confidence"]
+    except (KeyError, StopIteration):  # not evaluated, or by an earlier version
+        return ""
+    return f"Score: {title} {score['mean']:.3f} {interval} on {rows:,} test rows ({confidence:.0%} interval{mean})."

@@ -1,0 +1,219 @@
+"""Notifications about runs that fail, crash or do not start in time: `headstart notify`.
+
+They are two automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
+Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from pydantic import SecretStr
+
+from components.errors import ConfigError
+from components.settings.loading import load_params
+from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
+from flows.command import PARAMS, ParamsFile, main
+from flows.repository import find_root
+from flows.server import PORT, server
+from flows.terminal import terminal
+
+#: Names of the blocks with the addresses.
+WEBHOOK_BLOCK, EMAIL_BLOCK = "headstart-webhook", "headstart-email"
+#: Flows whose runs are watched.
+FLOWS = ("retrain", "sync", "bakeoff", "promote", "predict")
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What is told.
+
+    Attributes:
+        name: of the automation.
+        events: Prefect's events that trigger it.
+        what, reason, todo: templates of the message.
+    """
+
+    name: str
+    events: frozenset[str]
+    what: str
+    reason: str
+    todo: str
+
+
+OCCASIONS = (
+    Occasion(
+        "headstart: a run has failed",
+        frozenset(f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut")),
+        what="{{ flow.name }} has failed: {{ flow_run.name }} ({{ flow_run.state.name }})",
+        reason="{{ flow_run.state.message }}",
+        todo="Correct what the reason names, then run `headstart {{ flow.name }}` again: it continues at the stage "
+        "that failed. The champion is unchanged. `headstart ui` shows the logs, and the run in MLflow.",
+    ),
+    Occasion(
+        "headstart: a run is late",
+        frozenset(("prefect.flow-run.Late",)),
+        what="{{ flow.name }} has not started in time: {{ flow_run.name }}",
+        reason="It was due at {{ flow_run.expected_start_time }}, and no process has taken it.",
+        todo="Check that `headstart schedule` (or the Prefect worker) runs and that the run before it has ended.",
+    ),
+)
+
+
+def install(settings: NotifySettings, *, address: str) -> list[str]:
+    """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
+
+    Args:
+        settings: `params.notify`.
+        address: of the server's API.
+
+    Returns:
+        Who is told, in words.
+
+    Raises:
+        ConfigError: the address of the mail server is invalid.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    # Prefect may have been imported before the address was known.
+    with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+        actions, told = _actions(settings, page=_page(address))
+        for occasion in OCCASIONS:
+            existing = client.read_automations_by_name(occasion.name)
+            for double in existing[1:] if actions else existing:
+                client.delete_automation(double.id)
+            if actions:
+                wanted = _automation(occasion, [action(occasion) for action in actions])
+                if existing:
+                    client.update_automation(existing[0].id, wanted)
+                else:
+                    client.create_automation(wanted)
+    return told
+
+
+def _automation(occasion: Occasion, actions: list[Any]) -> Any:
+    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+
+    return AutomationCore(
+        name=occasion.name,
+        description="Made by `headstart notify` from the section notify of the settings.",
+        trigger=EventTrigger(
+            expect=set(occasion.events),
+            match={"prefect.resource.id": "prefect.flow-run.*"},
+            match_related={"prefect.resource.role": "flow", "prefect.resource.name": list(FLOWS)},
+            for_each={"prefect.resource.id"},
+            posture=Posture.Reactive,
+            threshold=1,
+            within=timedelta(0),
+        ),
+        actions=actions,
+    )
+
+
+def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[str]]:
+    """A function per receiver that makes its action for an occasion, and the receivers in words."""
+    from prefect.blocks.notifications import SlackWebhook
+    from prefect.blocks.webhook import Webhook
+    from prefect.events.actions import CallWebhook, SendNotification
+
+    link = f"{page}/runs/flow-run/{{{{ flow_run.id }}}}"
+    actions: list[Any] = []
+    told: list[str] = []
+    if webhook := settings.webhook_address:
+        block = _saved(Webhook(method="POST", url=SecretStr(webhook)), WEBHOOK_BLOCK)
+        actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
+        told.append("a webhook")
+    if email := settings.email_address:
+        # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
+        mail = _saved(SlackWebhook(url=SecretStr(email)), EMAIL_BLOCK)
+        actions.append(
+            lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
+        )
+        told.append("e-mail")
+    return actions, told
+
+
+def _saved(block: Any, name: str) -> UUID:
+    return UUID(str(block.save(name, overwrite=True)))
+
+
+def _text(occasion: Occasion, link: str) -> str:
+    return f"{occasion.what}\n\nReason: {occasion.reason}\n\nRun: {link}\n\nWhat to do: {occasion.todo}\n"
+
+
+def _payload(occasion: Occasion, link: str) -> str:
+    """A template of a JSON object: strings are encoded after their own templates are filled in."""
+    fields: Mapping[str, str] = {
+        "text": _text(occasion, link),
+        "what": occasion.what,
+        "reason": occasion.reason,
+        "link": link,
+        "todo": occasion.todo,
+        "run_id": "{{ flow_run.id }}",
+        "flow": "{{ flow.name }}",
+    }
+    # With a prefix, because `flow` would hide Prefect's object of this name.
+    filled = "".join(f"{{% set field_{name} %}}{template}{{% endset %}}" for name, template in fields.items())
+    return filled + "{" + ", ".join(f'"{name}": {{{{ field_{name}|string|tojson }}}}' for name in fields) + "}"
+
+
+def _page(address: str) -> str:
+    """Address of the page of a Prefect server; the variable PREFECT_UI_URL takes precedence."""
+    return (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
+
+
+def send_trial(settings: NotifySettings) -> None:
+    """Send a message to every receiver, without Prefect's server.
+
+    Raises:
+        ConfigError: a receiver does not accept it.
+    """
+    import httpx
+    from prefect.blocks.notifications import SlackWebhook
+
+    subject, body = "headstart: a trial message", "Notifications of failed and late runs arrive here."
+    if webhook := settings.webhook_address:
+        try:
+            httpx.post(webhook, json={"text": f"{subject}\n\n{body}", "what": subject}, timeout=30).raise_for_status()
+        except httpx.HTTPError as error:
+            raise ConfigError(f"{WEBHOOK} or notify.webhook: the message was not accepted ({error})") from None
+    if email := settings.email_address:
+        block = SlackWebhook(url=SecretStr(email))
+        try:
+            with block.raise_on_failure():
+                block.notify(body=body, subject=subject)
+        except Exception as error:
+            reason = " ".join(str(getattr(error, "log", error)).split())
+            raise ConfigError(f"{EMAIL} or notify.email: the message was not sent ({reason})") from None
+
+
+def command(
+    *,
+    test: Annotated[bool, typer.Option("--test", help="Send a trial message to every receiver.")] = False,
+    port: Annotated[int, typer.Option(help="Port of the Prefect server, if one has to be started.")] = PORT,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Create the notifications of failed and late runs on the Prefect server, from the section notify."""
+    settings = load_params(params).notify
+    root = find_root(params.resolve().parent)
+    if test:
+        send_trial(settings)
+    with server(port=port, root=root) as running:
+        told = install(settings, address=running.address)
+    if not told:
+        terminal.say(f"nobody is told: set notify.webhook or notify.email, or {WEBHOOK} or {EMAIL}")
+    else:
+        terminal.say(
+            f"failed and late runs are told by {' and '.join(told)}" + ("; trial messages sent" if test else "")
+        )
+
+
+if __name__ == "__main__":
+    main(command)

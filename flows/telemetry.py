@@ -1,0 +1,263 @@
+"""What a retraining tells its monitor, a process of its own that makes its runs in MLflow (`components.telemetry`).
+
+The flow only appends to files: it neither imports MLflow nor waits for it, except for some seconds at its end.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from prefect import runtime
+
+from components.artifacts import digest_text, flatten, read_json
+from components.errors import HeadstartError
+from components.measurements import FILE, RUN_ID
+from components.pipeline.identity import STAGE as IDENTITY
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.telemetry.gauges import Gauges
+from components.telemetry.spool import FOLDER, Spool
+from flows.command import PARAMS
+from flows.plan import Stage
+from flows.processes import descendants, end
+from flows.repository import environment
+from flows.terminal import StageError, terminal
+
+#: Seconds that the flow waits for its monitor: at its end, and if it is told to end.
+WAIT_S = 30.0
+KILLED_WAIT_S = 3.0
+LOG = FOLDER / "monitor.log"
+#: Address of Prefect's page as `headstart ui` serves it.
+PAGE = "http://127.0.0.1:4200"
+
+
+def run_name() -> str:
+    """Name of a flow run, and of its MLflow run: when and what."""
+    # Relative to the repository: empty for its own settings file.
+    folder = Path(os.path.relpath(runtime.flow_run.parameters.get("params", PARAMS))).parent
+    what = " ".join([runtime.flow_run.flow_name or "", *([str(folder)] if folder != Path() else [])])
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {what}"
+
+
+def announce() -> str:
+    """Set the id of this retraining, that of its Prefect flow run, for its stages; returns it."""
+    # Tests call flows without Prefect.
+    identifier = str(runtime.flow_run.id or f"{time.time_ns():x}")
+    os.environ[RUN_ID] = identifier
+    return identifier
+
+
+@contextmanager
+def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
+    """A monitor of the retraining. It is started with the first stage that runs: a retraining in which everything is up
+    to date has no run in MLflow."""
+    monitor = Monitor(params, root=root)
+    try:
+        yield monitor
+    except BaseException as error:
+        monitor.finish("FAILED" if isinstance(error, Exception) else "KILLED", reason=_reason(error))
+        raise
+    monitor.finish("FINISHED")
+
+
+@dataclass
+class _Started:
+    """A monitor that runs."""
+
+    spool: Spool
+    process: subprocess.Popen[bytes]
+
+
+class Monitor:
+    """Records the stages of a retraining, the summary, and the end.
+
+    Args:
+        params: the settings file.
+        root: of the repository.
+    """
+
+    def __init__(self, params: Path, *, root: Path) -> None:
+        self.root = root
+        self.id = announce()
+        self.name = runtime.flow_run.name or self.id
+        self._file = params
+        self._pipeline = os.path.relpath(params, root)
+        self._summary: list[str] = []
+        self._begun = time.time()
+        self._started: _Started | None = None
+
+    @property
+    def settings(self) -> Params:
+        """The settings of the retraining."""
+        return load_params(self._file)
+
+    @contextmanager
+    def stage(self, stage: Stage) -> Iterator[list[str]]:
+        """A stage that may run. The caller appends its outcome to the list.
+
+        Raises:
+            StageError: raised by the stage.
+        """
+        if stage.group == IDENTITY or not self.settings.telemetry.is_on:
+            yield []
+            return
+        spool = self._start().spool
+        identity = self._identity(stage)
+        file = spool.begin_stage(stage.name, pipeline=self._pipeline, identity=identity, reasons=list(stage.reasons))
+        os.environ[FILE] = str(file)
+        outcome: list[str] = []
+        error, how = "", "Failed"
+        try:
+            yield outcome
+            how = outcome[-1]
+        except StageError as failed:
+            error = str(failed)
+            raise
+        except BaseException as interrupted:
+            error, how = _reason(interrupted), "Interrupted"
+            raise
+        finally:
+            os.environ.pop(FILE, None)
+            facts = {"metrics": self._metrics(stage), "output": self._output(stage)} if how in _DONE else {}
+            spool.end_stage(stage.name, outcome=how, pipeline=self._pipeline, identity=identity, error=error, **facts)
+
+    def attach(self, path: Path, *, folder: str | None = None) -> None:
+        """Attach a file to the run of the retraining."""
+        if self._started and path.is_file():
+            self._started.spool.write("file", path=str(path), folder=folder)
+
+    def summarise(self, lines: Sequence[str]) -> None:
+        """Set the summary that is shown with the run."""
+        self._summary = list(lines)
+
+    def finish(self, status: str, *, reason: str = "") -> None:
+        """Record the end and wait until MLflow has received everything, or gives no answer."""
+        if self._started is None:
+            self._show(status)
+            return
+        spool, process = self._started.spool, self._started.process
+        spool.write("end", status=status, reason=reason, summary=self._summary)
+        try:
+            code = process.wait(WAIT_S if status != "KILLED" else KILLED_WAIT_S)
+        except subprocess.TimeoutExpired:
+            end(descendants(process.pid), grace_s=KILLED_WAIT_S)
+            code = process.wait()
+        if code:
+            terminal.say(
+                f"MLflow has not received all runs of this retraining (see {LOG}); the next retraining sends them"
+            )
+        self._started = None
+
+    def _show(self, status: str) -> None:
+        """Update the gauges after a retraining without a monitor, because everything was up to date or nothing has
+        started: the time of the last success is that of this run."""
+        settings = self.settings.telemetry
+        if settings.textfiles is not None or settings.gateway is not None:
+            gauges = Gauges(self.root, self._pipeline, settings)
+            gauges.end(status, begun=self._begun, time=time.time())
+            gauges.publish()
+
+    def _start(self) -> _Started:
+        if self._started is None:
+            settings = self.settings
+            spool = Spool(self.root, self.id)
+            spool.begin(
+                self.name,
+                tags=self._tags(),
+                registry=settings.registry.model_dump(mode="json"),
+                telemetry=settings.telemetry.model_dump(mode="json"),
+            )
+            spool.write("file", path=str(self._file), folder=None)
+            command = [sys.executable, "-m", "components.telemetry", str(self.root), self.id]
+            with (self.root / LOG).open("w") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=self.root,
+                    env=environment(self.root),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            self._started = _Started(spool, process)
+        return self._started
+
+    def _tags(self) -> dict[str, str]:
+        commit = _output_of("git", "rev-parse", "HEAD", root=self.root)
+        tags = {
+            "params": self._pipeline,
+            "host": socket.gethostname(),
+            "git_commit": commit,
+            "prefect_run": self.name,
+            "prefect_url": f"{_page()}/runs/flow-run/{self.id}",
+        }
+        with suppress(KeyError, OSError):  # a container's user id without a name
+            tags["user"] = getpass.getuser()
+        with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
+            tags["data"] = yaml.safe_load((self.root / "data.dvc").read_text(encoding="utf-8"))["outs"][0]["md5"]
+        return tags
+
+    def _identity(self, stage: Stage) -> str:
+        """The digest of a stage's identity; empty if it is unknown."""
+        _, _, item = stage.name.partition("@")
+        name = f"{stage.group}/{item}.json" if item else f"{stage.group}.json"
+        with suppress(OSError, HeadstartError):
+            return digest_text((self.root / self.settings.run.out / IDENTITY / name).read_text(encoding="utf-8"))
+        return ""
+
+    def _metrics(self, stage: Stage) -> dict[str, float]:
+        """The metrics of a completed stage. Those of `finetune` are means over seeds, as in registered versions."""
+        prefix = "mean_over_seeds." if stage.group in _MEANS else ""
+        found: dict[str, float] = {}
+        for path in stage.metrics:
+            with suppress(HeadstartError):
+                leaves = flatten(read_json(self.root / path, made_by=stage.name, missing_ok=True))
+                found |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
+        return found
+
+    def _output(self, stage: Stage) -> str:
+        """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
+        pipeline, _, name = stage.address.rpartition(":")
+        with suppress(OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            text = (self.root / pipeline).with_name("dvc.lock").read_text(encoding="utf-8")
+            outs = yaml.load(text, Loader=yaml.CSafeLoader)["stages"][name]["outs"]
+            return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
+        return ""
+
+
+_DONE = ("Completed", "Cached")
+#: Stages whose metrics are means over the seeds of a system.
+_MEANS = ("finetune", "finetune-task-adapted", "together", "share")
+
+
+def _reason(error: BaseException) -> str:
+    """Why a retraining ends: the message of the error, or the signal."""
+    if isinstance(error, KeyboardInterrupt):
+        return "ended by Ctrl-C"
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
+        return f"ended by {signal.Signals(error.code - 128).name}"
+    return str(error) or type(error).__name__
+
+
+def _page() -> str:
+    """Address of Prefect's page: of the server in use, or as `headstart ui` serves it."""
+    if address := os.environ.get("PREFECT_UI_URL"):
+        return address.rstrip("/")
+    address = os.environ.get("PREFECT_API_URL", "")
+    return address.rstrip("/").removesuffix("/api") if address else PAGE
+
+
+def _output_of(*command: str, root: Path) -> str:
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if not done.returncode else ""

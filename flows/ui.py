@@ -1,0 +1,163 @@
+"""The web pages of a repository: MLflow's at its experiment, and Prefect's with all runs, `headstart retrain` included.
+
+A run without a Prefect server uses a temporary one. Its database, `.headstart/prefect/prefect.db`, is that of the
+server which this command and `headstart schedule` share. Both pages are served on 127.0.0.1 and end with the command.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.errors import ConfigError
+from components.settings.loading import load_params
+from components.settings.registry import RegistrySettings
+from flows.command import PARAMS, ParamsFile, main
+from flows.processes import descendants, end
+from flows.repository import STATE, environment, find_root
+from flows.server import HOST, PORT, START_S, in_use, server
+from flows.terminal import terminal
+from flows.tied import tied
+
+MLFLOW_PORT = 5000
+POLL_S = 0.3
+REQUEST_S = 5.0
+
+
+def ui(*, params: Path = PARAMS, mlflow_port: int = MLFLOW_PORT, prefect_port: int = PORT) -> None:
+    """Serve both pages until SIGTERM, Ctrl-C or the end of one of them.
+
+    Args:
+        params: the settings file, of whose registry the page is shown.
+        mlflow_port: of MLflow's page; not used if the registry is an MLflow server already.
+        prefect_port: of the repository's Prefect server, unless it runs already or `PREFECT_API_URL` names another.
+
+    Raises:
+        ConfigError: a port is used by another program, or a server does not start.
+    """
+    root = find_root(params.resolve().parent)
+    registry = load_params(params).registry
+    with mlflow_page(registry, root=root, port=mlflow_port) as page, server(port=prefect_port, root=root) as prefect:
+        experiment = experiment_id(page.address, registry.experiment)
+        terminal.say(f"MLflow:  {deep_link(page.address, experiment)}")
+        terminal.say(f"Prefect: {prefect.address.removesuffix('/api')}/runs")
+        if experiment is None:
+            terminal.say(f"the experiment {registry.experiment!r} does not exist yet: nothing has been trained")
+        terminal.say("Ctrl-C ends both")
+        while page.process is None or page.process.poll() is None:
+            prefect.ensure()
+            time.sleep(POLL_S)
+        raise ConfigError(f"MLflow's page has ended; see {page.log}")
+
+
+class Page:
+    """MLflow's page.
+
+    Attributes:
+        address: of the server.
+        process: of the server, if it was started here.
+        log: file with its output.
+    """
+
+    def __init__(self, address: str, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:
+        self.address, self.process, self.log = address.rstrip("/"), process, log
+
+
+@contextmanager
+def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterator[Page]:
+    """MLflow's page on a registry: the server that is the registry's address, or one that ends with the block.
+
+    Raises:
+        ConfigError: the port is used by another program, or the server does not start.
+    """
+    if registry.address.startswith(("http://", "https://")):
+        yield Page(registry.address)
+        return
+    if in_use(port):
+        raise ConfigError(f"port {port} is used by another program; choose another one with --mlflow-port")
+    log = root / STATE / "mlflow-server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = ["--backend-store-uri", registry.address, "--host", HOST, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "server", *options]
+    # Without MLflow's workers for jobs, which nothing here uses: 2 processes instead of 15.
+    variables = environment(root) | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            tied(command, number=signal.SIGKILL),
+            cwd=root,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    page = Page(f"http://{HOST}:{port}", process, log)
+    try:
+        terminal.say(f"starting MLflow's page at {page.address}")
+        deadline = time.monotonic() + START_S
+        while not _answers(f"{page.address}/health"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ConfigError(f"MLflow's page did not start; see {log}")
+            time.sleep(POLL_S)
+        yield page
+    finally:
+        end(descendants(process.pid))
+        process.wait()
+
+
+def experiment_id(address: str, name: str) -> str | None:
+    """Id of an experiment of an MLflow server; None if there is none of this name, or the server gives no answer."""
+    query = urllib.parse.urlencode({"experiment_name": name})
+    request = urllib.request.Request(f"{address}/api/2.0/mlflow/experiments/get-by-name?{query}")
+    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        secret = f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(secret.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
+            return str(json.load(answer)["experiment"]["experiment_id"])
+    except (urllib.error.URLError, OSError, ValueError, KeyError):
+        return None
+
+
+def deep_link(address: str, experiment: str | None) -> str:
+    """Address of the experiment's runs, newest first; of the list of experiments if there is none."""
+    return f"{address}/#/experiments" + (f"/{experiment}/runs" if experiment is not None else "")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=REQUEST_S) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def command(
+    *,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = MLFLOW_PORT,
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page.")] = PORT,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Serve MLflow's and Prefect's pages on 127.0.0.1 until stopped."""
+    try:
+        ui(params=params, mlflow_port=mlflow_port, prefect_port=prefect_port)
+    except KeyboardInterrupt:
+        terminal.say("ended")
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,160 @@
+"""Notifications: automations on a Prefect server, tried against a local HTTP receiver and a local mail server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import os
+import queue
+import socketserver
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email import message_from_string
+from typing import Any
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL
+
+from components.errors import ConfigError
+from components.settings.notify import EMAIL, SMTP, WEBHOOK, NotifySettings
+from flows import notify
+
+
+class Receiver:
+    """A web server and a mail server that keep what they receive."""
+
+    def __init__(self) -> None:
+        self.posts: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.mails: queue.Queue[str] = queue.Queue()
+        posts, mails = self.posts, self.mails
+
+        class Web(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                posts.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Mail(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                lines: list[str] | None = None
+                self.say("220 local")
+                while line := self.rfile.readline().decode().rstrip("\r\n"):
+                    verb = line.partition(" ")[0].upper()
+                    if verb == "DATA":
+                        self.say("354 go on")
+                        lines = []
+                        while (part := self.rfile.readline().decode().rstrip("\r\n")) != ".":
+                            lines.append(part)
+                        mails.put("\n".join(lines))
+                    self.say("221 bye" if verb == "QUIT" else "250 ok")
+
+            def say(self, text: str) -> None:
+                self.wfile.write(f"{text}\r\n".encode())
+
+        self.web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
+        self.mail = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail)
+        for one in (self.web, self.mail):
+            threading.Thread(target=one.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    found = Receiver()
+    monkeypatch.setenv(WEBHOOK, f"http://127.0.0.1:{found.web.server_address[1]}/hook")
+    monkeypatch.setenv(EMAIL, "ops@example.org")
+    monkeypatch.setenv(SMTP, f"smtp://127.0.0.1:{found.mail.server_address[1]}")
+    yield found
+    for one in (found.web, found.mail):
+        one.shutdown()
+        one.server_close()
+
+
+def automations() -> list[str]:
+    with get_client(sync_client=True) as client:
+        return sorted(one.name for one in client.read_automations() if one.name.startswith("headstart: "))
+
+
+@flow(name="retrain", flow_run_name="the run of 3 o'clock")
+def fails() -> None:
+    raise ValueError('pretrain@ulmfit: no space left on "device"\n  free some')
+
+
+def test_failed_and_late_runs_are_told(
+    receiver: Receiver, prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(PREFECT_API_URL.value())
+    monkeypatch.delenv("PREFECT_UI_URL", raising=False)
+    for _ in range(2):  # nothing is doubled
+        assert notify.install(NotifySettings(), address=address) == ["a webhook", "e-mail"]
+    assert automations() == ["headstart: a run has failed", "headstart: a run is late"]
+
+    with pytest.raises(ValueError, match="no space left"):
+        fails()
+    post = receiver.posts.get(timeout=120)
+    assert post["what"] == "retrain has failed: the run of 3 o'clock (Failed)"
+    assert 'pretrain@ulmfit: no space left on "device"\n  free some' in post["reason"]
+    assert post["link"] == f"{address.removesuffix('/api')}/runs/flow-run/{post['run_id']}"
+    assert "`headstart retrain` again" in post["todo"]
+    assert all(post[key] in post["text"] for key in ("what", "reason", "link", "todo"))
+    mail = message_from_string(receiver.mails.get(timeout=120))
+    assert (mail["To"], mail["Subject"]) == ("ops@example.org", post["what"])
+    text = next(part for part in mail.walk() if part.get_content_type() == "text/plain").get_payload(decode=True)
+    assert isinstance(text, bytes)
+    assert post["link"] in text.decode()
+
+    async def be_late() -> None:
+        async with get_client() as client:
+            from prefect.states import Scheduled
+
+            due = datetime.now(UTC) - timedelta(hours=1)
+            run = await client.create_flow_run(fails, name="the run of 4 o'clock", state=Scheduled(scheduled_time=due))
+            from prefect.client.schemas.objects import State, StateType
+
+            late = State(type=StateType.SCHEDULED, name="Late", state_details={"scheduled_time": due})
+            await client.set_flow_run_state(run.id, late, force=True)
+
+    asyncio.run(be_late())
+    post = receiver.posts.get(timeout=120)
+    assert post["what"] == "retrain has not started in time: the run of 4 o'clock"
+    assert "headstart schedule" in post["todo"]
+
+    # Nobody is told any more.
+    for name in (WEBHOOK, EMAIL):
+        monkeypatch.delenv(name)
+    assert notify.install(NotifySettings(), address=address) == []
+    assert automations() == []
+
+
+def test_trial_messages(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    notify.send_trial(NotifySettings())
+    assert "trial" in receiver.posts.get(timeout=10)["text"]
+    assert "trial" in receiver.mails.get(timeout=10)
+    monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/")
+    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_WEBHOOK or notify.webhook: the message was not accepted"):
+        notify.send_trial(NotifySettings())
+    monkeypatch.delenv(WEBHOOK)
+    monkeypatch.setenv(SMTP, "smtp://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_EMAIL or notify.email: the message was not sent"):
+        notify.send_trial(NotifySettings())
+
+
+def test_addresses_come_from_the_environment_or_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (WEBHOOK, EMAIL, SMTP):
+        monkeypatch.delenv(name, raising=False)
+    settings = NotifySettings(webhook="http://hook", email=["a@b.c", "d@e.f"], sender="me@b.c")
+    assert settings.webhook_address == "http://hook"
+    assert settings.email_address == "mailto://localhost:25/?from=me%40b.c&to=a%40b.c%2Cd%40e.f&smtp=localhost"
+    monkeypatch.setenv(SMTP, "smtp+starttls://me:p%40ss@mail.example.org")
+    assert str(settings.email_address).startswith("mailtos://me:p%40ss@mail.example.org:587/?")
+    monkeypatch.setenv(SMTP, "mail.example.org")
+    with pytest.raises(ConfigError, match="must be smtp://"):
+        _ = settings.email_address
+    assert NotifySettings().webhook_address is None
+    assert os.environ[SMTP]

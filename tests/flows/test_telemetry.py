@@ -1,0 +1,70 @@
+"""The flow tells its monitor what runs: a failed retraining and its repetition, as MLflow shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect import get_client
+
+from components.settings.registry import RegistrySettings
+from components.tracking import connect
+from flows import retrain, telemetry
+from flows.terminal import StageError
+
+from .conftest import ROOT, ran
+
+
+@pytest.mark.timeout(600)
+def test_a_failed_retraining_and_its_repetition_are_runs(
+    project: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: None)
+    shutil.copyfile(ROOT / "params.yaml", project / "params.yaml")  # with its section telemetry
+    (project / "trouble").write_text("pretrain refuse")
+    with pytest.raises(StageError):
+        retrain.retrain(str(project / "params.yaml"))
+    (project / "trouble").unlink()
+    retrain.retrain(str(project / "params.yaml"))
+    shown = capsys.readouterr().out
+    ran(project)
+
+    registry = connect(RegistrySettings(tracking=f"sqlite:///{project}/mlflow.db"))
+    runs = registry.client.search_runs([registry.experiment_id()], order_by=["attributes.start_time ASC"])
+    parents = [run for run in runs if run.data.tags["headstart.stage"] == "retrain"]
+    assert [run.info.status for run in parents] == ["FAILED", "FINISHED"]
+
+    def stages(parent: Any) -> dict[str, str]:
+        children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+        return {run.data.tags["headstart.stage"]: run.info.status for run in children}
+
+    done = ["ingest@general", "ingest@domain"]
+    assert stages(parents[0]) == dict.fromkeys(done, "FINISHED") | {"pretrain": "FAILED"}
+    assert stages(parents[1]) == dict.fromkeys(["pretrain", "evaluate", "register"], "FINISHED")
+    for tag in ("headstart.reason", "mlflow.note.content"):
+        assert "pretrain: artifacts/corpus/general: line 3: no text" in parents[0].data.tags[tag]
+    pretrain = next(run for run in runs if run.info.status == "FINISHED" and run.info.run_name.startswith("pretrain "))
+    assert pretrain.data.metrics["loss"] == 3.5
+
+    # One id: of the flow run, of the MLflow runs, in the summary.
+    async def names() -> dict[str, str]:
+        async with get_client() as client:
+            return {str(run.id): run.name for run in await client.read_flow_runs()}
+
+    prefect = asyncio.run(names())
+    for parent in parents:
+        assert prefect[parent.data.tags["headstart.run"]] == parent.info.run_name
+    assert f"run:     {parents[1].info.run_name} ({parents[1].data.tags['headstart.run']})" in shown
+    assert not list((project / ".headstart/telemetry/runs").iterdir())
+    assert (project / ".headstart/metrics/params.prom").is_file()
+
+
+def test_the_reason_of_an_interruption() -> None:
+    assert telemetry._reason(SystemExit(128 + signal.SIGTERM)) == "ended by SIGTERM"
+    assert telemetry._reason(KeyboardInterrupt()) == "ended by Ctrl-C"
+    assert telemetry._reason(StageError("no space left", final=True)) == "no space left"

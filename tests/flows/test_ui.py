@@ -1,0 +1,81 @@
+"""`headstart ui`: both pages, at the right place, with the runs of an ordinary retraining; no process is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from components.settings.registry import RegistrySettings
+from components.tracking import connect
+from flows import processes
+from flows.ui import deep_link, experiment_id
+
+from .conftest import is_running
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_link_leads_to_the_runs() -> None:
+    assert deep_link("http://127.0.0.1:5000", "7") == "http://127.0.0.1:5000/#/experiments/7/runs"
+    assert deep_link("http://127.0.0.1:5000", None) == "http://127.0.0.1:5000/#/experiments"
+    assert experiment_id(f"http://127.0.0.1:{free_port()}", "headstart") is None
+
+
+@pytest.mark.timeout(600)
+def test_both_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path) -> None:
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.MARK):
+        environment.pop(name, None)
+    registry = connect(RegistrySettings(tracking=f"sqlite:///{project}/mlflow.db"))
+    experiment = registry.experiment_id()
+    code = (
+        "from flows.telemetry import run_name\n"
+        "from prefect import flow\n"
+        "@flow(name='retrain', flow_run_name=run_name)\n"
+        "def retrain(params='params.yaml'): pass\n"
+        "retrain()\n"
+    )
+    # In place of a whole retraining: the name of its flow run, on the temporary server.
+    subprocess.run([sys.executable, "-c", f"import flows\n{code}"], cwd=project, env=environment, check=True)
+
+    mlflow_port, prefect_port = free_port(), free_port()
+    command = [sys.executable, "-m", "flows.ui"]
+    command += ["--mlflow-port", str(mlflow_port), "--prefect-port", str(prefect_port)]
+    log = project / "ui.log"
+    with log.open("w") as output:
+        served = subprocess.Popen(command, cwd=project, env=environment, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + 300
+        while "Ctrl-C ends both" not in log.read_text():
+            assert served.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        shown = log.read_text()
+        assert f"MLflow:  http://127.0.0.1:{mlflow_port}/#/experiments/{experiment}/runs\n" in shown
+        assert f"Prefect: http://127.0.0.1:{prefect_port}/runs\n" in shown
+        found = httpx.post(f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter", json={}, timeout=60).json()
+        assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in found)
+        started = processes.descendants(served.pid)
+        assert len(started) > 1
+    finally:
+        served.send_signal(signal.SIGTERM)
+    assert served.wait(timeout=60) == 143
+    assert not any(is_running(process.pid) for process in started)
+    assert all(httpx_refused(port) for port in (mlflow_port, prefect_port))
+
+
+def httpx_refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
