@@ -134,13 +134,14 @@ def _of_task(name: str, source: TaskSource) -> list[Statistics]:
     for split in SPLITS:
         files = [Path(source.path) / file.partition("#")[0] for file in source.files(split)]
         columns = [column for path in files for column in _columns(path, source)]
-        statistics = measure(_items(getattr(examples, split), examples.labels, source), columns=columns)
+        statistics = measure(items_of(getattr(examples, split), examples.labels, source), columns=columns)
         statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
         found.append(statistics)
     return found
 
 
-def _items(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[Item]:
+def items_of(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[Item]:
+    """The rows of a split, with their labels by name."""
     words = source.kind == "tagging"
     for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
         if labels:
