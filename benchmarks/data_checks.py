@@ -3,8 +3,8 @@
     python benchmarks/data_checks.py [--params params.yaml] [--seeds 20] [--rows 1000] [--record NAME]
 
 Unchanged data: two random halves of the rows, and two halves by cluster where there are clusters, are compared as the
-old and the new version with the shipped limits. Changed data: the new half has another share of its most frequent class,
-or texts in another language. German texts are sentences below; another script is German in Cyrillic letters.
+old and the new version with the shipped limits. Changed data: the new half has another share of its most frequent
+class, or texts in another language. German texts are sentences below; another script is German in Cyrillic letters.
 """
 
 from __future__ import annotations

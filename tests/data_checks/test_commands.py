@@ -233,3 +233,12 @@ def test_records_of_two_clones_are_merged() -> None:
 
     merged = json.loads(record.merge(text(("one", "1"), ("three", "3")), text(("one", "1"), ("two", "2"))))
     assert [entry["digest"] for entry in merged["t"]] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("kept", [0.6, 0.9])
+def test_random_resamples_of_the_data_raise_no_alarm(project: Project, kept: float) -> None:
+    for seed in range(10):
+        chosen = random.Random(seed)
+        project.write_train(chosen.sample(project.train, int(kept * len(project.train))))
+        found = project.check()
+        assert found == "params.yaml: ok\ndata: ok; 5 inputs compared with their last accepted versions\n"

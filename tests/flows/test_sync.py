@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -198,3 +199,27 @@ def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_hom
     assert git(clone, "log", "-1", "--format=%s").startswith("Retrain: ")
     dvc(clone, "pull", "-q")
     assert "more domain text" in (clone / "artifacts/scores").read_text()
+
+
+def test_data_accepted_here_stay_accepted_when_commits_are_pulled(clones: tuple[Path, Path]) -> None:
+    project, colleague = clones
+
+    def versions(*digests: str) -> str:
+        entries = [{"digest": digest, "time": digest, "by": "a@b", "reason": "r"} for digest in digests]
+        return json.dumps({"t train": entries})
+
+    record = project / "data-checks.json"
+    record.write_text(versions("1"))
+    git(project, "add", "data-checks.json")
+    git(project, "commit", "-q", "-m", "accepted")
+    git(project, "push", "-q")
+    git(colleague, "pull", "-q")
+    (colleague / "data-checks.json").write_text(versions("1", "2"))
+    git(colleague, "commit", "-q", "-a", "-m", "accepted elsewhere")
+    git(colleague, "push", "-q")
+    # Accepted here and not yet committed; not a change that stops the synchronisation.
+    record.write_text(versions("1", "3"))
+    sync.pull(project)
+    assert [one["digest"] for one in json.loads(record.read_text())["t train"]] == ["1", "2", "3"]
+    sync.publish(project, decisions=["kept"], push=False)
+    assert "data-checks.json" in git(project, "show", "--stat", "HEAD")
