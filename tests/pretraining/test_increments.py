@@ -23,6 +23,7 @@ from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, tokenize
+from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
 from tests.training.helpers import (
     adapt_job,
     lm_settings,
@@ -178,6 +179,46 @@ def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: P
     adapt(fresh)
     assert same_bits(weights(fresh.output), weights(job.output))
     assert {**chain(fresh), "reason": ""} == {**chain(job), "reason": ""}
+
+
+def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs: Path, tmp_path: Path) -> None:
+    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
+    settings = {"wordpiece": {"vocabulary": 50}, "refit": {"words": 5}}
+
+    def run(folder: Path, rebuild: str = "") -> Path:
+        source = CorpusSource(path=str(tmp_path / "raw"))
+        made = {name: folder / name for name in ("corpus", "record", "tokenizer", "tokens")}
+        ingest(IngestJob(name="d", source=source, settings=IngestSettings(), output=made["corpus"], rebuild=rebuild))
+        fit_vocabulary(
+            VocabularyJob.model_validate(
+                {
+                    "corpus": made["corpus"],
+                    "output": made["tokenizer"],
+                    "record": made["record"],
+                    "kind": "wordpiece",
+                    "settings": settings,
+                    "rebuild": rebuild,
+                }
+            )
+        )
+        tokenize(TokenizeJob(corpus=made["corpus"], tokenizer=made["tokenizer"], output=made["tokens"]))
+        values = {"tokens": made["tokens"], "tokenizer": made["tokenizer"], "increment": IncrementSettings()}
+        return adapt(adapt_job(inputs, "ulmfit", pretrained, folder, rebuild=rebuild, **values))
+
+    # The file that is added precedes the first one in the order of names.
+    for name, count in (("b", 60), ("a", 12)):
+        rng = np.random.default_rng(count)
+        rows = [{"text": " ".join(rng.choice(WORDS.split(), 9))} for _ in range(count)]
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        adapted = run(tmp_path / "grown")
+    assert read_manifest(adapted).facts["chain"]["increment"] == 1
+    fresh = run(tmp_path / "fresh")
+    assert not same_bits(weights(adapted), weights(fresh))
+    run(tmp_path / "grown", "drift")
+    assert same_bits(weights(adapted), weights(fresh))
+    for name in ("corpus", "tokenizer", "tokens"):
+        assert read_manifest(tmp_path / "grown" / name).digest == read_manifest(tmp_path / "fresh" / name).digest
 
 
 @pytest.mark.parametrize(
