@@ -11,8 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from flows.drills.project import PRETRAINED, DrillError, Project, differences, left_over, make
 
+#: Seconds in which processes that accompany a run (monitoring) may end after it.
+END_S = 30.0
 State = Literal["new", "before", "after"]
 #: Stages that are run once, for all drills; the faults occur after them.
 BEFORE = ("examples", "tokenize")
@@ -180,8 +184,19 @@ def of_pretraining(project: Project) -> dict[str, str]:
 def _same(expected: dict[str, str], seen: dict[str, str], project: Project) -> None:
     if different := differences(expected, seen):
         raise DrillError(f"{len(different)} of {len(expected)} outputs differ: {', '.join(different[:5])}")
-    if left := left_over(project):
-        raise DrillError(f"{len(left)} processes are left over: {', '.join(one.name() for one in left)}")
+    deadline = time.monotonic() + END_S
+    while left := left_over(project):
+        if time.monotonic() > deadline:
+            raise DrillError(f"{len(left)} processes are left over: {', '.join(map(command_of, left))}")
+        time.sleep(0.5)
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def registered(project: Project) -> Registered:
