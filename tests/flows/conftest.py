@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -111,7 +112,13 @@ def project(tmp_path: Path) -> Path:
         "params.yaml": without_monitor((ROOT / "params.yaml").read_text()),
         "data/general/a.txt": "general text\n",
         "data/domain/aws/a.txt": "domain text\n",
-        **{f"data/tasks/aws-type/{split}.jsonl": "{}\n" for split in ("train", "dev", "test")},
+        **{
+            f"data/tasks/aws-type/{split}.jsonl": "".join(
+                json.dumps({"text": f"{label} of {split}", "label": label, "service": "s3"}) + "\n"
+                for label in ("string", "list")
+            )
+            for split in ("train", "dev", "test")
+        },
         ".gitignore": "/data\n/artifacts\n/.headstart*\n/ran.log\n/trouble\n/child\n/dvc_plots\n/mlflow.db\n",
         ".dvcignore": ".headstart/\n",
         ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n",
