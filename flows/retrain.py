@@ -21,7 +21,7 @@ from components.costs.outcomes import record_outcomes
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.rebuild import request
 from components.settings.loading import load_params
-from flows import registry, summary
+from flows import drift, registry, summary
 from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
@@ -69,8 +69,10 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     """
     root = find_root(file.parent)
     with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
-        if rebuild:
-            request(load_params(file), "headstart retrain --rebuild", root=root)
+        drift.check(file, root=root)
+        reason = "headstart retrain --rebuild" if rebuild else drift.rebuild_reason(file, root=root)
+        if reason:
+            request(load_params(file), reason, root=root)
         yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
 
 
@@ -95,6 +97,9 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
     begun = _begun.pop(file, None)
     with nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run:
         plan = run.plan.result()
+        if drift.waits(file, root=run.root):
+            terminal.say("no drift, so this scheduled run does nothing (drift.scheduled: on_drift)", source="drift")
+            return {"Completed": [], "Cached": [], "Skipped": []}
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from components.artifacts import read_json
+from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
 
@@ -25,10 +26,17 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     out = root / settings.run.out
     found = [line for task in settings.run.tasks for line in scores(out, task)]
     found += checks(out)
+    found += drift(out)
     found += decisions(root=root, params=params, decided=decided)
     found += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
     found.append(f"MLflow:  {page(settings.registry.address)}")
     return found
+
+
+def drift(out: Path) -> list[str]:
+    """The last comparison of served traffic with training, for each task that has one."""
+    results = [read(path) for path in sorted((out / FOLDER).glob("drift-*")) if path.is_dir()]
+    return [f"drift: {found.numbers['sentence']} (checked {found.numbers['time']})" for found in results]
 
 
 def checks(out: Path) -> list[str]:

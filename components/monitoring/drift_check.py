@@ -184,12 +184,3 @@ def notes(found: Comparison) -> list[str]:
             f"drift.checks_per_year checks). An alarm also needs an effect of at least {found.least_effect:g}."
         )
     return lines
-
-
-def recorded(out: Path) -> list[str]:
-    """The last result of each task and corpus, as one line each, for the summary of a run."""
-    lines = []
-    for directory in sorted((out / findings.FOLDER).glob(f"{PREFIX}*/")):
-        numbers = findings.read(directory).numbers
-        lines.append(f"drift: {numbers['sentence']} (checked {numbers['time']})")
-    return lines

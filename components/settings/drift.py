@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,8 +35,8 @@ class DriftSettings(Section):
     checks_per_year: Positive = 365
     #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
     least_effect: Fraction = 0.1
-    #: Whether a run compares new text of the domain's corpus with the text before it.
-    corpus: bool = True
+    #: When a scheduled retraining runs: always, or only if served traffic of a task has drifted.
+    scheduled: Literal["always", "on_drift"] = "always"
 
     @property
     def error(self) -> float:

@@ -16,7 +16,7 @@ from components.drift.measuring import measure
 from components.drift.traffic import read_traffic
 from components.errors import ConfigError, DataError, RegistryError
 from components.inference.prediction import predict_rows
-from components.monitoring.drift_check import check_file, check_traffic, publish, read_inputs, recorded
+from components.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
 from components.registry.promote import promote
 from components.registry.stage import register
@@ -25,6 +25,7 @@ from components.settings.drift import DriftSettings
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.tracking import connect
+from flows import summary
 from tests.registry.conftest import LETTERS, Pipeline
 
 #: As the rows of train and dev: each letter as often as the others, repeated up to ten times.
@@ -108,7 +109,7 @@ def test_the_result_is_in_the_report_and_in_the_summary(params: Params, pipeline
     assert study.numbers["drift"] is True and study.numbers["examples"] == []
     assert "ж" not in json.dumps(study.numbers, ensure_ascii=False)
     assert (pipeline.out / "metrics" / "study" / "drift-letters.json").is_file()
-    (line,) = recorded(pipeline.out)
+    (line,) = summary.drift(pipeline.out)
     assert line.startswith("drift: headstart-letters/") and "(checked " in line
 
 

@@ -1,0 +1,112 @@
+"""Drift in runs: when traffic is checked, and which scheduled runs wait for drift."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.drift.measurements import ROW, Measured
+from components.drift.traffic import TrafficLog
+from components.reporting import findings
+from components.reporting.chapters import Chapter
+from components.reporting.findings import Findings
+from flows import drift, summary
+from flows.terminal import StageError
+
+ROOT = Path(__file__).parents[2]
+TASK = "aws-type"
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Path:
+    path = tmp_path / "params.yaml"
+    path.write_text((ROOT / "params.yaml").read_text() + "  # the section gc\n")
+    return path
+
+
+def log(root: Path) -> None:
+    writer = TrafficLog(root / ".headstart/traffic", task=TASK, digest="d" * 16, megabytes=1)
+    writer.append([("x",)], Measured("classification", ("a", "b"), np.zeros(1, dtype=ROW)))
+    writer.close()
+
+
+def record(root: Path, *, found: bool) -> None:
+    numbers = {
+        "drift": found,
+        "what": "headstart-aws-type/3",
+        "sentence": "headstart-aws-type/3: drift" if found else "no drift",
+        "time": "today",
+    }
+    findings.write(root / "artifacts", f"drift-{TASK}", Findings(Chapter("Drift"), numbers), options={}, inputs={})
+
+
+def test_traffic_is_checked_if_there_is_new_one(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, calls = params.parent, list[tuple[str, ...]]()
+    monkeypatch.setattr(drift, "run_headstart", lambda *arguments, **options: calls.append(arguments))
+    drift.check(params, root=root)
+    assert calls == []
+    log(root)
+    drift.check(params, root=root)
+    assert calls == [("drift", "--task", TASK, "--params", "params.yaml")]
+    record(root, found=False)
+    (segment,) = (root / ".headstart/traffic").rglob("*.rows")
+    os.utime(segment, (1000, 1000))
+    drift.check(params, root=root)
+    assert len(calls) == 1
+
+
+def test_a_failed_check_stops_no_run(
+    params: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise StageError("no registry", final=False)
+
+    monkeypatch.setattr(drift, "run_headstart", fail)
+    log(params.parent)
+    drift.check(params, root=params.parent)
+    assert "the check failed; the run goes on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("setting", "scheduled", "found", "waits"),
+    [
+        ("on_drift", True, False, True),
+        ("on_drift", True, None, True),
+        ("on_drift", True, True, False),
+        ("on_drift", False, False, False),
+        ("always", True, False, False),
+    ],
+)
+def test_a_scheduled_run_may_wait_for_drift(
+    params: Path, setting: str, scheduled: bool, found: bool | None, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = params.read_text().replace("  least_effect: 0.1", f"  scheduled: {setting}\n  least_effect: 0.1")
+    params.write_text(text)
+    if found is not None:
+        record(params.parent, found=found)
+    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id="x" if scheduled else None))
+    assert drift.waits(params, root=params.parent) is waits
+
+
+def test_the_summary_has_the_last_result(tmp_path: Path) -> None:
+    assert summary.drift(tmp_path / "artifacts") == []
+    record(tmp_path, found=True)
+    assert summary.drift(tmp_path / "artifacts") == ["drift: headstart-aws-type/3: drift (checked today)"]
+
+
+def test_a_scheduled_run_rebuilds_once_for_a_version_with_drift(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = params.parent
+    record(root, found=True)
+    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id="x"))
+    assert drift.rebuild_reason(params, root=root) == ""
+    params.write_text(params.read_text().replace("  least_effect: 0.1", "  scheduled: on_drift\n  least_effect: 0.1"))
+    assert drift.rebuild_reason(params, root=root) == "drift of headstart-aws-type/3"
+    assert drift.rebuild_reason(params, root=root) == ""
+    (root / ".headstart/drift-rebuilds.json").unlink()
+    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id=None))
+    assert drift.rebuild_reason(params, root=root) == ""
