@@ -68,5 +68,6 @@ def rebuild_reason(params: Path, *, root: Path) -> str:
     new = {task: version for task, version in found(params, root=root).items() if known.get(task) != version}
     if not new:
         return ""
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(known | new) + "\n")
     return f"drift of {', '.join(new.values())}"
