@@ -12,7 +12,7 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -35,8 +35,9 @@ def remove_records(path: Path, texts: Texts) -> int:
     """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (documents as in ingestion), conll and
-    conllu (sentences), parquet (rows), and other text (lines); all but Parquet also with .gz or .zst. A file that would
-    have no record left is deleted.
+    conllu (sentences), parquet (rows), and other text (lines); all but Parquet also with .gz or .zst. Files without
+    suffix that have the same number of lines as others in their folder are parallel files, and a line is removed from
+    all of them. A file that would have no record left is deleted.
 
     Returns:
         The number of records removed.
@@ -49,6 +50,8 @@ def remove_records(path: Path, texts: Texts) -> int:
     try:
         if kind == ".parquet":
             return _edit_parquet(path, texts)
+        if not kind and len(aligned := _aligned(path)) > 1:
+            return _edit_together(aligned, texts)
         with partial_path(path) as partial:
             with _opened(path, "rb") as source, _opened(partial, "wb", like=path) as target:
                 removed = _EDITORS.get(kind, _edit_lines)(source, target, texts)
@@ -122,6 +125,34 @@ def _edit_lines(source: IO[bytes], target: IO[bytes], texts: Texts) -> int:
         else:
             target.write(raw)
     return removed
+
+
+def _aligned(path: Path) -> list[Path]:
+    """The files without suffix in the folder of a file that have as many lines as it has, itself included."""
+
+    def count(file: Path) -> int:
+        with _opened(file, "rb") as lines:
+            return sum(1 for _ in lines)
+
+    number = count(path)
+    files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and not file.name.startswith(".")]
+    return [file for file in files if not suffix(file.name) and count(file) == number]
+
+
+def _edit_together(files: Sequence[Path], texts: Texts) -> int:
+    """Remove the rows of parallel files: line i of each file belongs to row i."""
+    held: set[int] = set()
+    for file in files:
+        with _opened(file, "rb") as lines:
+            held |= {row for row, raw in enumerate(lines) if texts.held_by(raw.decode(errors="replace"))}
+    for file in files if held else ():
+        with partial_path(file) as partial:
+            with _opened(file, "rb") as lines, _opened(partial, "wb", like=file) as target:
+                for row, raw in enumerate(lines):
+                    if row not in held:
+                        target.write(raw)
+            _replace(partial, file, empty=False)
+    return len(held)
 
 
 def _edit_jsonl(source: IO[bytes], target: IO[bytes], texts: Texts) -> int:

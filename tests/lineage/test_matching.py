@@ -71,6 +71,15 @@ def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path: Path) -> 
             assert remove_records(path, TEXTS) == 0
 
 
+def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("".join(f"{text}\n" for text in ROWS))
+    (tmp_path / "label").write_text("one\ntwo\nthree\n")
+    (tmp_path / "README").write_text("two lines\nonly\n")
+    assert remove_records(tmp_path / "text", TEXTS) == 1
+    assert [(tmp_path / name).read_text() for name in ("text", "label", "README")] == [
+        "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
+
+
 def test_the_innermost_object_of_a_json_document_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "squad.json"
     paragraphs = [{"context": "first", "qas": [{"question": SECRET}, {"question": "other"}]}, {"context": SECRET}]
