@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
 
@@ -56,11 +57,9 @@ def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
         return [arguments["source"].path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
-    if "corpus" in arguments:
-        corpus, _, parallel = Path(arguments["corpus"]).name.partition("-")
-        pairs: dict[str, str] = {name: source.path for name, source in params.data.parallel.items()}
-        return [pairs[corpus] if parallel else getattr(params.data, corpus).path]
-    return []
+    corpora = {"general": params.data.general.path, "domain": params.data.domain.path}
+    corpora |= {f"{name}-{PARALLEL}": source.path for name, source in params.data.parallel.items()}
+    return [corpora[name] for name in [Path(str(arguments.get("corpus", ""))).name] if name in corpora]
 
 
 def _tasks(arguments: Mapping[str, Any]) -> list[str]:

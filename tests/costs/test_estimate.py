@@ -10,6 +10,7 @@ import pytest
 from components.costs import estimate
 from components.costs.history import KEPT_PER_STAGE, Duration, History, gpus, machine
 from components.costs.work import Work, work_of
+from components.pipeline.stages import STAGES
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.loading import load_params
@@ -124,3 +125,12 @@ def test_the_machine_is_named_with_its_gpus(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert "cores" in machine(ClusterSettings())
     assert machine(ClusterSettings(address="head:6379")).endswith("cluster head:6379")
+
+
+@pytest.mark.parametrize("file", ["params.yaml", "experiments/cove/params.yaml", "experiments/full/params.yaml"])
+def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
+    """An estimate must not end a run: `Spending.end` asks for the work of every stage that has run."""
+    params = load_params(ROOT / file)
+    for name, stage in STAGES.items():
+        for item in stage.items(params):
+            assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
