@@ -24,8 +24,8 @@ def spans(path: Path, *, part_bytes: int, part_rows: int) -> list[Span]:
 
     Args:
         path: the file.
-        part_bytes: minimum size of a part of a text file.
-        part_rows: maximum number of rows of a part of a parquet file.
+        part_bytes: size of a part of a text file, which ends with the row that reaches it.
+        part_rows: maximum number of rows of a part; of a text file approximately, by the rows at its beginning.
 
     Raises:
         DataError: the file is damaged or empty; as `open_rows`.
@@ -37,7 +37,8 @@ def spans(path: Path, *, part_bytes: int, part_rows: int) -> list[Span]:
         total = pq.read_metadata(path).num_rows
         starts = range(0, total, part_rows)
         return [Span(start, min(start + part_rows, total), 0, min(part_rows, total - start), names) for start in starts]
-    borders = _records(path, part_bytes) if path.suffix == ".csv" else _lines(path, part_bytes)
+    size = _size(path, part_bytes, part_rows)
+    borders = _records(path, size) if path.suffix == ".csv" else _lines(path, size)
     start, line, rows = next(borders) if path.suffix != ".jsonl" else (0, 0, 0)
     found: list[Span] = []
     for end, last, count in borders:
@@ -45,6 +46,12 @@ def spans(path: Path, *, part_bytes: int, part_rows: int) -> list[Span]:
             found.append(Span(start, end, line, count - rows, names))
             start, line, rows = end, last, count
     return found
+
+
+def _size(path: Path, part_bytes: int, part_rows: int) -> int:
+    with path.open("rb") as file:
+        block = file.read(BLOCK_BYTES)
+    return max(1, min(part_bytes, part_rows * len(block) // max(1, block.count(b"\n"))))
 
 
 def _lines(path: Path, size: int) -> Iterator[tuple[int, int, int]]:

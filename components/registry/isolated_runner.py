@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
     A request is JSON: N rows. The answer is a JSON object, {"lengths": N numbers}, and then the values of
     values of all answers as float32; or {"error": text}.
     """
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(descriptor))
     sys.path.insert(0, code)
     try:
@@ -47,6 +50,13 @@ def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
             continue
         _send(connection, {"lengths": [len(answer) for answer in answers]})
         connection.send_bytes(np.concatenate(answers).astype(np.float32).tobytes())
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process when its parent has ended, also while it starts or computes."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _send(connection: Connection, content: dict[str, Any]) -> None:

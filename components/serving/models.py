@@ -40,6 +40,9 @@ def load(registry: Registry, version: Version) -> Served:
         RegistryError: the files cannot be downloaded.
     """
     served = Served(version, load_version(registry, version))
+    # The sizes of batches are found out once for each length of texts.
+    if (prepare := getattr(served.classifier, "prepare", None)) is not None:
+        prepare()
     predict_rows(served.classifier, [served.io.parse(example) for example in served.io.examples])
     return served
 
