@@ -226,6 +226,8 @@ def supervise(root: Path, *, port: int) -> None:
                 return
             time.sleep(0.05)
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+        # Otherwise the page asks the server at Prefect's own port.
+        variables = {**os.environ, "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api"}
         starts = 0
         wait_s = FIRST_WAIT_S
         while used(root):
@@ -234,7 +236,7 @@ def supervise(root: Path, *, port: int) -> None:
             json.dump(asdict(State(port=port, starts=starts)), file)
             file.flush()
             began = time.monotonic()
-            process = subprocess.Popen(tied(command, number=signal.SIGKILL), start_new_session=True)
+            process = subprocess.Popen(tied(command, number=signal.SIGKILL), env=variables, start_new_session=True)
             try:
                 _watch(process, root, port=port)
             finally:

@@ -67,6 +67,8 @@ def test_both_pages_show_an_ordinary_retraining(project: Path, prefect_home: Pat
         assert f"Prefect: http://127.0.0.1:{prefect_port}/runs\n" in shown
         found = httpx.post(f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter", json={}, timeout=60).json()
         assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in found)
+        settings = httpx.get(f"http://127.0.0.1:{prefect_port}/ui-settings", timeout=60).json()
+        assert settings["api_url"] == f"http://127.0.0.1:{prefect_port}/api"
         started = processes.descendants(served.pid)
         assert len(started) > 1
     finally:
