@@ -95,7 +95,10 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
     skip_missed()
     file = Path(params).resolve()
     begun = _begun.pop(file, None)
-    with nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run:
+    with (
+        nullcontext(begun) if begun else begin(file, rebuild=rebuild) as run,
+        monitored(file, root=run.root) as monitor,
+    ):
         plan = run.plan.result()
         if drift.waits(file, root=run.root):
             terminal.say("no drift, so this scheduled run does nothing (drift.scheduled: on_drift)", source="drift")
@@ -110,12 +113,13 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         settled = registry.is_unchanged(file, root=run.root)
         spending = Spending(load_params(file), root=run.root)
         spending.refuse(upcoming(plan, settled=settled))
-        with monitored(file, root=run.root) as monitor:
-            done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
-            decided = "promote" not in done["Skipped"]
-            monitor.summarise(summary.decisions(root=run.root, params=file, decided=decided))
-            for report in summary.reports(root=run.root, params=file):
-                monitor.attach(report, folder="report")
+        done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
+        decided = "promote" not in done["Skipped"]
+        monitor.summarise(summary.decisions(root=run.root, params=file, decided=decided))
+        for report in summary.reports(root=run.root, params=file):
+            monitor.attach(report, folder="report")
+        # Before the state of the registry is recorded, which the monitor changes.
+        monitor.finish("FINISHED")
         registry.record(file, root=run.root)
         record_outcomes(spending.params, root=run.root)
         terminal.say("")

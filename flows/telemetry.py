@@ -60,15 +60,16 @@ def announce() -> str:
 
 @contextmanager
 def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
-    """A monitor of the retraining. It is started with the first stage that runs: a retraining in which everything is up
-    to date has no run in MLflow."""
+    """A monitor of the retraining. It is started with the first stage that runs, or by an error before it: a retraining
+    in which everything is up to date has no run in MLflow. The caller calls `finish` if there is no error."""
     monitor = Monitor(params, root=root)
     try:
         yield monitor
     except BaseException as error:
+        if isinstance(error, Exception):
+            monitor.start()
         monitor.finish("FAILED" if isinstance(error, Exception) else "KILLED", reason=_reason(error))
         raise
-    monitor.finish("FINISHED")
 
 
 @dataclass
@@ -95,6 +96,7 @@ class Monitor:
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []
         self._begun = time.time()
+        self._finished = False
         self._started: _Started | None = None
 
     @property
@@ -132,6 +134,12 @@ class Monitor:
             facts = {"metrics": self._metrics(stage), "output": self._output(stage)} if how in _DONE else {}
             spool.end_stage(stage.name, outcome=how, pipeline=self._pipeline, identity=identity, error=error, **facts)
 
+    def start(self) -> None:
+        """Start the monitor of a retraining that fails before its first stage, unless its settings are invalid."""
+        with suppress(HeadstartError):
+            if not self._finished and self.settings.telemetry.is_on:
+                self._start()
+
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
         if self._started and path.is_file():
@@ -143,6 +151,9 @@ class Monitor:
 
     def finish(self, status: str, *, reason: str = "") -> None:
         """Record the end and wait until MLflow has received everything, or gives no answer."""
+        if self._finished:
+            return
+        self._finished = True
         if self._started is None:
             self._show(status)
             return
@@ -162,7 +173,10 @@ class Monitor:
     def _show(self, status: str) -> None:
         """Update the gauges after a retraining without a monitor, because everything was up to date or nothing has
         started: the time of the last success is that of this run."""
-        settings = self.settings.telemetry
+        try:
+            settings = self.settings.telemetry
+        except HeadstartError:  # the reason for which nothing has started
+            return
         if settings.textfiles is not None or settings.gateway is not None:
             gauges = Gauges(self.root, self._pipeline, settings)
             gauges.end(status, begun=self._begun, time=time.time())

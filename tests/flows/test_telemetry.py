@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 from prefect import get_client
 
+from components.errors import HeadstartError
 from components.settings.registry import RegistrySettings
 from components.tracking import connect
 from flows import retrain, telemetry
 from flows.terminal import StageError
 
 from .conftest import ROOT, ran
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise HeadstartError("too little disk space")
 
 
 @pytest.mark.timeout(600)
@@ -30,6 +35,10 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
     with pytest.raises(StageError):
         retrain.retrain(str(project / "params.yaml"))
     (project / "trouble").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(retrain, "check_run", refuse)
+        with pytest.raises(HeadstartError):
+            retrain.retrain(str(project / "params.yaml"))
     retrain.retrain(str(project / "params.yaml"))
     shown = capsys.readouterr().out
     ran(project)
@@ -37,7 +46,9 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
     registry = connect(RegistrySettings(tracking=f"sqlite:///{project}/mlflow.db"))
     runs = registry.client.search_runs([registry.experiment_id()], order_by=["attributes.start_time ASC"])
     parents = [run for run in runs if run.data.tags["headstart.stage"] == "retrain"]
-    assert [run.info.status for run in parents] == ["FAILED", "FINISHED"]
+    assert [run.info.status for run in parents] == ["FAILED", "FAILED", "FINISHED"]
+    # One that was refused before its first stage has no stages.
+    assert parents.pop(1).data.tags["headstart.reason"] == "too little disk space"
 
     def stages(parent: Any) -> dict[str, str]:
         children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]

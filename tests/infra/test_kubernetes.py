@@ -139,6 +139,7 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN"}
     secret |= {"HEADSTART_GIT_USERNAME", "HEADSTART_GIT_TOKEN"}
     secret |= {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"}
+    secret |= {"HEADSTART_NOTIFY_WEBHOOK", "HEADSTART_NOTIFY_EMAIL", "HEADSTART_SMTP", "PREFECT_UI_URL"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
     elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
