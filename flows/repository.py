@@ -43,6 +43,11 @@ def environment(root: Path) -> dict[str, str]:
     return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
+def data_to_pull(root: Path) -> Path:
+    """A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet."""
+    return root / STATE / "data-to-pull"
+
+
 @contextmanager
 def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float = 0.5) -> Iterator[None]:
     """Hold the repository's lock. A second run waits and names the holder, instead of failing at one of DVC's locks.

@@ -18,6 +18,7 @@ import typer
 from prefect import flow
 
 from components.costs.outcomes import record_outcomes
+from components.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.rebuild import request
 from components.settings.loading import load_params
@@ -28,7 +29,7 @@ from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stag
 from flows.embedded import tie_server
 from flows.missed import skip_missed
 from flows.plan import Plan, Stage
-from flows.repository import find_root, locked, pipeline_of
+from flows.repository import data_to_pull, find_root, locked, pipeline_of
 from flows.space import check_run
 from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
@@ -108,6 +109,8 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
         check_run(plan, wanted(plan), params=file, root=run.root)
+        if plan.data == "changed" and data_to_pull(run.root).exists():
+            raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             add_data(run.root)
         settled = registry.is_unchanged(file, root=run.root)

@@ -33,7 +33,7 @@ from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command
 from flows.missed import skip_missed
-from flows.repository import PIPELINE, find_root, locked
+from flows.repository import PIPELINE, data_to_pull, find_root, locked
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -99,25 +99,25 @@ def pull(root: Path) -> list[str]:
     own = [path for path in changed if not _is_record(path)]
     if own:
         raise ConfigError(f"{root}: {', '.join(own[:5])} changed here and not committed; commit or restore, then sync")
-    before = _data_version(root)
     report = []
     upstream = _upstream(root)
     if upstream is None:
         report.append("code: the branch has no upstream; nothing is pulled")
     else:
         _ask(root, "fetch", "--quiet", upstream.partition("/")[0])
-        if "data.dvc" in _changes(root, upstream) and _data_has_changed(root):
+        if "data.dvc" in _changes(root, upstream) and not data_to_pull(root).exists() and _data_has_changed(root):
             raise ConfigError(
                 f"{root}: data/ changed here, and data.dvc in {upstream}; merge the data by hand "
                 "(dvc add data, git merge), then sync"
             )
         report.append(f"code: {_take(root, upstream, changed)}")
-    if _data_version(root) == before and (root / DATA).exists():
+    if not data_to_pull(root).exists() and (root / DATA).exists():
         report.append("data: no new version")
     elif not _remote(root):
         report.append("data: there is no DVC remote; nothing is pulled")
     elif (root / "data.dvc").is_file():
         run_command([*DVC, "pull", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        data_to_pull(root).unlink(missing_ok=True)
         report.append(f"data: new version, {_size(root)}")
     for line in report:
         terminal.say(line, source=SOURCE)
@@ -139,6 +139,11 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
     accepted = {root / path: (root / path).read_text("utf-8") for path in changed if Path(path).name == CHECKS}
     if changed:
         git(root, "checkout", "--quiet", "--", *changed)
+    before = _data_version(root)
+    if "data.dvc" in _changes(root, upstream):
+        # Before data.dvc changes: if the data is not pulled after that, it must not be taken for a newer version.
+        data_to_pull(root).parent.mkdir(exist_ok=True)
+        data_to_pull(root).touch()
     try:
         git(root, "rebase", "--quiet", upstream)
     except ConfigError:
@@ -148,6 +153,8 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
         # Both sides have committed records of runs, and nothing else is ours. The next run writes them again.
         git(root, "reset", "--quiet", "--hard", upstream)
     finally:
+        if _data_version(root) == before:
+            data_to_pull(root).unlink(missing_ok=True)
         for path, ours in accepted.items():
             write_atomic(path, merge(ours, path.read_text("utf-8")))
     more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""

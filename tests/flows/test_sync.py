@@ -14,6 +14,7 @@ import pytest
 
 from components.errors import ConfigError, TransientError
 from flows import sync
+from flows.terminal import StageError
 
 from .conftest import change, dvc, git, ran
 
@@ -149,6 +150,31 @@ def test_a_server_that_does_not_answer_is_a_transient_error(
     git(project, "remote", "set-url", "origin", str(project / "nowhere"))
     with pytest.raises(ConfigError, match="git fetch: .*does not appear to be a git repository"):
         sync.pull(project)
+
+
+def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(
+    shared: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither data that others push during a run nor a pull that fails may end in the old data as a new version."""
+    project, clone = shared
+    (project / "dvc.lock").write_text((project / "dvc.lock").read_text() + "# own run\n")
+    colleague(clone)
+    assert sync.publish(project, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
+    named = (project / "data.dvc").read_text()
+    assert named == (clone / "data.dvc").read_text() and not (project / "data/domain/aws/b.txt").exists()
+
+    def fail(*_: object, **__: object) -> None:
+        raise StageError("no answer", final=False)
+
+    with monkeypatch.context() as patched, pytest.raises(StageError):
+        patched.setattr(sync, "run_command", fail)
+        sync.pull(project)
+    capsys.readouterr()
+    sync.pull(project)
+    assert "sync | data: new version" in capsys.readouterr().out
+    assert (project / "data/domain/aws/b.txt").read_text() == "more domain text\n"
+    assert (project / "data.dvc").read_text() == named
+    assert sync.pull(project)[-1] == "data: no new version"
 
 
 def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
