@@ -90,7 +90,7 @@ def record_outcomes(params: Params, *, root: Path) -> None:
 def best_system(found: Mapping[str, Any]) -> dict[str, Any] | None:
     """The system without baselines that has the highest score at the largest budget."""
     metric = found["main"]
-    systems = [one for one in found["systems"] if one["family"] != BASELINE and one["budgets"]]
+    systems = [one for one in found["systems"] if one.get("family") != BASELINE and one["budgets"]]
     return max(systems, key=lambda one: float(one["budgets"][-1]["scores"][metric]["mean"]), default=None)
 
 
