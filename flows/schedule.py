@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 import tzlocal
 
-from components.errors import ConfigError
+from components.errors import ConfigError, TransientError
 from components.settings.loading import load_params
 from flows import notify
 from flows.command import PARAMS, ParamsFile, main
@@ -69,9 +69,13 @@ def schedule(
         server(port=port, root=root) as running,
     ):
         # Prefect reads the address of its server on import.
-        from flows.serving import serve
+        from flows.serving import FAILURES, serve
 
-        if told := notify.install(load_params(file).notify, address=running.address):
+        try:
+            told = notify.install(load_params(file).notify, address=running.address)
+        except FAILURES as error:
+            raise TransientError(f"{running.address}: the Prefect server does not answer ({error})") from error
+        if told:
             terminal.say(f"failed and late runs are told by {' and '.join(told)}")
         terminal.say(f"{name}: {what}")
         serve(

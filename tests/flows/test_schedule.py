@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from components.errors import ConfigError
+from components.errors import ConfigError, TransientError
 from flows import processes
 from flows.schedule import checked, checked_timezone, schedule
 
@@ -113,6 +113,9 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     served: list[dict[str, Any]] = []
     monkeypatch.setattr("flows.serving.serve", lambda **arguments: served.append(arguments))
+    with pytest.raises(TransientError, match=r"^http://prefect\.example/api: the Prefect server does not answer"):
+        schedule(cron="0 3 * * *", params=project / "params.yaml")
+    monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
     schedule(cron="0 3 * * *", timezone="Asia/Bangkok", synchronise=True, params=project / "params.yaml")
     (found,) = served
     assert (found["times"].cron, found["times"].timezone) == ("0 3 * * *", "Asia/Bangkok")
