@@ -47,8 +47,11 @@ def lines(found: Sequence[Estimate], total: Total, cost: CostSettings, *, excess
         Console(file=text, width=WIDTH).print(table)
         yield from (line.rstrip() for line in text.getvalue().splitlines() if line.strip())
     yield ""
-    least = "at least " if total.unknown else ""
     tokens = f", {_amount(total.tokens)} training tokens" if total.tokens else ""
+    if len(total.unknown) == len(found):
+        yield f"total: unknown{tokens}; no history on this machine, the first run records it"
+        return
+    least = "at least " if total.unknown else ""
     hours = f", {total.gpu_hours:.2f} GPU hours" if total.gpu_hours else ""
     yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}{_price(total, cost)}"
     if total.unknown:
