@@ -32,6 +32,8 @@ from components.training.distributed import World
 from components.training.rng import counter_seed
 
 HELDOUT: Final = "heldout.arrow"
+#: The rate of an increment with fewer steps is lower in proportion.
+STEADY_STEPS: Final = 5
 
 
 class AdaptJob(Section):
@@ -172,10 +174,12 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
     if decision.text is not None and job.increment is not None:
         parent, seed = job.output, counter_seed(job.seed, "increment", decision.number)
         share = decision.text.select(store, seed=seed).tokens / store.tokens
+        # The first updates of an optimizer without state have the size of the rate in every coordinate.
+        steps = (training.tokens or STEADY_STEPS * store.tokens) * share / (training.batch_size * training.window)
         changes: dict[str, Any] = {
             "tokens": training.tokens and max(1, round(training.tokens * share)),
             "seconds": training.seconds and training.seconds * share,
-            "rate": training.rate * job.increment.rate,
+            "rate": training.rate * job.increment.rate * min(1.0, max(1.0, steps) / STEADY_STEPS),
             # The vocabulary has no new pieces, so no embedding needs an initial value.
             "vectors": False,
         }
