@@ -149,6 +149,7 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
     """
     for name, port in PORTS.items():
         text = re.sub(rf"(?<![\w.-]){name}:{port}(?!\w)", f"127.0.0.1:{ports[name]}", text)
+        text = re.sub(rf"(?<![\w.-])localhost:{port}(?!\w)", f"localhost:{ports[name]}", text)
     if owner in PORTS:
         text = re.sub(rf"(?<=[=:]){PORTS[owner]}(?!\w)", str(ports[owner]), text)
     text = text.replace("0.0.0.0", "127.0.0.1")
