@@ -198,8 +198,10 @@ def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
         "rate": report.rate,
         "gradient_norm": history.gradient_norm,
     }
-    if history.losses:
-        numbers["loss"] = history.losses[-1]
+    # A row of the curve takes the losses; its mean is then the latest.
+    loss = history.losses[-1] if history.losses else (history.curve or [{}])[-1].get("loss")
+    if loss is not None:
+        numbers["loss"] = loss
     if measured := next((point for point in reversed(history.curve) if "heldout" in point), None):
         numbers |= {"heldout": measured["heldout"], "heldout_step": measured["step"]}
     return numbers
