@@ -126,7 +126,7 @@ def predict_file(
     with ExitStack() as stack:
         bad = stack.enter_context(Rejects(rejects)) if rejects is not None else None
         table = open_rows(source, stack, rejected=bad)
-        done = predict_table(
+        return predict_table(
             source,
             table,
             output=output,
@@ -135,10 +135,8 @@ def predict_file(
             bad=bad,
             batch_size=batch_size,
             progress=progress,
+            whole=True,
         )
-        if bad is not None and bad.count and not done.rows:
-            raise all_rejected(source, bad.first)
-    return done
 
 
 def check_files(
@@ -179,6 +177,7 @@ def predict_table(
     header: bool = True,
     batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
+    whole: bool = False,
 ) -> Predicted:
     """Predict the rows of an open table; arguments as of `predict_file`, and:
 
@@ -187,6 +186,7 @@ def predict_table(
         bad: receives bad rows; None: they are raised.
         schema: types of a parquet output; None: those of the table, or of its first batch.
         header: whether a csv or tsv output begins with its header.
+        whole: whether the table is all of `source`; then it is an error if every row is rejected.
     """
     task_io = find_kind(classifier.kind).io
     inputs = _inputs(task_io, columns)
@@ -200,6 +200,9 @@ def predict_table(
             empty += sum(answer is None for answer in answers)
             if progress is not None:
                 progress(len(batch))
+        if whole and bad is not None and bad.count and not rows:
+            # Within the block, which leaves no output after an error.
+            raise all_rejected(source, bad.first)
     return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
 
 

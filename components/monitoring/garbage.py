@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.fs
+from typing import TYPE_CHECKING
 
 from components.artifacts import MANIFEST
 from components.drift.traffic import ROWS_SUFFIX, Segment, segments
 from components.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 DAY_S = 86400.0
 
@@ -53,6 +54,10 @@ def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> I
     Raises:
         StorageError: the storage cannot be read.
     """
+    # Imported here because every run imports this module, for the sizes of its outputs.
+    import pyarrow as pa
+    import pyarrow.fs
+
     try:
         where = storage if "://" in storage else str(Path(storage).absolute())
         files, root = pyarrow.fs.FileSystem.from_uri(where)
@@ -78,6 +83,8 @@ def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> I
 
 def _deleting(files: pyarrow.fs.FileSystem, path: str) -> Callable[[], None]:
     def delete() -> None:
+        import pyarrow.fs
+
         if files.get_file_info(path).type == pyarrow.fs.FileType.Directory:
             files.delete_dir(path)
         else:

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,10 @@ def test_a_killed_process_is_left_to_its_parent() -> None:
 
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # flows.retrain"])
     process = psutil.Process(child.pid)
+    # Until exec, the child has the command line of its parent.
+    deadline = time.monotonic() + 10
+    while role(process) != "flow" and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert role(process) == "flow"
     kill(process)
     assert child.wait(10) == -9

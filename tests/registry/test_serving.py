@@ -27,6 +27,7 @@ from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.serving.server import serve
+from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import connect
@@ -181,17 +182,17 @@ def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) 
         port = taken.getsockname()[1]
         message = rf"^127.0.0.1:{port}: cannot listen on this address \(Address already in use\); stop the process that"
         with pytest.raises(RegistryError, match=message):
-            serve(pipeline.settings, "letters", settings=ServeSettings(), port=port)
+            serve(pipeline.settings, "letters", settings=ServeSettings(), drift=DriftSettings(log=False), port=port)
 
 
 SERVER = """
 import sys
 from components.serving.server import serve
-from components.serving.server import serve
+from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
-from components.settings.serve import ServeSettings
-serve(RegistrySettings(tracking=sys.argv[1]), "letters", settings=ServeSettings(poll_seconds=0.2), port=0)
+settings = {"settings": ServeSettings(poll_seconds=0.2), "drift": DriftSettings(log=False)}
+serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, port=0)
 """
 
 
