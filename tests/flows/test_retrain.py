@@ -327,10 +327,10 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
     killed = start()
     child = wait_for_child(project, killed)
     left = processes_of(project)
+    assert any("uvicorn" in process.cmdline() for process in left)
     killed.kill()
     killed.wait()
     assert is_running(child)
-    assert any("uvicorn" in process.cmdline() for process in left)
 
     ended = start()
     second = wait_for_child(project, ended, other=child)
