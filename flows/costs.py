@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from io import StringIO
@@ -17,15 +16,14 @@ from rich.table import Table
 from components.costs.estimate import Estimate, Total
 from components.costs.work import Work
 from components.costs.worth import Advice, advise
-from components.errors import ConfigError
 from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry
 from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
-from flows.plan import compute_plan
-from flows.repository import active_run, find_root, pipeline_of
+from flows.repository import find_root
 from flows.retrain import upcoming
+from flows.why import plan_to_explain
 
 WIDTH = 150
 
@@ -98,13 +96,8 @@ def command(
     """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
     file = params.resolve()
     root = find_root(file.parent)
-    pipeline = pipeline_of(file, root=root)
-    if run := active_run(root):
-        raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
     settings = load_params(file)
-    os.chdir(root)
-    plan = compute_plan(pipeline.relative_to(root), files=True)
-    plan.refuse_problem()
+    plan = plan_to_explain(file)
     spending = Spending(settings, root=root)
     found = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
     total = spending.total(found)

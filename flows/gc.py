@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -29,6 +28,7 @@ from components.monitoring.garbage import (
 from components.monitoring.old_versions import old_versions
 from components.settings.loading import load_params
 from components.settings.params import Params
+from flows import dvc_lock
 from flows.command import PARAMS, ParamsFile, main
 from flows.repository import PIPELINE, STATE, active_run, environment, find_root, locked
 
@@ -61,12 +61,9 @@ def _located(storage: str, root: Path) -> str:
 
 def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
     """(stage, output) of every stage in dvc.lock."""
-    lock = root / "dvc.lock"
-    if lock.is_file():
-        stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-        for name, stage in stages.items():
-            for output in stage.get("outs", ()):
-                yield name, root / output["path"]
+    for name, found in dvc_lock.outputs(root / "dvc.lock").items():
+        for output in found:
+            yield name, root / output["path"]
 
 
 def current_outputs(root: Path) -> list[Path]:

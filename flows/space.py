@@ -6,10 +6,9 @@ import configparser
 from collections.abc import Iterable
 from pathlib import Path
 
-import yaml
-
 from components.monitoring.disk import check_space, needs, raw_size
 from components.settings.loading import load_params
+from flows import dvc_lock
 from flows.plan import Plan, Stage
 
 
@@ -47,13 +46,8 @@ def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) 
 
 def last_sizes(lock: Path) -> dict[str, int]:
     """Stage -> bytes of its outputs, as DVC has recorded them; empty without a readable dvc.lock."""
-    try:
-        stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-        return {
-            name: sum(int(output.get("size", 0)) for output in stage.get("outs", ())) for name, stage in stages.items()
-        }
-    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
-        return {}
+    recorded = dvc_lock.outputs(lock).items()
+    return {name: sum(int(output.get("size", 0)) for output in found) for name, found in recorded}
 
 
 def _links(root: Path) -> bool:

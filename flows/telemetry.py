@@ -28,6 +28,7 @@ from components.settings.loading import load_params
 from components.settings.params import Params
 from components.telemetry.gauges import Gauges
 from components.telemetry.spool import FOLDER, Spool
+from flows import dvc_lock
 from flows.command import PARAMS
 from flows.plan import Stage
 from flows.processes import descendants, end
@@ -243,11 +244,8 @@ class Monitor:
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
         pipeline, _, name = stage.address.rpartition(":")
-        with suppress(OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-            text = (self.root / pipeline).with_name("dvc.lock").read_text(encoding="utf-8")
-            outs = yaml.load(text, Loader=yaml.CSafeLoader)["stages"][name]["outs"]
-            return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
-        return ""
+        outs = dvc_lock.outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
+        return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
 
 
 _DONE = ("Completed", "Cached")

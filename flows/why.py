@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,14 +55,12 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
         yield from found
 
 
-def command(
-    stage: Annotated[
-        str, typer.Argument(help="Stage, with an item as STAGE@ITEM; all that would run by default.")
-    ] = "",
-    *,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Explain why stages would run: function and file, setting, data file, library."""
+def plan_to_explain(params: Path) -> Plan:
+    """The plan of a settings file, with the files that have changed; makes the repository the working directory.
+
+    Raises:
+        ConfigError: a run is changing the outputs, or the settings or dvc.yaml are wrong.
+    """
     file = params.resolve()
     root = find_root(file.parent)
     pipeline = pipeline_of(file, root=root)
@@ -70,6 +69,18 @@ def command(
     os.chdir(root)
     plan = compute_plan(pipeline.relative_to(root), files=True)
     plan.refuse_problem()
+    return plan
+
+
+def command(
+    stage: Annotated[
+        str, typer.Argument(help="Stage, with an item as STAGE@ITEM; all that would run by default.")
+    ] = "",
+    *,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Explain why stages would run: function and file, setting, data file, library."""
+    plan = plan_to_explain(params)
     if plan.data == "changed":
         print("data: new version; `headstart retrain` adds it to DVC first")
     for line in explain(plan, [stage] if stage else []):

@@ -7,16 +7,14 @@ was accepted.
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.account import who
 from components.artifacts import write_atomic
 from components.data_checks.statistics import Statistics
 from components.errors import ArtifactError
@@ -147,12 +145,3 @@ def _text(record: Record) -> str:
         ]
         units.append(f"{json.dumps(unit)}: [\n" + ",\n".join(lines) + "\n]")
     return "{\n" + ",\n".join(units) + "\n}\n"
-
-
-def who() -> str:
-    """user@host of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from components.account import who
 from components.artifacts import write_atomic
 from components.errors import ConfigError, DataError
 from components.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
@@ -36,7 +37,6 @@ from components.lineage.places import (
     walk,
 )
 from components.lineage.stores import Cache, Item, local_folder, remotes
-from components.registry.ledger import who
 from components.registry.taints import record_taints
 from components.settings.params import Params
 from components.tracking import connect

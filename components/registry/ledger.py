@@ -7,16 +7,14 @@ All hosts, clones and addresses of one tracking database share these entries, an
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import socket
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from components.account import who
 from components.errors import RegistryError
 from components.measurements import run_id
 from components.registry.ledger_entries import OWN, Change, Entry, State, in_words, replay
@@ -118,12 +116,3 @@ def _entry(version: Version) -> Entry:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise RegistryError(f"{version.label}: damaged entry of the ledger ({error!r}); delete this version") from error
-
-
-def who() -> str:
-    """The user and the host of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from components import cli
+from components.account import who
 from components.data_checks import record
 from components.errors import DataError
 from components.pipeline.stages import run_stage
@@ -179,7 +180,7 @@ def test_an_accepted_change_is_recorded_with_who_when_and_why(project: Project) 
     assert "class_balance" in project.check()
     assert "data-checks.json: t train accepted (new collection)" in project.check("--accept", "new collection")
     entry = record.read(project.root / "data-checks.json")["t train"][-1]
-    assert (entry.reason, entry.by) == ("new collection", record.who()) and entry.time.endswith("+00:00")
+    assert (entry.reason, entry.by) == ("new collection", who()) and entry.time.endswith("+00:00")
     assert entry.findings[0].startswith("t train (data/tasks/t/train.jsonl): share of the label changed")
     assert "class_balance" not in project.check()
     # The next version is compared with this one; the first one, which was accepted too, is not refused.
