@@ -39,7 +39,7 @@ ADDRESS = "PREFECT_API_URL"
 START_S = 300.0
 #: Seconds between SIGTERM and SIGKILL at its end.
 GRACE_S = 2.0
-#: Seconds between two looks at the server and at the users.
+#: Interval in seconds at which the server and its users are checked.
 POLL_S = 0.2
 #: Shortest and longest wait in seconds before the server is started again.
 FIRST_WAIT_S = 0.5
@@ -197,7 +197,7 @@ def _try_lock(file: TextIO, how: int) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    """What a supervisor tells: the port of its server, and how often it has started it."""
+    """The state that a supervisor publishes: the port of its server, and how often it has started the server."""
 
     port: int
     starts: int
