@@ -151,6 +151,12 @@ class TaskSource(Section):
     #: Label budgets: training rows, per class in classification and pair; `all` is the whole train split. Larger
     #: budgets contain the smaller ones.
     budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
+    #: Where hyper-parameters, epochs and systems are chosen. `budget`: by cross-validation within the rows of each
+    #: label budget, so that a budget counts every label that is used (Perez et al. 2021, "True few-shot learning").
+    #: `dev`: on the dev split, whose labels are spent in addition.
+    selection: Literal["budget", "dev"] = "dev"
+    #: Folds of the cross-validation; fewer if the smallest class has fewer rows.
+    folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train that becomes dev if `dev` is null.

@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +69,8 @@ class TaskFacts:
         digests: split -> SHA-256 of its content.
         budgets: label budgets, ascending; -1 for all rows.
         seeds: of the runs.
+        selection: `data.tasks.<name>.selection`.
+        folds: `data.tasks.<name>.folds`.
         language: `data.tasks.<name>.language`.
         baselines: `data.tasks.<name>.baselines`.
     """
@@ -79,6 +81,8 @@ class TaskFacts:
     digests: dict[str, str]
     budgets: list[int] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    selection: Literal["budget", "dev"] = "dev"
+    folds: int = 5
     language: str = "en"
     baselines: str = "auto"
 
@@ -130,6 +134,8 @@ def examples(job: ExamplesJob) -> Path:
             "kind": job.source.kind,
             "budgets": budgets,
             "seeds": sorted(set(job.source.seeds)),
+            "selection": job.source.selection,
+            "folds": job.source.folds,
             "language": job.source.language,
             "baselines": job.source.baselines,
             "digests": {name: digest(split, found.labels) for name, split in splits.items()},
