@@ -10,6 +10,7 @@ from components.tasks.data import Labels
 #: Separates these random numbers from those of the sample of a budget (`components.tasks.budgets`).
 _PURPOSE = 1
 
+
 def folds_of(strata: Labels, count: int, *, seed: int) -> NDArray[np.int64]:
     """The fold of each training row of a run, stratified.
 
