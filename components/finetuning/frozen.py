@@ -45,6 +45,7 @@ LEARNING = {
     "dropout",
     "training",
     "scratch",
+    "task_tokens",
 }
 
 

@@ -21,6 +21,7 @@ from components.finetuning.member import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.finetuning.specs import RunSpec, build, device
 from components.measurements import Curve
+from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.progress import Progress
@@ -297,6 +298,7 @@ def spec_of(
         weights=None if trained else seed,
         kind=inputs["kind"],
         reading=reading(settings),
+        task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
         precision=precision,
         code=inputs["code"],
     )

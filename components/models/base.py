@@ -183,6 +183,10 @@ class LanguageModel(nn.Module, ABC):
         begin = self.special_tokens([-1]).index(-1) + len(first) + 1
         return pieces, [int(position >= begin) for position in range(len(pieces))]
 
+    def add_task_tokens(self) -> None:
+        """Give the inputs of tasks special tokens of their own, which `special_tokens` and `pair_tokens` then use. No
+        effect on families whose special pieces occur in pretraining, nor if the model already has them."""
+
     def bind(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer. To be called after building and loading, and after every change of vocabulary. Families
         that depend on the spelling of pieces (characters, n-grams) derive their tables here; no effect on others."""
@@ -260,6 +264,7 @@ class ModelFamily(Generic[ConfigT]):
         tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
             options (dropout, memory). Keyword arguments of `config` without `vocabulary`.
         presets: name -> published settings, in the same format as `tiny`.
+        task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
     """
 
     name: str
@@ -270,3 +275,4 @@ class ModelFamily(Generic[ConfigT]):
     tokenizers: tuple[str, ...]
     tiny: Mapping[str, Any]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task_tokens: bool = False

@@ -8,6 +8,10 @@ Unsupervised Multitask Learners), Brown et al. 2020 (Language Models are Few-Sho
     GPT-2:  per block  x = x + attention(LN(x));  x = x + W_2 gelu(W_1 LN(x));  at the end  x = LN(x)
     GPT-3:  as GPT-2, every other block attends only to a band of the preceding positions
 
+Inputs of tasks have three tokens that do not occur in pretraining (2018, section 3.3): start, delimiter, extract.
+
+    one text: start text extract           two texts: start first delimiter second extract
+
 Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, N = B T, V vocabulary.
 """
 
@@ -15,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -50,6 +54,7 @@ class GPTConfig(TransformerConfig):
         band: number of positions that every other block attends to, the current one included (GPT-3); 0: all.
         output_bias: whether logits have a bias b. The published models have none; with it, training starts at the log
             unigram frequencies.
+        task_tokens: whether the model has the three tokens of tasks; `add_task_tokens` sets it, before fine-tuning.
     """
 
     activation: Activation = "gelu_tanh"
@@ -57,6 +62,11 @@ class GPTConfig(TransformerConfig):
     norm: Literal["pre", "post"] = "pre"
     band: Annotated[int, Field(ge=0)] = 0
     output_bias: bool = True
+    task_tokens: bool = False
+
+
+#: The tokens of tasks; their ids follow those of the vocabulary.
+TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
 class GPT(LanguageModel):
@@ -69,6 +79,7 @@ class GPT(LanguageModel):
     attention = "before"
     piece_parameters = ("token", "bias")
     bias: nn.Parameter | None
+    task: nn.Parameter | None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -83,6 +94,8 @@ class GPT(LanguageModel):
         )
         self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if norm_first else nn.Identity()
         self.register_parameter("bias", nn.Parameter(torch.zeros(config.vocabulary)) if config.output_bias else None)
+        #: (3, D) rows of TASK_TOKENS.
+        self.task = self._task_rows() if config.task_tokens else None
         self._initialise()
 
     def _initialise(self) -> None:
@@ -95,6 +108,17 @@ class GPT(LanguageModel):
                 residual = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
                 nn.init.normal_(module.weight, std=INITIAL_STD / (math.sqrt(2 * self.config.layers) if residual else 1))
                 nn.init.zeros_(module.bias)
+
+    def _task_rows(self) -> nn.Parameter:
+        # Runs with different seeds share the features of the frozen encoder, so the rows do not depend on the seed.
+        rows = torch.empty(len(TASK_TOKENS), self.config.width, device=self.token.device)
+        generator = torch.Generator(self.token.device).manual_seed(0) if self.token.device.type != "meta" else None
+        return nn.Parameter(nn.init.normal_(rows, std=INITIAL_STD, generator=generator))
+
+    def add_task_tokens(self) -> None:
+        if self.task is None:
+            self.task = self._task_rows()
+            self.config = self.config.model_copy(update={"task_tokens": True})
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         total, count = self._loss_sum(self._run(batch["tokens"])[-1].flatten(0, 1), batch["targets"].reshape(-1))
@@ -110,7 +134,8 @@ class GPT(LanguageModel):
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]))
+        # The delimiter and the extract token are predicted as well, as in the paper's code.
+        return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]), task=self.task)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return last_states(hidden, lengths)
@@ -121,6 +146,9 @@ class GPT(LanguageModel):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]
         groups[-1] += self.final_norm.parameters()
+        if self.task is not None:
+            # New, as the head is: they learn from the first step, at the highest rate.
+            groups[-1].append(self.task)
         return groups
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
@@ -138,22 +166,45 @@ class GPT(LanguageModel):
         return self.token
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
+        if self.task is not None:
+            start, _, extract = self._task_ids()
+            return [start, *pieces, extract]
         # In pretraining every document follows an END.
         return [END, *pieces]
+
+    def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
+        if self.task is None:
+            return super().pair_tokens(first, second)
+        _, delimiter, _ = self._task_ids()
+        pieces = self.special_tokens([*first, delimiter, *second])
+        begin = len(first) + 2
+        return pieces, [int(position >= begin) for position in range(len(pieces))]
+
+    def _task_ids(self) -> range:
+        return range(self.config.vocabulary, self.config.vocabulary + len(TASK_TOKENS))
 
     @property
     def max_tokens(self) -> int:
         return self.config.positions
 
-    def _loss_sum(self, top_ND: Tensor, targets_N: Tensor) -> Sum:
+    def _loss_sum(self, top_ND: Tensor, targets_N: Tensor, *, task: Tensor | None = None) -> Sum:
+        table_VD = self.token if task is None else torch.cat([self.token, task])
         bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
-        return counted(linear_cross_entropy(top_ND, self.token, bias_V, targets_N), targets_N)
+        bias_V = F.pad(bias_V, (0, len(table_VD) - len(bias_V)))
+        return counted(linear_cross_entropy(top_ND, table_VD, bias_V, targets_N), targets_N)
 
     def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
-        x_BTD = self.token[tokens_BT] + positions
+        x_BTD = self._rows(tokens_BT) + positions
         # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
         return dropped_BTD
+
+    def _rows(self, tokens_BT: Tensor) -> Tensor:
+        if self.task is None:
+            return self.token[tokens_BT]
+        own_BT = tokens_BT - self.config.vocabulary
+        known_BTD = self.token[tokens_BT.clamp(max=self.config.vocabulary - 1)]
+        return torch.where((own_BT >= 0).unsqueeze(-1), self.task[own_BT.clamp(min=0)], known_BTD)
 
     def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BTD: Tensor | None = None) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without position
@@ -190,4 +241,5 @@ FAMILY = ModelFamily(
         # Brown et al. 2020, table 2.1. The band's width is not published; 256 is that of GPT-Neo.
         "gpt3": _size(96, 12288, 96, positions=2048, band=256, dropout=0.0, dropout_attention=0.0),
     },
+    task_tokens=True,
 )

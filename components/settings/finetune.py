@@ -50,6 +50,9 @@ class FinetuneSettings(Section):
     #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
     #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
     pairs: Literal["auto", "joined", "apart"] = "auto"
+    #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
+    #: 2018, section 3.3), or those of pretraining (`pretrained`). `auto`: own if the encoder is trained.
+    task_tokens: Literal["auto", "own", "pretrained"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
     #: Normalisation of the head's input: `fixed` with mean and std of the training features, `batch` norm, or `none`.
@@ -112,3 +115,8 @@ class FinetuneSettings(Section):
     training: Training
     #: Overrides for an encoder with random weights.
     scratch: ScratchSettings = ScratchSettings()
+
+    @property
+    def own_task_tokens(self) -> bool:
+        """Whether the inputs of a causal Transformer have special tokens of their own."""
+        return self.task_tokens == "own" or (self.task_tokens == "auto" and self.method != "features")

@@ -53,6 +53,8 @@ class TaskModel(nn.Module):
         self.windows_learned = settings.windows_learned if task.windows_apart else None
         if settings.chunk is not None and encoder.carries_state:
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
+        if settings.own_task_tokens:
+            encoder.add_task_tokens()
         one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
         with torch.no_grad():
             hidden = encoder.hidden_states(one, length)

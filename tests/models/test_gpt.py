@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.errors import ConfigError
-from components.models.encoder import build_model
+from components.models.encoder import build_model, load_weights, save_weights
 from components.models.gpt import GPT
 from components.models.layers.attention import SelfAttention, causal_mask
 from tests.models.peers import wild_model
@@ -128,3 +128,69 @@ def test_a_text_longer_than_the_positions() -> None:
     _, carry = model.predict(torch.zeros(1, 20, dtype=torch.int64))
     with pytest.raises(ConfigError, match=message):
         model.predict(torch.zeros(1, 1, dtype=torch.int64), carry)
+
+
+def with_task_tokens(**settings: Any) -> GPT:
+    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, **settings)
+    assert isinstance(model, GPT)
+    model.add_task_tokens()
+    return model
+
+
+def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own() -> None:
+    model = with_task_tokens()
+    assert model.special_tokens([7, 8]) == [30, 7, 8, 32]
+    assert model.pair_tokens([7, 8], [9]) == ([30, 7, 8, 31, 9, 32], [0, 0, 0, 0, 1, 1])
+    assert model.task is not None and model.task.shape == (3, SMALL["width"])
+    assert model.config.vocabulary == VOCABULARY and model.token.shape[0] == VOCABULARY
+    assert 0.5 * 0.02 < model.task.std() < 2 * 0.02, "randomly initialised"
+    rows = model.task.detach().clone()
+    model.add_task_tokens()
+    torch.testing.assert_close(model.task, rows)
+    # The rows do not depend on the seed.
+    torch.testing.assert_close(with_task_tokens(norm="post").task, model.task)
+    tokens, lengths = torch.tensor([model.special_tokens([7, 8])]), torch.tensor([4])
+    hidden = model.hidden_states(tokens, lengths)
+    expected = torch.stack([rows[0], model.token[7], model.token[8], rows[2]]) + model.position[:4]
+    torch.testing.assert_close(hidden[0][0], expected)
+    torch.testing.assert_close(model.summary(hidden[-1], lengths)[0], hidden[-1][0, 3])
+
+
+def test_the_tokens_of_tasks_learn_with_the_top_layer() -> None:
+    model = with_task_tokens()
+    groups = model.layer_groups()
+    assert any(parameter is model.task for parameter in groups[-1])
+    model.hidden_states(torch.tensor([[30, 7, 31, 9, 32]]), torch.tensor([5]))[-1].square().sum().backward()
+    assert model.task is not None and model.task.grad is not None
+    assert (model.task.grad.norm(dim=1) > 0).all()
+
+
+def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token() -> None:
+    model = with_task_tokens()
+    assert model.task is not None
+    tokens, lengths = torch.tensor([[30, 7, 31, 9, 32], [30, 8, 32, 0, 0]]), torch.tensor([5, 3])
+    hidden = model.hidden_states(tokens, lengths)
+    total, count = model.text_loss({"tokens": tokens, "lengths": lengths}, hidden)
+    assert model.bias is not None
+    logits = hidden[-1] @ torch.cat([model.token, model.task]).T + F.pad(model.bias, (0, 3))
+    targets = torch.tensor([[7, 31, 9, 32], [8, 32, -100, -100]])
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets.flatten(), reduction="sum")
+    assert count == 6
+    torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_weights_without_task_tokens_load_and_weights_with_them_keep_them(tmp_path) -> None:
+    plain = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
+    assert "task" not in plain.state_dict()
+    save_weights(tmp_path / "plain.safetensors", plain)
+    loaded = build_model("gpt", vocabulary=VOCABULARY, settings=SMALL)
+    load_weights(tmp_path / "plain.safetensors", loaded)
+    model = with_task_tokens()
+    with torch.no_grad():
+        assert model.task is not None
+        model.task += 1
+    save_weights(tmp_path / "task.safetensors", model)
+    again = build_model("gpt", vocabulary=VOCABULARY, settings=model.config.model_dump(exclude={"vocabulary"}))
+    load_weights(tmp_path / "task.safetensors", again)
+    assert isinstance(again, GPT)
+    torch.testing.assert_close(again.task, model.task)

@@ -100,6 +100,35 @@ def test_a_causal_transformer_reads_both_orders_for_symmetric_tasks(load, settin
     assert len(encoded("similarity", load("bert"), settings)[0].pieces) == 1
 
 
+def test_the_tokens_of_tasks_stand_around_and_between_the_texts(load, settings: FinetuneSettings) -> None:
+    encoder = load("gpt")
+    TaskModel(encoder.model, task=TASKS["similarity"], settings=settings, labels=[])
+    start, delimiter, extract = range(encoder.tokenizer.vocab_size, encoder.tokenizer.vocab_size + 3)
+    first, second = pieces_of(encoder, *ROWS[0])
+    orders = [[start, *first, delimiter, *second, extract], [start, *second, delimiter, *first, extract]]
+    assert [part.tolist() for part in encoded("similarity", encoder, settings)[0].pieces] == orders
+    assert [part.tolist() for part in encoded("pair", encoder, settings)[0].pieces] == orders[:1]
+    (row,) = encoded("choice", encoder, settings, [("the old apple", "a pear", "a pear")])
+    assert [part.tolist() for part in row.pieces] == orders[:1] * 2
+    (text,) = encoded("classification", encoder, settings, [("the old apple",)])
+    assert [part.tolist() for part in text.pieces] == [[start, *first, extract]]
+
+
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        ({}, True),
+        ({"method": "features"}, False),
+        ({"method": "features", "task_tokens": "own"}, True),
+        ({"task_tokens": "pretrained"}, False),
+    ],
+)
+def test_a_trained_encoder_has_tokens_of_its_own_for_tasks(load, settings: FinetuneSettings, change, own: bool) -> None:
+    encoder = load("gpt")
+    TaskModel(encoder.model, task=TASKS["pair"], settings=settings.model_copy(update=change), labels=["a", "b"])
+    assert encoder.model.config.task_tokens is own
+
+
 @pytest.mark.parametrize("family", ["gpt", "word2vec", "ulmfit", "flair"])
 def test_similarity_is_symmetric(family: str, load, settings: FinetuneSettings) -> None:
     encoder = load(family)
