@@ -20,13 +20,16 @@ class Training(Section):
     warmup: Fraction = 0.1
     #: Learning rate of the last step, as a fraction of the peak.
     final_rate: Fraction = 0.05
-    #: Optimizer; `asgd` is SGD with an average of the weights.
-    optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
-    #: AdamW's exponential decay rates of the gradient's first and second moments.
+    #: Optimizer; `asgd` is SGD with an average of the weights. `muon` (Jordan et al. 2024) and `soap` (Vyas et al.
+    #: 2024) train the matrices of the layers above the embeddings, and AdamW everything else.
+    optimizer: Literal["adamw", "muon", "soap", "sgd", "asgd", "adagrad"] = "adamw"
+    #: Learning rate of the matrices that `muon` or `soap` train, as a factor of the rate of all other parameters.
+    matrix_rate: Annotated[float, Field(gt=0)] = 1.0
+    #: Exponential decay rates of the gradient's first and second moments, for AdamW and SOAP.
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
-    #: AdamW's term added to the denominator.
+    #: Term added to the denominator of AdamW and SOAP.
     eps: float = 1e-8
-    #: Weight decay of matrices, decoupled in AdamW and an L2 penalty otherwise; biases and norms have none.
+    #: Weight decay of matrices, an L2 penalty in SGD and AdaGrad and decoupled otherwise; biases and norms have none.
     weight_decay: float = 0.01
     #: Maximum norm of the gradient.
     clip: float = 0.5

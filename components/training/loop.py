@@ -16,6 +16,7 @@ from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
 from components.training.distributed import World
 from components.training.groups import ParameterGroup
+from components.training.matrices import MatrixOptimizer, hidden_matrices
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
@@ -77,7 +78,7 @@ class TrainingState:
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in known)
-        optimizer = make_optimizer(groups, settings=settings)
+        optimizer = make_optimizer(groups, settings=settings, hidden=hidden_matrices(model), precision=precision)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
@@ -130,6 +131,8 @@ class TrainingState:
         self.carry = tuple(world.own_rows(tensor).to(world.device) for tensor in carry)
         self.step = int(numbers["step"] or 0)
         self.precision = "bf16" if numbers["precision"] == "bf16" else "float32"
+        if isinstance(self.optimizer, MatrixOptimizer):
+            self.optimizer.precision = self.precision
 
 
 def train(

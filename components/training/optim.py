@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 
 from components.settings.training import Training
 from components.training.groups import ParameterGroup
+from components.training.matrices import SOAP, Muon
+from components.training.precision import Precision
 
 #: Largest decay of the exponential moving average: a memory of 1,000 steps.
 EMA_DECAY = 0.999
 
 
-def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
-    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
+def make_optimizer(
+    groups: Sequence[ParameterGroup],
+    *,
+    settings: Training,
+    hidden: Mapping[int, int] | None = None,
+    precision: Precision = "float32",
+) -> torch.optim.Optimizer:
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters; or Muon or SOAP for hidden
+    matrices with AdamW for the rest.
 
-    `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is decoupled in AdamW, an L2 penalty
-    in the others.
+    `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is an L2 penalty in AdaGrad and SGD,
+    decoupled in the others.
+
+    Args:
+        hidden: `hidden_matrices` of the model, for Muon and SOAP.
+        precision: of training.
     """
     options = [
         {
@@ -29,6 +42,16 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
     ]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+    if settings.optimizer in ("muon", "soap"):
+        return (Muon if settings.optimizer == "muon" else SOAP)(
+            options,
+            hidden=hidden or {},
+            rate=settings.rate,
+            betas=settings.betas,
+            eps=settings.eps,
+            matrix_rate=settings.matrix_rate,
+            precision=precision,
+        )
     if settings.optimizer == "adagrad":
         return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)

@@ -10,7 +10,7 @@ C = ceil(T / w) chunks of that width.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ class SelfAttention(nn.Module):
         causal: whether a position attends only to itself and earlier ones.
         band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
     """
+
+    #: Parameter -> number of matrices that are stacked in it.
+    stacked: ClassVar = {"query_key_value.weight": 3}
 
     def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
         super().__init__()
