@@ -1,291 +1,243 @@
 """How transferable are the features of each layer? (Yosinski, Clune, Bengio and Lipson 2014, figure 2)
 
-The first n layer groups are copied from an encoder, the groups above are initialised randomly, and the network is
-trained on the task:
+Base networks are trained on the labels of two tasks, A and B, from random weights. Then the first n layer groups are
+copied from a base network, the groups above are initialised randomly, and the network is trained on task B:
 
-    BnB, BnB+    copied from B, the encoder of the task's domain (`adapted`); frozen, or trained (+)
-    AnB, AnB+    copied from A, the encoder of general text (`pretrained`); frozen, or trained (+)
+    BnB, BnB+    copied from base B; frozen, or trained (+)
+    AnB, AnB+    copied from base A; frozen, or trained (+)
 
-At n = 0 all four are the same network trained from scratch. A decrease of BnB is due to co-adapted layers that were
-separated. A further decrease of AnB is due to layers that are specific to general text. If AnB+ stays above n = 0,
-transfer helps nevertheless. The head reads the last layer, so the random layers cannot be bypassed.
+n = 0 is base B itself. A decrease of BnB is due to co-adapted layers that were separated: the layers above do not find
+again what they had learned together with those below. A further decrease of AnB is due to layers that are specific to
+task A. If AnB+ is above base B, transfer helps even after fine-tuning.
+
+Task A is another task, or the two tasks are random halves of one task's classes, as in the paper.
 """
 
 from __future__ import annotations
 
-import math
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 import typer
 
 from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.evaluation.compare import format_budget
 from components.evaluation.intervals import Interval, interval
-from components.finetuning.features import extract
-from components.models.base import LanguageModel
-from components.models.encoder import Encoder, build_model, load_encoder
+from components.models.encoder import architecture_of
 from components.progress import Progress
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.scoring import title
-from components.settings.finetune import FinetuneSettings
 from components.studies import curves
 from components.studies.base import Study
+from components.studies.copied_layers import CLASSES, Half, Network, learn
 from components.studies.outputs import Outputs
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel, answers
-from components.task_models.sampler import ExampleSampler
-from components.tasks.budgets import ALL, sample_rows
-from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.budgets import ALL
+from components.tasks.examples import TaskFacts, read_facts
 from components.tasks.kinds import scoring_for
-from components.training.groups import decayed
-from components.training.loop import TrainingState, train
-from components.training.rng import counter_seed
+from components.training.checkpoint import CheckpointStore
 
-#: Series -> (start of the copied layers, whether they are trained).
-SERIES = {
-    "BnB": ("adapted", False),
-    "BnB+": ("adapted", True),
-    "AnB": ("pretrained", False),
-    "AnB+": ("pretrained", True),
+#: Series -> (base network of the copied layers, whether they are trained).
+SERIES: dict[str, tuple[Half, bool]] = {
+    "BnB": ("B", False),
+    "BnB+": ("B", True),
+    "AnB": ("A", False),
+    "AnB+": ("A", True),
 }
-#: Largest default budget in labels per class: larger ones take longer and leave less to gain.
-MOST = 20
-#: Evaluations on dev during training; the best counts, as in fine-tuning.
-EVALUATIONS = 5
-
-
-@dataclass(frozen=True)
-class Network:
-    """One network to train, as plain values that can be sent to another process.
-
-    Attributes:
-        examples: output directory of the stage `examples`.
-        encoder: directory of the encoder of the copied layer groups.
-        settings: of fine-tuning.
-        copied: n, the number of copied layer groups.
-        learning: whether the copied groups are trained.
-        budget: labels per class.
-        seed: of the labels and of the random layers.
-        epochs: length of the training.
-    """
-
-    examples: Path
-    encoder: Path
-    settings: FinetuneSettings
-    copied: int
-    learning: bool
-    budget: int
-    seed: int
-    epochs: float
 
 
 def run(
     outputs: Outputs,
     *,
-    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
-    encoder: Annotated[str, typer.Option(help="Block of pretrain; the first of run.families by default.")] = "",
-    budget: Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 20.", min=0)] = 0,
+    task: Annotated[str, typer.Option(help="Task B; the first of run.tasks by default.")] = "",
+    other: Annotated[
+        str,
+        typer.Option(
+            help="Task A; the next of run.tasks by default. Without another task, or if it is task B, the classes of "
+            "task B are divided into two random halves."
+        ),
+    ] = "",
+    encoder: Annotated[
+        str,
+        typer.Option(help="Block of pretrain for architecture and tokenizer; the first of run.families by default."),
+    ] = "",
+    budget: Annotated[int, typer.Option(help="Labels per class (stratum) of both tasks; 0: all.", min=0)] = 100,
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
-    seeds: Annotated[int, typer.Option(help="Number of seeds of the task to use.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
 ) -> Findings:
     """Dev metric of BnB, BnB+, AnB and AnB+ for every n.
 
     Raises:
-        ConfigError: unknown task or block.
+        ConfigError: unknown task or block, or there is no second task.
         ArtifactError: a required stage has not run.
         TrainingError: a loss is not finite.
     """
     name = outputs.task(task)
-    block = encoder or outputs.params.run.families[0]
-    if block not in outputs.params.pretrain:
-        block, _ = outputs.split_name(block)
-    examples = outputs.examples(name)
-    facts = read_facts(examples)
-    sources = {start: outputs.encoder_directory(block, start) for start in ("adapted", "pretrained")}
-    groups = len(load_encoder(sources["adapted"]).model.layer_groups())
-    if len(load_encoder(sources["pretrained"]).model.layer_groups()) != groups:
-        raise ConfigError(
-            f"{block}: the pretrained and the adapted encoder have different layers; run the stage adapt again"
-        )
-    numbers = [found for found in facts.budgets if found != ALL and found <= MOST]
-    labels = budget or max(numbers, default=facts.budgets[0])
+    block, start = outputs.split_name(encoder or outputs.params.run.families[0])
+    source = outputs.encoder_directory(block, start)
+    examples = {"B": outputs.examples(name)}
+    facts = read_facts(examples["B"])
+    second = _second(outputs, name, other, facts)
+    halved = second == name
+    examples["A"] = examples["B"] if halved else outputs.examples(second)
+    groups = len(architecture_of(source).layer_groups())
     chosen = facts.seeds[:seeds]
-    cells = [("scratch", 0, seed) for seed in chosen]
-    cells += [(series, cut, seed) for series in SERIES for cut in range(1, groups + 1) for seed in chosen]
-    networks = [
-        Network(
-            examples=examples.absolute(),
-            encoder=sources[SERIES.get(series, ("adapted", True))[0]].absolute(),
+    storage = outputs.params.cluster.storage
+    storage = storage if "://" in storage else str(Path(storage).absolute())
+    unique = uuid.uuid4().hex[:12]
+
+    def network(of: Half, seed: int, **values: object) -> Network:
+        return Network(
+            examples=examples[of].absolute(),
+            half=of if halved else None,
+            encoder=source.absolute(),
             settings=outputs.finetuning(block),
-            copied=cut,
-            learning=SERIES.get(series, ("adapted", True))[1],
-            budget=labels,
+            budget=budget or ALL,
             seed=seed,
             epochs=epochs,
+            storage=storage,
+            **values,  # type: ignore[arg-type]
         )
+
+    keys: dict[tuple[Half, int], str] = {
+        (of, seed): f"transferability-{unique}-{of}-{seed}" for of in ("A", "B") for seed in chosen
+    }
+    bases = [network(of, seed, key=key) for (of, seed), key in keys.items()]
+    cells = [(series, cut, seed) for series in SERIES for cut in range(1, groups + 1) for seed in chosen]
+    copies = [
+        network("B", seed, source=keys[SERIES[series][0], seed], copied=cut, learning=SERIES[series][1])
         for series, cut, seed in cells
     ]
     scores: dict[tuple[str, int], dict[int, float]] = {}
-    with Progress(f"study transferability {block}", total=len(networks), unit="network") as bar:
-        for index, score in map_parallel(learn, networks, settings=outputs.params.cluster):
-            series, cut, seed = cells[index]
-            scores.setdefault((series, cut), {})[seed] = score
-            bar.advance(1)
+    try:
+        with Progress(f"study transferability {block}", total=len(bases) + len(copies), unit="network") as bar:
+            for index, score in map_parallel(learn, bases, settings=outputs.params.cluster):
+                of, seed = list(keys)[index]
+                scores.setdefault((f"base {of}", 0), {})[seed] = score
+                bar.advance(1)
+            for index, score in map_parallel(learn, copies, settings=outputs.params.cluster):
+                series, cut, seed = cells[index]
+                scores.setdefault((series, cut), {})[seed] = score
+                bar.advance(1)
+    finally:
+        for key in keys.values():
+            CheckpointStore(storage, key=key).clear()
     scoring = scoring_for(facts.kind, facts.labels)
     found = {key: [of_seed[seed] for seed in chosen] for key, of_seed in scores.items()}
-    confidence = outputs.params.evaluate.confidence
+    base = found.pop(("base B", 0))
+    base_a = found.pop(("base A", 0))
+    by_series = {series: [base, *(found[series, cut] for cut in range(1, groups + 1))] for series in SERIES}
+    pair = f"halves of {name}" if halved else f"A {second}, B {name}"
     chapter = _chapter(
-        f"{name}, {block}", found, groups, title(scoring.main), format_budget(labels, scoring), confidence
+        f"{pair}, {block}",
+        by_series,
+        score=title(scoring.main),
+        budget=format_budget(budget or ALL, scoring),
+        confidence=outputs.params.evaluate.confidence,
     )
-    by_series = {
-        series: {str(cut): found["scratch" if cut == 0 else series, cut] for cut in range(groups + 1)}
-        for series in SERIES
-    }
     return Findings(
         chapter,
         {
             "task": name,
+            "other": second,
+            "halves": halved,
             "encoder": block,
             "score": scoring.main,
-            "labels": labels,
+            "labels": budget or ALL,
             "seeds": chosen,
             "epochs": epochs,
             "groups": groups,
-            "scores": by_series,
+            "base_a": base_a,
+            "scores": {series: {str(cut): values for cut, values in enumerate(of)} for series, of in by_series.items()},
         },
     )
 
 
-def learn(network: Network) -> float:
-    """The best dev metric of one network; deterministic.
-
-    All trained layers have the same learning rate from the first step: discriminative rates and gradual unfreezing
-    would favour the copied layers.
+def _second(outputs: Outputs, name: str, other: str, facts: TaskFacts) -> str:
+    """Task A; `name` if the classes of task B are divided.
 
     Raises:
-        ArtifactError: encoder or examples are damaged.
-        ConfigError: the settings do not suit the encoder.
-        TrainingError: a loss is not finite.
+        ConfigError: unknown task, or the classes of task B cannot be divided.
     """
-    facts = read_facts(network.examples)
-    task = find_task(facts.kind)
-    rate = network.settings.scratch.rate or network.settings.training.rate
-    training = network.settings.training.model_copy(update={"rate": rate})
-    # No auxiliary objective: it would train the random layers for another task.
-    settings = network.settings.model_copy(update={"layers": "last", "lm_weight": 0.0, "training": training})
-    loaded = load_encoder(network.encoder)
-    encoder = partly_copied(loaded, network.copied, seed=network.seed)
-    encoder.set_dropout(settings.dropout)
-    torch.manual_seed(counter_seed(network.seed, "head"))
-    model = TaskModel(encoder, task=task, settings=settings, labels=facts.labels).eval()
-    train_split = read_split(network.examples, "train")
-    rows, _ = sample_rows(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
-    splits = {"train": train_split.take(rows), "dev": read_split(network.examples, "dev")}
-    encoded = {name: task.encode(split.fields, loaded.tokenizer, encoder, settings) for name, split in splits.items()}
-    model.head.prepare(splits["train"].targets)
-    model.head.fit_norm(extract(model, encoded["train"]).vectors)
-    layers = encoder.layer_groups()
-    learning = [*(layers if network.learning else layers[network.copied :]), model.own_parameters()]
-    parameters = [parameter for group in learning for parameter in group]
-    state = TrainingState.fresh(model, decayed(parameters), settings=training)
-    sampler = ExampleSampler(
-        encoded["train"],
-        splits["train"].targets,
-        batch_size=training.batch_size,
-        seed=counter_seed(network.seed, "batches"),
-    )
-    epoch = -(-len(rows) // training.batch_size)
-    steps = max(settings.min_steps, math.ceil(network.epochs * epoch))
-    scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)}
-    scoring = scoring_for(facts.kind, facts.labels)
-    best = -math.inf
-    for report in train(
-        state, sampler, settings=training, total_steps=steps, seed=counter_seed(network.seed, "finetune")
-    ):
-        if report.step in scored_at:
-            if state.average is not None:
-                state.average.swap()
-            dev = splits["dev"]
-            found = scoring.score(dev.fields, dev.targets, answers(model, encoded["dev"]))
-            best = max(best, found[scoring.main])
-            if state.average is not None:
-                state.average.swap()
-    return best
+    following = (task for task in outputs.params.run.tasks if task != name)
+    second = outputs.task(other) if other else next(following, name)
+    if second == name and (facts.kind != "classification" or len(facts.labels) < CLASSES):
+        raise ConfigError(
+            f"--other: needs a second task, because {name} is not a classification of at least {CLASSES} classes that "
+            "could be divided into two halves; name a task of data.tasks"
+        )
+    return second
 
 
-def partly_copied(loaded: Encoder, copied: int, *, seed: int) -> LanguageModel:
-    """An encoder of the same size whose lowest `copied` layer groups have the weights of `loaded`. The others are
-    initialised randomly; the initialisation depends on the seed, not on `copied`."""
-    torch.manual_seed(counter_seed(seed, "encoder"))
-    sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
-    fresh = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
-    fresh.bind(loaded.tokenizer)
-    with torch.no_grad():
-        for ours, theirs in zip(fresh.layer_groups()[:copied], loaded.model.layer_groups()[:copied], strict=True):
-            for parameter, source in zip(ours, theirs, strict=True):
-                parameter.copy_(source)
-    return fresh
+def _chapter(name: str, found: dict[str, list[list[float]]], *, score: str, budget: str, confidence: float) -> Chapter:
+    """The chapter of the report.
 
+    Args:
+        name: of tasks and architecture.
+        found: series -> scores of the seeds for each n from 0.
+        score: title of the metric.
+        budget: labels of both tasks, in words.
+        confidence: of the intervals.
+    """
+    values = {series: np.asarray(of) for series, of in found.items()}
+    intervals: dict[str, list[Interval]] = {
+        series: [interval(seeds, confidence=confidence) for seeds in of] for series, of in values.items()
+    }
+    base = values["BnB"][0]
+    count = len(values["BnB"]) - 1
 
-def _chapter(
-    name: str,
-    found: dict[tuple[str, int], list[float]],
-    groups: int,
-    score: str,
-    budget: str,
-    confidence: float,
-) -> Chapter:
-    intervals = {key: interval(np.asarray(values), confidence=confidence) for key, values in found.items()}
+    def change(of: np.ndarray, reference: np.ndarray) -> str:
+        """The mean of the paired differences with its interval."""
+        difference = interval(of - reference, confidence=confidence)
+        if len(base) == 1:
+            return f"{difference.mean:+.3f}"
+        return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
-    def series_of(series: str) -> list[Interval]:
-        return [intervals["scratch", 0], *(intervals[series, cut] for cut in range(1, groups + 1))]
+    def lowest(series: str) -> int:
+        return 1 + int(np.argmin(values[series][1:].mean(axis=1)))
 
+    cut = lowest("BnB")
+    best = 1 + int(np.argmax(values["AnB+"][1:].mean(axis=1)))
     chapter = Chapter("How transferable are the layers?")
-    scratch = intervals["scratch", 0].mean
-    best = max(SERIES, key=lambda series: max(value.mean for value in series_of(series)))
-    cut = int(np.argmax([value.mean for value in series_of(best)]))
-    last = {series: intervals[series, groups].mean for series in SERIES}
     chapter.lead.append(
-        f"{name}: {best} with {cut} of {groups} copied layer groups is best ({series_of(best)[cut].mean:.3f}); "
-        f"training from scratch reaches {scratch:.3f}."
+        f"{name}: base B reaches {base.mean():.3f}. Co-adaptation: with {cut} of {count} layer groups of base B "
+        f"frozen, the change is {change(values['BnB'][cut], base)}."
     )
     chapter.lead.append(
-        f"{name}: with all layers copied, general ones reach {last['AnB']:.3f} frozen and {last['AnB+']:.3f} trained, "
-        f"those of the domain {last['BnB']:.3f} and {last['BnB+']:.3f}."
+        f"{name}: specificity: with all {count} groups of base A frozen, the change against BnB is "
+        f"{change(values['AnB'][count], values['BnB'][count])}. Transfer: AnB+ with {best} groups changes base B by "
+        f"{change(values['AnB+'][best], base)}."
     )
     chapter.text.append(
-        f"{score} on dev at {budget}, mean over {len(next(iter(found.values())))} seeds with its interval. The "
-        "lowest n layer groups are copied (1: the embedding), those above are initialised randomly; +: the copied ones "
-        "are trained, too. A and B have their own vocabularies (Yosinski et al. 2014)."
+        f"{score} on dev at {budget}, mean over {len(base)} seeds with its interval. The lowest n layer groups are "
+        "copied (1: the embedding) from base B (BnB) or base A (AnB), networks trained on the labels of one task from "
+        "random weights; those above are initialised randomly; +: the copied ones are trained, too. n = 0 is base B "
+        "(Yosinski et al. 2014)."
     )
-    rows = [
-        [str(cut), *(curves.interval(series_of(series)[cut].as_dict()) for series in SERIES)]
-        for cut in range(groups + 1)
-    ]
+    rows = [[str(n), *(curves.interval(intervals[series][n].as_dict()) for series in SERIES)] for n in range(count + 1)]
     chapter.tables.append(Table(["n", *SERIES], rows, f"{name} ({score} on dev)"))
-    cuts: Sequence[int] = range(groups + 1)
+    cuts: Sequence[int] = range(count + 1)
     lines = {
         series: Line(
             list(cuts),
-            [value.mean for value in series_of(series)],
-            [value.low for value in series_of(series)],
-            [value.high for value in series_of(series)],
+            [value.mean for value in of],
+            [value.low for value in of],
+            [value.high for value in of],
             dashed=not SERIES[series][1],
         )
-        for series in SERIES
+        for series, of in intervals.items()
     }
     svg = figures.lines(lines, x_label="n, copied layer groups", y_label=f"{score} on dev", ticks=True)
     chapter.figures.append(Drawing(svg, f"{name}; dashed: copied layers are frozen; bands are the intervals."))
     return chapter
 
 
-STUDY = Study("transferability", "How many layers can be copied from another encoder?", run)
+STUDY = Study(
+    "transferability", "At which layer do features stop being general, and how far are layers co-adapted?", run
+)

@@ -1,18 +1,21 @@
-"""BnB, BnB+, AnB and AnB+: copied, trained and frozen layers."""
+"""Base networks of two tasks, and BnB, BnB+, AnB and AnB+: copied, trained and frozen layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from components.errors import ArtifactError
+from components.errors import ConfigError
+from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
 from components.studies import transferability
+from components.studies.copied_layers import Network, labels_of, learn, split_of
 from components.studies.outputs import Outputs
-from components.studies.transferability import Network, learn, partly_copied
-from components.task_models.model import TaskModel
+from components.tasks.examples import read_split
+from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
 
 
@@ -23,103 +26,147 @@ def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
 
 
 @pytest.fixture
-def network(outputs: Outputs, add_task: Any, add_encoder: Any) -> Network:
+def network(outputs: Outputs, add_task: Any, add_encoder: Any, tmp_path: Any) -> Network:
+    """Base B."""
     add_encoder("bert")
     return Network(
         examples=add_task(),
+        half=None,
         encoder=outputs.out / "encoder" / "bert" / "adapted",
         settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
-        copied=2,
-        learning=False,
         budget=2,
         seed=0,
         epochs=2,
+        storage=str(tmp_path / "store"),
+        key="base",
     )
 
 
-def test_lower_groups_are_copied_and_the_others_depend_on_the_seed(outputs: Outputs, network: Network) -> None:
-    loaded = outputs.encoder("bert", "adapted")
-    own = loaded.model.layer_groups()
-    random = partly_copied(loaded, 0, seed=3).layer_groups()
-    for copied in range(len(own) + 1):
-        found = partly_copied(loaded, copied, seed=3).layer_groups()
-        for index, group in enumerate(found):
-            expected = own if index < copied else random
-            assert all(torch.equal(a, b) for a, b in zip(group, expected[index], strict=True)), (copied, index)
-    other = partly_copied(loaded, 2, seed=4).layer_groups()
-    assert not torch.equal(other[-1][0], random[-1][0]) and torch.equal(other[0][0], own[0][0])
+def changed(network: Network, **values: Any) -> Network:
+    return Network(**{**vars(network), "key": "", **values})
 
 
-@pytest.mark.parametrize("learning", [False, True])
-def test_copied_layers_are_frozen_unless_trained(
-    outputs: Outputs, network: Network, monkeypatch: pytest.MonkeyPatch, learning: bool
-) -> None:
-    kept: list[TaskModel] = []
-    fresh = TrainingState.fresh.__func__
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LanguageModel, list[torch.Tensor]]]:
+    """The encoder of every network that is trained, with its weights before training."""
+    kept: list[tuple[LanguageModel, list[torch.Tensor]]] = []
+    fresh = TrainingState.fresh.__func__  # type: ignore[attr-defined]
 
-    def remember(cls: Any, model: TaskModel, *arguments: Any, **settings: Any) -> TrainingState:
-        kept.append(model)
+    def remember(cls: Any, model: Any, *arguments: Any, **settings: Any) -> TrainingState:
+        kept.append((model.encoder, [group[0].detach().clone() for group in model.encoder.layer_groups()]))
+        assert model.features.layers == "last"
         return fresh(cls, model, *arguments, **settings)
 
     monkeypatch.setattr(TrainingState, "fresh", classmethod(remember))
-    score = learn(Network(**{**vars(network), "learning": learning}))
-    assert 0 <= score <= 1
-    (model,) = kept
-    before = partly_copied(outputs.encoder("bert", "adapted"), 2, seed=0).layer_groups()
-    for index, (old, new) in enumerate(zip(before, model.encoder.layer_groups(), strict=True)):
-        moved = any(not torch.equal(a, b.cpu()) for a, b in zip(old, new, strict=True))
-        assert moved == (learning or index >= 2), index
-    assert model.features.layers == "last"
+    return kept
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(
+    network: Network, trained: Any, learning: bool
+) -> None:
+    learn(network)
+    base, initial = trained[0]
+    after = [group[0].detach().clone() for group in base.layer_groups()]
+    assert not any(torch.equal(old, new) for old, new in zip(initial, after, strict=True)), "base B is trained"
+    assert 0 <= learn(changed(network, source="base", copied=2, learning=learning)) <= 1
+    copy, before = trained[1]
+    for index, group in enumerate(copy.layer_groups()):
+        assert torch.equal(before[index], after[index]) == (index < 2), index
+        # Other random weights than those from which base B started, together with which the copied layers learned.
+        assert not torch.equal(before[index], initial[index])
+        assert torch.equal(before[index], group[0]) == (index < 2 and not learning), index
+
+
+def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network: Network, trained: Any) -> None:
+    learn(network)
+    learn(changed(network, key="other", seed=1))
+    for source, seed in (("base", 0), ("other", 0), ("base", 2)):
+        learn(changed(network, source=source, copied=2, learning=False, seed=seed))
+    (_, one), (_, other), (_, third) = trained[2:]
+    assert torch.equal(one[3], other[3]) and not torch.equal(one[3], third[3])
+    assert not torch.equal(one[0], other[0]) and torch.equal(one[0], third[0])
 
 
 def test_training_is_deterministic(network: Network) -> None:
     assert learn(network) == learn(network)
 
 
-def test_the_study(outputs: Outputs, network: Network, add_encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_encoder("bert", "pretrained", seed=1)
+def test_a_missing_base_is_reported(network: Network) -> None:
+    with pytest.raises(ConfigError, match="the base network gone is missing; run the study again"):
+        learn(changed(network, source="gone", copied=1))
+
+
+def test_halves_of_the_classes_are_two_tasks(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_split(network.examples, "train")
+    parts = [changed(network, half=half) for half in ("A", "B")]
+    assert sorted(labels_of(parts[0]) + labels_of(parts[1])) == labels_of(network) == ["fruit", "metal"]
+    splits = [split_of(part, "train") for part in parts]
+    assert sum(map(len, splits)) == len(whole)
+    for part, split in zip(parts, splits, strict=True):
+        assert set(split.labels) == {0}, "numbered anew"
+        names = {labels_of(network)[label] for label in whole.labels[np.isin(whole.ids, split.ids)]}
+        assert names == set(labels_of(part))
+    by_seed = {tuple(labels_of(changed(network, half="A", seed=seed))) for seed in range(8)}
+    assert len(by_seed) == 2, "the division is random"
+
+
+def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_task("aws-service")
     monkeypatch.setattr(transferability, "map_parallel", one_by_one)
     asked: list[Network] = []
 
     def scored(network: Network) -> float:
         asked.append(network)
-        return network.copied / 10 + network.learning / 100 + network.seed / 50 + ("pretrained" in str(network.encoder))
+        if not network.source:
+            CheckpointStore(network.storage, key=network.key).save(1, {"a": torch.zeros(1)}, {})
+            return 0.5 + network.seed / 50
+        a = "-A-" in network.source
+        return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
 
     monkeypatch.setattr(transferability, "learn", scored)
-    found = transferability.run(outputs, encoder="bert", seeds=2)
-    # Four groups and two seeds: 4 series with 4 values of n, and once from scratch.
-    assert len(asked) == 2 * (4 * 4 + 1)
+    found = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
+    # Two bases; four groups: 4 series with 4 values of n; two seeds.
+    assert len(asked) == 2 * (2 + 4 * 4)
+    bases, copies = asked[:4], asked[4:]
+    assert {base.examples.name for base in bases} == {"aws-type", "aws-service"} and all(base.key for base in bases)
+    assert all(copy.examples.name == "aws-type" and not copy.key for copy in copies)
+    assert {copy.source for copy in copies} == {base.key for base in bases}
+    assert all(CheckpointStore(base.storage, key=base.key).latest() is None for base in bases), "cleared"
     scores = found.numbers["scores"]
-    assert scores["BnB"]["2"] == pytest.approx([0.2, 0.22]) and scores["BnB+"]["2"] == pytest.approx([0.21, 0.23])
-    assert scores["AnB"]["4"] == pytest.approx([1.4, 1.42]) and scores["AnB+"]["1"] == pytest.approx([1.11, 1.13])
-    assert scores["AnB"]["0"] == scores["BnB+"]["0"] == pytest.approx([0.01, 0.03])
-    assert (
-        found.chapter.lead[0]
-        == "aws-type, bert: AnB+ with 4 of 4 copied layer groups is best (1.420); training from scratch reaches 0.020."
-    )
+    assert all(of["0"] == pytest.approx([0.5, 0.52]) for of in scores.values()), "n = 0 is base B"
+    assert scores["BnB"]["2"] == pytest.approx([0.3, 0.32]) and scores["AnB+"]["1"] == pytest.approx([0.51, 0.53])
+    assert found.chapter.lead == [
+        "A aws-service, B aws-type, bert: base B reaches 0.510. Co-adaptation: with 4 of 4 layer groups of base B "
+        "frozen, the change is -0.400 [-0.400, -0.400].",
+        "A aws-service, B aws-type, bert: specificity: with all 4 groups of base A frozen, the change against BnB is "
+        "-0.390 [-0.390, -0.390]. Transfer: AnB+ with 1 groups changes base B by +0.010 [+0.010, +0.010].",
+    ]
     assert (
         found.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
         and len(found.chapter.tables[0].rows) == 5
     )
-    assert found.numbers["labels"] == 5
+    assert found.numbers["labels"] == 100 and not found.numbers["halves"]
 
 
 def test_the_study_with_training(
-    outputs: Outputs, network: Network, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
+    outputs: Outputs, add_task: Any, add_encoder: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
+    add_task()
     add_encoder("word2vec")
-    add_encoder("word2vec", "pretrained", seed=1)
     monkeypatch.setattr(transferability, "map_parallel", one_by_one)
-    outputs.params = outputs.params.model_copy(update={"cluster": ClusterSettings(launcher="local")})
+    monkeypatch.setattr(transferability, "CLASSES", 2)
+    cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
+    outputs.params = outputs.params.model_copy(update={"cluster": cluster})
     found = transferability.run(outputs, encoder="word2vec", seeds=1, epochs=1, budget=2)
-    assert found.numbers["groups"] == 1 and all(
-        0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values()
-    )
+    assert found.numbers["groups"] == 1 and found.numbers["halves"] and found.numbers["other"] == "aws-type"
+    assert all(0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values())
     # A single seed has no interval.
     assert not any("[" in cell for row in found.chapter.tables[0].rows for cell in row)
-    assert set(outputs.read) == {"examples/aws-type", "encoder/word2vec/adapted", "encoder/word2vec/pretrained"}
+    assert not any("[" in sentence for sentence in found.chapter.lead)
+    assert set(outputs.read) == {"examples/aws-type", "encoder/word2vec/adapted"}
 
 
-def test_both_encoders_are_needed(outputs: Outputs, network: Network) -> None:
-    with pytest.raises(ArtifactError, match="bert/pretrained: missing; run `headstart stage pretrain --item bert`"):
+def test_a_second_task_is_needed(outputs: Outputs, network: Network) -> None:
+    with pytest.raises(ConfigError, match="--other: needs a second task, because aws-type is not a classification of"):
         transferability.run(outputs, encoder="bert")
