@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def source(tmp_path: Path) -> TaskSource:
     write_jsonl(folder / "train.jsonl", rows(12))
     write_jsonl(folder / "dev.jsonl", rows(6, offset=100))
     write_jsonl(folder / "test.jsonl", rows(8, offset=200))
-    return TaskSource(path=str(folder), slice="part", budgets=[2, 4], seeds=[0, 1])
+    return TaskSource(path=str(folder), slice="part", budgets=[2, 4], seeds=[0, 1], selection="dev")
 
 
 @pytest.fixture
@@ -118,7 +119,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
+    for module in ("stage", "crossvalidation"):
+        monkeypatch.setattr(f"components.finetuning.{module}.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 
@@ -162,14 +164,16 @@ ROWS: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def make_task(tmp_path: Path) -> Callable[[str], Path]:
-    """make_task(kind) -> an output directory of the stage `examples`."""
+def make_task(tmp_path: Path) -> Callable[..., Path]:
+    """make_task(kind, **keys of the source) -> an output directory of the stage `examples`."""
 
-    def make(kind: str) -> Path:
+    def make(kind: str, **keys: Any) -> Path:
         folder = tmp_path / f"task-{kind}"
         for split, count, offset in (("train", 4, 0), ("dev", 2, 100), ("test", 2, 200)):
             write_jsonl(folder / f"{split}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
-        source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0])
+        source = TaskSource(
+            path=str(folder), kind=kind, **{"budgets": ["all"], "seeds": [0], "selection": "dev"} | keys
+        )
         return examples(ExamplesJob(task="things", source=source, output=tmp_path / f"examples-{kind}"))
 
     return make
@@ -177,17 +181,24 @@ def make_task(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def make_job(
-    make_task: Callable[[str], Path], make_encoder: Callable[..., Path], settings: FinetuneSettings, tmp_path: Path
+    make_task: Callable[..., Path], make_encoder: Callable[..., Path], settings: FinetuneSettings, tmp_path: Path
 ) -> Callable[..., FinetuneJob]:
-    """make_job(family, kind, name="out", **settings) -> a job with its own storage."""
+    """make_job(family, kind, name="out", source={}, **settings) -> a job with its own storage."""
 
-    def make(family: str, kind: str, *, name: str = "out", **changes: object) -> FinetuneJob:
+    def make(
+        family: str,
+        kind: str,
+        *,
+        name: str = "out",
+        source: Mapping[str, Any] = MappingProxyType({}),
+        **changes: object,
+    ) -> FinetuneJob:
         small = {"epochs": 1, "evaluations": 1, "head_steps": 3, "head_penalties": [10.0], "max_length": 24}
         return FinetuneJob(
             task="things",
             family=family,
             start="adapted",
-            examples=make_task(kind),
+            examples=make_task(kind, **source),
             encoder=make_encoder(family),
             output=tmp_path / name,
             settings=settings.model_copy(update=small | {"pooling": "mean", "layers": "last"} | changes),

@@ -80,7 +80,12 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
     known = set()
     for spec in specs:
         settings, alone = spec.settings, spec.settings.method == "features"
-        reads = {"dev": True, "train": settings.head_steps > 0 or alone, "test": settings.frozen or alone}
+        on_dev = read_facts(spec.examples).selection == "dev"
+        reads = {
+            "dev": on_dev,
+            "train": settings.head_steps > 0 or alone or not on_dev,
+            "test": settings.frozen or alone,
+        }
         for split in (split for split, wanted in reads.items() if wanted):
             if (spec.features, split) not in known:
                 known.add((spec.features, split))

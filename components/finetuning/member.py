@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.specs import RunSpec, all_training_rows, device, encode, training_rows, with_head
+from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
@@ -51,6 +51,11 @@ def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
     return np.split(tensors[name].numpy(), ends[:-1])
 
 
+def held(number: int) -> str:
+    """Name of the predictions of a fold at an evaluation (`pack`)."""
+    return f"held.{number}"
+
+
 def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> Member:
     """A member before any training.
 
@@ -61,23 +66,29 @@ def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> 
     """
     model = with_head(spec, encoder)
     whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-    rows, short = training_rows(spec, whole)
-    splits = {"train": whole.take(rows), **{name: read_split(spec.examples, name) for name in ("dev", "test")}}
-    counts = {str(stratum): count for stratum, count in short.items()}
-    return Member(spec, model, tokenizer, facts, splits, rows, counts)
+    rows = rows_of(spec, whole)
+    if rows.held is not None:
+        dev = whole.take(rows.held)
+    else:
+        dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
+    splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
+    return Member(spec, model, tokenizer, facts, splits, rows)
 
 
 class Member:
     """One task in a run.
+
+    Where the run chooses on dev, its best weights are kept. In a fold of a cross-validation, dev is the rows of the
+    fold, and the predictions at every evaluation are kept. After a cross-validation there is no dev, and the weights at
+    the chosen evaluation are kept.
 
     Args:
         spec: of the member.
         model: encoder and head.
         tokenizer: the encoder's.
         facts: of the task.
-        splits: name -> rows; `train` holds the rows of the label budget only.
-        rows: indices of the training rows in the whole train split, ascending.
-        short: stratum -> number of its rows, where there are fewer than the budget.
+        splits: name -> rows; `train` holds the rows that the run learns from, `dev` those that it is scored on.
+        rows: indices of the rows in the whole train split.
     """
 
     def __init__(
@@ -87,8 +98,7 @@ class Member:
         tokenizer: Tokenizer,
         facts: TaskFacts,
         splits: dict[str, Split],
-        rows: NDArray[np.int64],
-        short: dict[str, int],
+        rows: Rows,
     ) -> None:
         self.spec = spec
         self.model = model
@@ -96,7 +106,6 @@ class Member:
         self.facts = facts
         self.splits = splits
         self.rows = rows
-        self.short = short
         self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
@@ -110,14 +119,22 @@ class Member:
         self.learning: nn.Module = model
         if self.head_only:
             self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
+        #: Whether there are rows to be scored on.
+        self.is_scored = spec.chosen is None or spec.fold is not None
+        # What a head decides is fitted on the predictions of all folds.
+        model.head.decides = spec.fold is None
+        if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
+            model.head.set_calibration(spec.chosen.calibration)
         model.head.prepare(splits["train"].targets)
         #: Steps per epoch of this member's rows.
-        self.epoch = -(-len(rows) // settings.training.batch_size)
+        self.epoch = -(-len(rows.learned) // settings.training.batch_size)
         self._best: dict[str, Tensor] = {}
         #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
         #: initial weights are the best).
         self._best_on_dev: list[Answer] | None = None
         self._frozen: dict[str, Tensor] = {}
+        #: Predictions on the rows of the fold, by evaluation.
+        self._held: dict[int, list[Answer]] = {}
         self._encodings: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": spec.budget,
@@ -137,25 +154,41 @@ class Member:
         """Whether nothing is left to train once the head is solved for."""
         return self.head_only and self.is_solved and self.model.features.mix is None
 
-    def fit_head(self) -> list[Answer]:
-        """Train the head on the frozen encoder's features; returns its predictions on dev."""
+    def fit_head(self) -> list[Answer] | None:
+        """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
         settings, head = self.spec.settings, self.model.head
-        dev = self._head_inputs("dev")
+        dev = self._head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(dev)
+            self._fit_head(dev, self._penalties)
         elif self.head_only and not self.is_solved:
             head.fit_norm(self._head_inputs("train").matrix())
         self.model.eval()
-        found = self._calibrated(lambda: head_answers(head, dev))
-        if settings.frozen:
-            self._frozen = pack(f"{ON_FROZEN}dev", found)
+        found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
+        if settings.frozen and self.spec.fold is None:
+            self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
             self._frozen |= pack(f"{ON_FROZEN}test", head_answers(head, self._head_inputs("test")))
         head.to(device())
         return found
 
-    def _fit_head(self, dev: FeatureTable) -> None:
+    def answers_by_penalty(self) -> dict[float, list[Answer]]:
+        """The predictions on the rows of the fold by a head that is solved with each candidate of the penalty."""
+        dev, head = self._head_inputs("dev"), self.model.head.cpu()
+        found = {}
+        for penalty in self.spec.settings.head_penalties:
+            self._fit_head(dev, [penalty])
+            self.model.eval()
+            found[penalty] = head_answers(head, dev)
+        return found
+
+    @property
+    def _penalties(self) -> list[float]:
+        """The candidates of the head's penalty; one, if cross-validation has chosen it."""
+        chosen = self.spec.chosen
+        return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
+
+    def _fit_head(self, dev: FeatureTable | None, penalties: Sequence[float]) -> None:
         settings, head, split = self.spec.settings, self.model.head, self.splits["train"]
         rows = np.arange(len(split))
         if len(rows) > MOST_ROWS:
@@ -177,9 +210,9 @@ class Member:
                 head,
                 features=table.matrix(),
                 labels=chosen.labels,
-                dev=dev.matrix(),
+                dev=None if dev is None else dev.matrix(),
                 score=lambda found: self._scores(list(found))[self.scoring.main],
-                penalties=settings.head_penalties,
+                penalties=penalties,
                 steps=settings.head_steps,
             )
         else:
@@ -190,7 +223,7 @@ class Member:
                 targets=chosen.targets,
                 dev=dev,
                 score=lambda found: self._scores(found)[self.scoring.main],
-                penalties=settings.head_penalties,
+                penalties=penalties,
                 steps=settings.head_steps,
             )
         self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
@@ -210,59 +243,96 @@ class Member:
             windows=self.model.windows_learned,
         )
 
-    def evaluate(self, state: TrainingState, *, epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights, or their average, on dev.
+    def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
+        """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
 
         Args:
             state: of the run.
+            numbers: of the evaluation, from 1; several if there are fewer steps than evaluations.
             epoch: steps per epoch of the run.
             loss: training loss of the step.
         """
+        if not self.is_scored:
+            self.keep(state, numbers=numbers, epoch=epoch)
+            return
         _swap(state)
         found = self._calibrated(lambda: self._answers("dev"))
         _swap(state)
-        self.add_scores(found, state, epoch=epoch, loss=loss)
+        self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
 
-    def add_scores(self, found: list[Answer], state: TrainingState, *, epoch: int, loss: float | None = None) -> None:
+    def add_scores(
+        self,
+        found: list[Answer],
+        state: TrainingState,
+        *,
+        numbers: Sequence[int],
+        epoch: int,
+        loss: float | None = None,
+    ) -> None:
         """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
-        so far (the earlier weights at a tie)."""
+        so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
         scores = self._scores(found)
         step = state.step
         curve = self.record["curve"]
-        if not curve or scores[self.scoring.main] > best_score(self.record):
-            self.record |= {"best_step": step, "best_epoch": round(step / epoch, 3)}
-            _swap(state)
-            self._best = cloned_state(self.learning)
-            _swap(state)
+        if self.spec.fold is not None:
+            self._held |= dict.fromkeys(numbers, found)
+        elif not curve or scores[self.scoring.main] > best_score(self.record):
+            self._keep(state, epoch=epoch)
             self._best_on_dev = found if step else None
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+
+    def keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
+        """Keep the weights if this is the evaluation that cross-validation has chosen."""
+        assert self.spec.chosen is not None
+        if self.spec.chosen.stop in numbers:
+            self._keep(state, epoch=epoch)
+
+    def _keep(self, state: TrainingState, *, epoch: int) -> None:
+        self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
+        _swap(state)
+        self._best = cloned_state(self.learning)
+        _swap(state)
 
     def out_of_patience(self) -> bool:
         """Whether the last `patience` evaluations brought no improvement."""
         patience, curve = self.spec.settings.patience, self.record["curve"]
+        if self.spec.chosen is not None or self.spec.fold is not None:
+            return False
         best = max(range(len(curve)), key=lambda index: curve[index][self.scoring.main])
         return patience is not None and len(curve) - 1 - best >= patience
 
     def result(self) -> dict[str, Tensor]:
-        """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`)."""
+        """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
+        fold, the predictions on its rows at every evaluation (`held.NUMBER`)."""
+        if self.spec.fold is not None:
+            return self._held_tensors()
         self.learning.load_state_dict(self._best)
         self.model.eval()
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and not self.head_only
-        answer = self._answers if self.record["best_step"] else self._head_answers
-        dev = answer("dev") if self._best_on_dev is None else self._best_on_dev
-        predictions = pack("dev", dev) | pack("test", self._test_answers(trained=trained))
+        predictions = pack("test", self._test_answers(trained=trained))
+        if self.is_scored:
+            answer = self._answers if self.record["best_step"] else self._head_answers
+            predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
         weights = {f"model.{name}": value.cpu() for name, value in cloned_state(self.model).items()}
         return predictions | self._frozen | weights
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the member in addition to the run's state."""
-        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._frozen
+        best = {f"{BEST}{name}": value.cpu() for name, value in self._best.items()}
+        return best | self._frozen | self._held_tensors()
+
+    def _held_tensors(self) -> dict[str, Tensor]:
+        return {
+            name: value for number, found in self._held.items() for name, value in pack(held(number), found).items()
+        }
 
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
         """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
+        numbers = range(self.spec.settings.evaluations + 1)
+        self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
         self.model.head.penalty = float(penalty)
 
@@ -288,7 +358,9 @@ class Member:
         return batches.decide(list(features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
-        """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them."""
+        """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them; not in a fold."""
+        if self.spec.fold is not None:
+            return answer()
         dev, scoring = self.splits["dev"], self.scoring
 
         def per_row(found: list[Answer]) -> NDArray[np.float64]:
@@ -312,11 +384,11 @@ class Member:
 
     def _features(self, split: str) -> FeatureTable:
         """Features of a split's rows by the encoder as it was before training."""
-        table = features(self.spec, split)
-        if split != "train":
-            return table
-        held = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self.facts)
-        return table.take(np.searchsorted(held, self.rows))
+        rows = self.rows.learned if split == "train" else self.rows.held if split == "dev" else None
+        if rows is None:
+            return features(self.spec, split)
+        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self.facts)
+        return features(self.spec, "train").take(np.searchsorted(known, rows))
 
 
 def _swap(state: TrainingState) -> None:

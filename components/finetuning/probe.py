@@ -56,7 +56,7 @@ def fit_head(
     *,
     features: Tensor,
     labels: NDArray[np.int64],
-    dev: Tensor,
+    dev: Tensor | None,
     score: Score,
     penalties: Sequence[float],
     steps: int,
@@ -70,7 +70,7 @@ def fit_head(
         head: its normalisation, output layer and penalty are set.
         features: (N, F) of the training rows.
         labels: (N,) indices.
-        dev: (M, F) features of dev.
+        dev: (M, F) features of dev; None with one penalty.
         score: (M, C) probabilities -> metric, higher is better.
         penalties: candidates.
         steps: maximum number of L-BFGS iterations.
@@ -78,19 +78,22 @@ def fit_head(
     head.fit_norm(features)
     head.eval()
     with torch.inference_mode():
-        x, x_dev = head.norm(features).double().numpy(), head.norm(dev)
+        x = head.norm(features).double().numpy()
+        x_dev = None if dev is None else head.norm(dev)
     found: list[tuple[float, float, Tensor, Tensor]] = []
     for penalty in sorted(penalties, reverse=True):
         weight, bias = _regression(x, labels, classes=head.output.out_features, penalty=penalty, steps=steps)
-        logits = torch.nn.functional.linear(x_dev, weight, bias)
-        found.append((score(logits.softmax(1).numpy()), penalty, weight, bias))
+        on_dev = 0.0
+        if x_dev is not None:
+            on_dev = score(torch.nn.functional.linear(x_dev, weight, bias).softmax(1).numpy())
+        found.append((on_dev, penalty, weight, bias))
     best = max(found, key=lambda entry: entry[0])
     with torch.no_grad():
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
     # The regression minimises the sum over rows, the loss of a head is the mean.
     head.penalty = best[1] / len(labels)
-    return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
+    return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
 
 
 def _regression(
@@ -122,7 +125,7 @@ def solve_head(
     *,
     table: FeatureTable,
     targets: Sequence[Target],
-    dev: FeatureTable,
+    dev: FeatureTable | None,
     score: Callable[[Sequence[Answer]], float],
     penalties: Sequence[float],
     steps: int,
@@ -136,7 +139,7 @@ def solve_head(
         head: its normalisation, output layer and penalty are set.
         table: features of N training rows.
         targets: N vectors.
-        dev: features of dev.
+        dev: features of dev; None with one penalty.
         score: answers on dev -> metric, higher is better.
         penalties: candidates.
         steps: maximum number of L-BFGS iterations.
@@ -164,11 +167,12 @@ def solve_head(
         with torch.enable_grad():
             solver.step(loss)
         head.output.float()
-        found.append((score(head_answers(head, dev)), penalty, cloned_state(head.output)))
+        on_dev = 0.0 if dev is None else score(head_answers(head, dev))
+        found.append((on_dev, penalty, cloned_state(head.output)))
     best = max(found, key=lambda entry: entry[0])
     head.output.load_state_dict(best[2])
     head.penalty = best[1] / len(table)
-    return Probe(best[1], best[0], {entry[1]: entry[0] for entry in found})
+    return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
 
 
 class HeadAlone(nn.Module):

@@ -24,6 +24,7 @@ from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.specs import RunSpec, device, load_initial_encoder
 from components.measurements import Curve
+from components.settings.finetune import FinetuneSettings
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -54,6 +55,11 @@ class GroupSpec:
     def storage(self) -> str:
         """`cluster.storage`."""
         return self.members[0].storage
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        """Settings of the run."""
+        return self.members[0].settings
 
     @property
     def seed(self) -> int:
@@ -129,7 +135,8 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
     for index, member in enumerate(run.members):
         tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
         seconds = round(earlier + time.perf_counter() - began, 3)
-        records.append(member.record | {"rows": len(member.rows), "short": member.short, "seconds": seconds})
+        short = {str(stratum): count for stratum, count in member.rows.short.items()}
+        records.append(member.record | {"rows": len(member.rows.learned), "short": short, "seconds": seconds})
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
 
@@ -148,7 +155,9 @@ class Run:
         self.settings = spec.members[0].settings
         #: Steps per epoch, over all members.
         self.epoch = sum(member.epoch for member in members)
-        self.steps = max(self.settings.min_steps, math.ceil(self.settings.epochs * self.epoch))
+        self.steps = steps_of(self.settings, epoch=self.epoch)
+        #: Step -> numbers of the evaluations after it, from 1.
+        self.evaluations = evaluations_at(self.steps, count=self.settings.evaluations)
         self.model: nn.Module = members[0].learning
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
@@ -178,7 +187,10 @@ class Run:
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
         for member, found in zip(self.members, answers, strict=True):
-            member.add_scores(found, self.state, epoch=self.epoch)
+            if found is None:
+                member.keep(self.state, numbers=[0], epoch=self.epoch)
+            else:
+                member.add_scores(found, self.state, numbers=[0], epoch=self.epoch)
         self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
@@ -192,12 +204,11 @@ class Run:
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, with evaluations evenly spaced over all steps; stops when every member is out of
-        patience."""
-        settings = self.settings
-        if all(member.is_fixed for member in self.members):
+        patience, or after the last evaluation that cross-validation has chosen."""
+        settings, last = self.settings, self._last_step()
+        if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
         world = World(device=device())
-        scored_at = {round(self.steps * (k + 1) / settings.evaluations) for k in range(settings.evaluations)} - {0}
         began = saved = time.perf_counter()
         before = self.members[0].record["seconds"]
         reports = train(
@@ -224,15 +235,23 @@ class Run:
                 rate=report.rate,
                 gradient_norm=report.gradient_norm,
             )
-            if report.step in scored_at:
+            if numbers := self.evaluations.get(report.step):
                 for member in self.members:
-                    member.evaluate(self.state, epoch=self.epoch, loss=report.loss)
+                    member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=report.loss)
                 self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
-            if self._out_of_patience():
+            if report.step >= last or self._out_of_patience():
                 break
             if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
                 saved = time.perf_counter()
+
+    def _last_step(self) -> int:
+        """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
+        chosen = [member.spec.chosen for member in self.members if member.spec.fold is None]
+        stops = {choice.stop for choice in chosen if choice is not None}
+        if not stops:
+            return self.steps
+        return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
 
     def _sampler(self) -> Sampler:
         samplers = [member.sampler() for member in self.members]
@@ -240,7 +259,7 @@ class Run:
             return samplers[0]
         return TaskMixture(
             samplers,
-            shares([len(member.rows) for member in self.members], self.spec.temperature),
+            shares([len(member.rows.learned) for member in self.members], self.spec.temperature),
             steps=self.steps,
             seed=counter_seed(self.spec.seed, "together"),
         )
@@ -267,7 +286,21 @@ def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, po
     return {
         f"dev_{task}_{record['score']}" if task else f"dev_{record['score']}": record["curve"][point][record["score"]]
         for task, record in zip(tasks, records, strict=True)
+        if record["curve"]
     }
+
+
+def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
+    """Number of steps of a run with `epoch` steps per epoch."""
+    return max(settings.min_steps, math.ceil(settings.epochs * epoch))
+
+
+def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
+    """Step -> numbers of the evaluations after it, from 1; they are evenly spaced over all steps."""
+    found: dict[int, list[int]] = {}
+    for number in range(1, count + 1):
+        found.setdefault(max(1, round(steps * number / count)), []).append(number)
+    return found
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +18,26 @@ from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
-from components.tasks.examples import TaskFacts, read_facts, strata_of
+from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.tasks.folds import folds_of
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
 from components.training.rng import counter_seed
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Choices of a cross-validation within the rows of a label budget.
+
+    Attributes:
+        penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
+        stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
+        calibration: of the head (`Head.calibration`); None: the head has none.
+    """
+
+    penalty: float | None = None
+    stop: int = 0
+    calibration: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,10 @@ class RunSpec:
         key: of the checkpoints.
         tables: `cluster.features`.
         features: key of the frozen-encoder features; equal for runs with the same encoder weights.
+        fold: of a cross-validation: the run learns from the budget's rows outside the fold, and predicts those inside.
+            None: the run learns from all rows of the budget.
+        folds: number of folds of that cross-validation.
+        chosen: what cross-validation has chosen; None in a run that chooses on dev.
     """
 
     examples: Path
@@ -53,6 +73,9 @@ class RunSpec:
     key: str
     tables: Path
     features: str
+    fold: int | None = None
+    folds: int = 0
+    chosen: Chosen | None = None
 
 
 def device() -> torch.device:
@@ -93,9 +116,36 @@ def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
-def training_rows(spec: RunSpec, train: Split) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """The run's training rows, and the strata with fewer rows than the budget (see `sample_rows`)."""
-    return sample_rows(strata_of(train, read_facts(spec.examples).kind), spec.budget, seed=spec.seed)
+@dataclass(frozen=True)
+class Rows:
+    """Indices, ascending, in the train split of a task.
+
+    Attributes:
+        learned: rows that the run learns from.
+        held: rows of the fold, which the run predicts; None in runs without a fold.
+        short: stratum -> number of its rows, where there are fewer than the budget.
+    """
+
+    learned: NDArray[np.int64]
+    held: NDArray[np.int64] | None
+    short: dict[int, int]
+
+
+def rows_of(spec: RunSpec, train: Split) -> Rows:
+    """The rows of a run; those of its label budget, or the part of them inside and outside its fold."""
+    facts = read_facts(spec.examples)
+    strata = strata_of(train, facts.kind)
+    rows, short = sample_rows(strata, spec.budget, seed=spec.seed)
+    if spec.fold is None:
+        return Rows(rows, None, short)
+    inside = folds_of(strata[rows], spec.folds, seed=spec.seed) == spec.fold
+    return Rows(rows[~inside], rows[inside], short)
+
+
+def number_of_folds(spec: RunSpec) -> int:
+    """Number of folds of the cross-validation within the run's label budget; 1 if it has a single row."""
+    rows = rows_of(replace(spec, fold=None), read_split(spec.examples, "train")).learned
+    return min(read_facts(spec.examples).folds, len(rows))
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:

@@ -7,7 +7,8 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import torch
 
 from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
+from components.finetuning.crossvalidation import Selection, cross_validate, final, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
 from components.finetuning.member import ON_FROZEN, unpack
@@ -31,8 +33,9 @@ from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
 from components.tasks.budgets import ALL, budget_name
+from components.tasks.data import Answer
 from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, RunResult, best_score, write_results
+from components.tasks.results import KIND, OUT_OF_FOLD, RunResult, best_score, write_results
 from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
 
@@ -85,12 +88,75 @@ def finetune(job: FinetuneJob) -> Path:
     specs = [
         GroupSpec((spec,), key=spec.key) for spec in _specs(job, facts, settings, inputs, precision, trained=trained)
     ]
-    execute_all(specs, title=f"finetune {job.task} {job.system}", names=["dev"], cluster=job.cluster)
+    trained_runs = train_all(
+        specs,
+        title=f"finetune {job.task} {job.system}",
+        names=["dev"],
+        selection=facts.selection,
+        cluster=job.cluster,
+    )
     with writing(job.output, kind=KIND) as draft:
-        draft.facts |= write_member(draft.path, specs, 0, job=job, start=job.start)
+        draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)
         draft.facts["encoder"] = encoder.digest
-    clear(specs, cluster=job.cluster)
+    clear(trained_runs, cluster=job.cluster)
     return job.output
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run, with the cross-validation of each member; none where the run chose on dev."""
+
+    spec: GroupSpec
+    selections: Sequence[Selection] = ()
+
+    def result(self, member: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Tensors and record of one member, as `runs.result`; with cross-validation, the record has the scores of the
+        folds, and their tokens and seconds are added."""
+        tensors, record = result(self.spec, member)
+        if not self.selections:
+            return tensors, record
+        found = self.selections[member].record
+        sums = {name: record[name] + found[name] for name in ("tokens", "seconds")}
+        return tensors, record | found | sums
+
+    def answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
+        """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test."""
+        if not self.selections:
+            return {name: unpack(name, tensors) for name in ("dev", "test")}
+        return {OUT_OF_FOLD: self.selections[member].answers, "test": unpack("test", tensors)}
+
+    def frozen_answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
+        """The same of the head on the frozen encoder."""
+        if not self.selections:
+            return {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
+        return {OUT_OF_FOLD: self.selections[member].frozen, "test": unpack(f"{ON_FROZEN}test", tensors)}
+
+
+def train_all(
+    specs: Sequence[GroupSpec],
+    *,
+    title: str,
+    names: Sequence[str],
+    selection: Literal["budget", "dev"],
+    cluster: ClusterSettings,
+) -> list[TrainedRun]:
+    """Execute the runs that are not finished; those with `selection: budget` after their cross-validation.
+
+    Args:
+        specs: all runs.
+        title: of the progress lines.
+        names: as in `execute_all`.
+        selection: where choices are made.
+        cluster: where the runs are executed.
+    """
+    if selection == "dev":
+        execute_all(specs, title=title, names=names, cluster=cluster)
+        return [TrainedRun(spec) for spec in specs]
+    compute_all((member for spec in specs for member in spec.members), cluster=cluster)
+    selections = cross_validate(specs, title=title, cluster=cluster)
+    last = [final(spec, found) for spec, found in zip(specs, selections, strict=True)]
+    execute_all(last, title=title, names=[], cluster=cluster)
+    return [TrainedRun(spec, found) for spec, found in zip(last, selections, strict=True)]
 
 
 def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str], cluster: ClusterSettings) -> None:
@@ -99,7 +165,7 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
     Args:
         specs: all runs, the longest first, so that no core is idle while the last run finishes.
         title: of the progress line.
-        names: one per member, for its score in the progress line.
+        names: one per member, for its score in the progress line; none if the runs have no dev.
         cluster: where the runs are executed.
     """
     left = [spec for spec in specs if not finished(spec)]
@@ -109,7 +175,7 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
             _write_curve(left[index], records)
             scores = {
                 f"{name}_{record['score']}": round(best_score(record), 4)
-                for name, record in zip(names, records, strict=True)
+                for name, record in zip(names, records, strict=bool(names))
             }
             bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
 
@@ -123,13 +189,13 @@ def _write_curve(spec: GroupSpec, records: Sequence[dict[str, Any]]) -> None:
 
 
 def write_member(
-    directory: Path, specs: Sequence[GroupSpec], member: int, *, job: FinetuneJob, start: str
+    directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
 ) -> dict[str, Any]:
     """Write the results and the best classifier of one member of finished runs.
 
     Args:
         directory: where to write.
-        specs: the runs.
+        runs: the finished runs.
         member: index of the member.
         job: of the member's task.
         start: name of the initialisation in results.
@@ -138,16 +204,18 @@ def write_member(
         Facts of the manifest.
     """
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
-    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
-    results = _results(specs, member, system=system, family=job.family, start=start)
+    named = ("dev", "test") if facts.selection == "dev" else ("test",)
+    splits = {name: read_split(job.examples, name) for name in named}
+    results = _results(runs, member, system=system, family=job.family, start=start)
     records = write_results(directory, results, splits=splits, labels=facts.labels)
-    chosen = _best(specs, member, [record for record in records if record["start"] == start])
-    tensors, record = result(chosen, member)
+    best = _best(runs, member, [record for record in records if record["start"] == start])
+    chosen = best.spec.members[member]
+    tensors, record = best.result(member)
     # The best weights may be those before training, with a head that was fitted in float32.
-    fitted = record["best_step"] == 0 or chosen.members[member].settings.method == "features"
+    fitted = record["best_step"] == 0 or chosen.settings.method == "features"
     write_classifier(
         directory / "classifier",
-        chosen.members[member],
+        chosen,
         tensors,
         task=job.task,
         start=start,
@@ -158,38 +226,42 @@ def write_member(
         "system": system,
         "family": job.family,
         "start": start,
-        "precision": chosen.members[member].precision,
+        "precision": chosen.precision,
+        "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
 
 
-def _results(specs: Sequence[GroupSpec], member: int, *, system: str, family: str, start: str) -> Iterator[RunResult]:
-    def order(spec: GroupSpec) -> tuple[bool, int, int]:
-        budget = spec.members[member].budget
-        return budget == ALL, budget, spec.seed
+def _results(runs: Sequence[TrainedRun], member: int, *, system: str, family: str, start: str) -> Iterator[RunResult]:
+    def order(run: TrainedRun) -> tuple[bool, int, int]:
+        budget = run.spec.members[member].budget
+        return budget == ALL, budget, run.spec.seed
 
-    for spec in sorted(specs, key=order):
-        tensors, record = result(spec, member)
-        yield RunResult(system, family, start, record, {name: unpack(name, tensors) for name in ("dev", "test")})
+    for run in sorted(runs, key=order):
+        tensors, record = run.result(member)
+        yield RunResult(system, family, start, record, run.answers(member, tensors))
         if f"{ON_FROZEN}test" in tensors:
-            answers = {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
+            answers = run.frozen_answers(member, tensors)
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
             yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
 
 
-def _best(specs: Sequence[GroupSpec], member: int, records: Sequence[dict[str, Any]]) -> GroupSpec:
-    """The run whose classifier is served: of the largest budget, the seed with the highest score on dev."""
-    largest = specs[0].members[member].budget
+def _best(runs: Sequence[TrainedRun], member: int, records: Sequence[dict[str, Any]]) -> TrainedRun:
+    """The run whose classifier is served: of the largest budget, the seed with the highest score of selection."""
+    largest = runs[0].spec.members[member].budget
     scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
-    candidates = [spec for spec in specs if spec.members[member].budget == largest]
-    return max(candidates, key=lambda spec: scores[spec.seed])
+    candidates = [run for run in runs if run.spec.members[member].budget == largest]
+    return max(candidates, key=lambda run: scores[run.spec.seed])
 
 
-def clear(specs: Sequence[GroupSpec], *, cluster: ClusterSettings) -> None:
+def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:
     """Remove the checkpoints of finished runs, and trim the cache of features."""
-    for spec in specs:
-        spec.store.clear()
+    for run in runs:
+        run.spec.store.clear()
+        if run.selections:
+            for store in stores(run.spec):
+                store.clear()
     trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
 
 
@@ -200,6 +272,7 @@ def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, cod
         "encoder": encoder,
         "examples": facts.digests,
         "kind": facts.kind,
+        "selection": [facts.selection, facts.folds],
         "code": code,
     }
 

@@ -23,11 +23,11 @@ from components.finetuning.runs import GroupSpec
 from components.finetuning.stage import (
     FinetuneJob,
     clear,
-    execute_all,
     for_start,
     inputs_of,
     precision_of,
     spec_of,
+    train_all,
     write_member,
 )
 from components.models.encoder import KIND as ENCODER
@@ -120,19 +120,25 @@ def together(job: TogetherJob) -> Path:
     precision = precision_of(members[0].job)
     specs = list(_specs(job, members, settings, precision, trained=trained))
     title = f"together {job.group} {job.system}"
-    execute_all(specs, title=title, names=list(job.examples), cluster=job.cluster)
+    selections = {member.job.task: member.facts.selection for member in members}
+    if len(set(selections.values())) > 1:
+        each = "; ".join(f"{task} {selection}" for task, selection in selections.items())
+        raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {each}")
+    runs = train_all(
+        specs, title=title, names=list(job.examples), selection=members[0].facts.selection, cluster=job.cluster
+    )
     with writing(job.output, kind=KIND) as draft:
         facts, numbers = {}, {}
         for index, member in enumerate(members):
             folder = draft.path / member.job.task
             folder.mkdir()
-            facts[member.job.task] = write_member(folder, specs, index, job=member.job, start=job.shared_start) | {
+            facts[member.job.task] = write_member(folder, runs, index, job=member.job, start=job.shared_start) | {
                 "encoder": encoder.digest
             }
             numbers[member.job.task] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": facts}
-    clear(specs, cluster=job.cluster)
+    clear(runs, cluster=job.cluster)
     return job.output
 
 

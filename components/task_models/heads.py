@@ -208,9 +208,11 @@ class Head(nn.Module, ABC):
 
     Attributes:
         penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
+        decides: whether `answers` applies what `calibrate` fits; false gives the answers from which it can be fitted.
     """
 
     penalty: float = 0.0
+    decides: bool = True
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
         """Called with the N training targets before training, for statistics such as their range."""
@@ -253,6 +255,15 @@ class Head(nn.Module, ABC):
             The answers on dev with the fitted parameters.
         """
         return answer()
+
+    @property
+    def calibration(self) -> float | None:
+        """The parameter that `calibrate` fits; None if there is none."""
+        return None
+
+    def set_calibration(self, value: float) -> None:
+        """Set the parameter to one that another instance has fitted."""
+        raise NotImplementedError(f"{type(self).__name__} has no calibration")
 
 
 class TextHead(Head):

@@ -48,7 +48,6 @@ class Answering(TextHead):
         self.longest = settings.longest_answer
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
-        self._decides = True
 
     @property
     def is_linear(self) -> bool:
@@ -87,21 +86,30 @@ class Answering(TextHead):
         best = spans[order[first]]
         found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
         found[:, 3] += float(self.threshold)
-        return apply_threshold(found) if self._decides else list(found)
+        return apply_threshold(found) if self.decides else list(found)
 
     def calibrate(
         self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
     ) -> list[Answer]:
         """Fit the threshold that maximises the mean score; returns the answers with it."""
         self.threshold.zero_()
-        self._decides = False
+        decides, self.decides = self.decides, False
         raw = np.stack(answer())
-        self._decides = True
+        self.decides = decides
         refused = [_refused(row) for row in raw]
         margin = raw[:, 2].astype(np.float64) - raw[:, 3]
         self.threshold.fill_(best_threshold(margin, score(list(raw)), score(refused)))
         raw[:, 3] += float(self.threshold)
         return apply_threshold(raw)
+
+    @property
+    def calibration(self) -> float:
+        """The threshold."""
+        return float(self.threshold)
+
+    def set_calibration(self, value: float) -> None:
+        """Set the threshold."""
+        self.threshold.fill_(value)
 
 
 def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: int) -> Tensor:

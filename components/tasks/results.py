@@ -1,7 +1,7 @@
 """Results of the systems that were trained on a task, in one format: answers, records, labels.
 
-runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test), row
-              (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
+runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test,
+              oof), row (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
 runs.json     one record per run: system, budget, seed, rows, curve of dev metrics, best step and epoch, seconds ...
 labels.json   names of the labels, by index
 """
@@ -26,6 +26,9 @@ from components.tasks.budgets import ALL
 from components.tasks.data import Answer, Split
 
 KIND = "finetuned"
+#: Split of the predictions of a cross-validation: the training rows of the run's label budget and seed, in the order of
+#: their indices (`components.tasks.budgets.sample_rows`), each predicted by a model that has not learned from it.
+OUT_OF_FOLD = "oof"
 SCHEMA = pa.schema(
     [
         ("system", pa.string()),
@@ -63,14 +66,15 @@ def write_results(
         for result in results:
             records.append({"system": result.system, "family": result.family, "start": result.start, **result.record})
             for name, answers in result.answers.items():
-                writer.write_table(_table(result, name, answers, splits[name]))
+                slices = splits[name].slices if name in splits else [None] * len(answers)
+                writer.write_table(_table(result, name, answers, slices))
     (directory / "runs.json").write_text(json.dumps(records, indent=1) + "\n")
     (directory / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
     (directory / "metrics.json").write_text(json.dumps(_summary(records), indent=1, sort_keys=True) + "\n")
     return records
 
 
-def _table(result: RunResult, name: str, answers: Sequence[Answer], split: Split) -> pa.Table:
+def _table(result: RunResult, name: str, answers: Sequence[Answer], slices: Sequence[str | None]) -> pa.Table:
     count = len(answers)
     columns = {
         "system": [result.system] * count,
@@ -80,7 +84,7 @@ def _table(result: RunResult, name: str, answers: Sequence[Answer], split: Split
         "seed": [result.record["seed"]] * count,
         "split": [name] * count,
         "row": np.arange(count),
-        "slice": split.slices,
+        "slice": slices,
     }
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
     return pa.table([arrays.get(field.name, list_column(answers, pa.float32())) for field in SCHEMA], schema=SCHEMA)

@@ -1,0 +1,233 @@
+"""Choices within a label budget by cross-validation (`data.tasks.<name>.selection: budget`).
+
+No label outside the budget is used (Perez et al. 2021, "True few-shot learning with language models"). The rows of a
+run are divided into folds; each fold is predicted by a run that has learned from the others. The predictions of all
+folds together are scored by the task's primary metric:
+
+1. The L2 penalty of a head that is solved on frozen features: the best candidate, the largest at a tie.
+2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
+   the frozen encoder, so fine-tuning that brings nothing is left out.
+
+The final run learns from all rows with the same schedule and ends at the chosen point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.cluster import map_parallel
+from components.errors import ConfigError
+from components.finetuning.member import held, make_member, unpack
+from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, steps_of
+from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
+from components.progress import Progress
+from components.settings.cluster import ClusterSettings
+from components.task_models.kinds import find_task
+from components.tasks.budgets import budget_name
+from components.tasks.data import Answer, Split
+from components.tasks.examples import read_facts, read_split
+from components.tasks.kinds import scoring_for
+from components.training.checkpoint import CheckpointStore
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Result of the cross-validation of one member of a run.
+
+    Attributes:
+        chosen: for the final run.
+        answers: predictions of the rows of the budget, in the order of their indices, each by the run that has not
+            learned from it, at the chosen point.
+        frozen: those of the head on the frozen encoder.
+        record: entries of the run's record: `curve` with the scores of all folds together at every point, `penalty`,
+            `penalties`, `folds`, and the `tokens`, `steps` and `seconds` of all folds.
+    """
+
+    chosen: Chosen
+    answers: list[Answer]
+    frozen: list[Answer]
+    record: dict[str, Any]
+
+
+def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSettings) -> list[list[Selection]]:
+    """The choices of each run, one per member. What earlier, interrupted calls have finished is not repeated.
+
+    Args:
+        specs: runs without fold and choices.
+        title: of the progress line.
+        cluster: where the folds are trained.
+
+    Raises:
+        ConfigError: a budget has fewer than two rows.
+        TrainingError: the loss is not finite, or a checkpoint cannot be written.
+    """
+    penalties = dict(map_parallel(_penalties, specs, settings=cluster))
+    folds = [
+        (number, fold)
+        for number, spec in enumerate(specs)
+        for fold in _folds(spec, [found for found, _ in penalties[number]])
+    ]
+    left = [fold for _, fold in folds if not finished(fold)]
+    with Progress(f"{title} folds", total=len(folds), unit="run", done=len(folds) - len(left)) as bar:
+        for _, records in map_parallel(execute, left, settings=cluster):
+            bar.advance(1, labels=budget_name(records[0]["budget"]))
+    return [
+        [
+            _select(spec, member, [fold for run, fold in folds if run == number], *penalties[number][member])
+            for member in range(len(spec.members))
+        ]
+        for number, spec in enumerate(specs)
+    ]
+
+
+def final(spec: GroupSpec, selections: Sequence[Selection]) -> GroupSpec:
+    """The run that learns from all rows with the chosen settings."""
+    members = (replace(member, chosen=found.chosen) for member, found in zip(spec.members, selections, strict=True))
+    return replace(spec, members=tuple(members))
+
+
+def stores(spec: GroupSpec) -> Iterator[CheckpointStore]:
+    """The stores of everything that a run's cross-validation has written."""
+    for fold in range(max(map(number_of_folds, spec.members))):
+        yield _store(spec, fold)
+
+
+def _store(spec: GroupSpec, fold: int) -> CheckpointStore:
+    return CheckpointStore(spec.storage, key=_key(spec, fold))
+
+
+def _key(spec: GroupSpec, fold: int) -> str:
+    return f"{spec.key}-fold{fold}"
+
+
+def _folds(spec: GroupSpec, penalties: Sequence[float | None]) -> Iterator[GroupSpec]:
+    """The runs of a cross-validation; every member has the same number of folds."""
+    count = min(map(number_of_folds, spec.members))
+    if count < 2:
+        raise ConfigError(
+            f"data.tasks.{spec.members[0].examples.name}.budgets: {budget_name(spec.members[0].budget)} is one row, "
+            "too few for a cross-validation; choose a larger budget, or selection: dev"
+        )
+    for fold in range(count):
+        members = (
+            replace(member, fold=fold, folds=count, chosen=Chosen(penalty))
+            for member, penalty in zip(spec.members, penalties, strict=True)
+        )
+        yield replace(spec, members=tuple(members), key=_key(spec, fold))
+
+
+def _penalties(spec: GroupSpec) -> list[tuple[float | None, dict[str, float]]]:
+    """The best penalty of each member's head, and the score of every candidate; None for a head that is not solved."""
+    encoder, tokenizer = load_initial_encoder(spec.members[0])
+    by_fold = [
+        [make_member(member, encoder, tokenizer) for member in fold.members]
+        for fold in _folds(spec, [None] * len(spec.members))
+    ]
+    found: list[tuple[float | None, dict[str, float]]] = []
+    for number, member in enumerate(spec.members):
+        of_folds = [members[number] for members in by_fold]
+        if not of_folds[0].is_solved:
+            found.append((None, {}))
+            continue
+        answers = [one.answers_by_penalty() for one in of_folds]
+        pooled = _Pooled(member, [one.rows.held for one in of_folds])
+        scores = {
+            penalty: pooled.scores(pooled.answers([one[penalty] for one in answers]))[pooled.main]
+            for penalty in sorted(member.settings.head_penalties, reverse=True)
+        }
+        # `max` returns the first at a tie.
+        found.append((max(scores, key=scores.__getitem__), {str(key): value for key, value in scores.items()}))
+    return found
+
+
+class _Pooled:
+    """The rows of a member's budget, scored on the predictions of all folds together.
+
+    Args:
+        spec: of the member, without fold.
+        held: indices of each fold's rows in the train split.
+    """
+
+    def __init__(self, spec: RunSpec, held: Sequence[NDArray[np.int64] | None]) -> None:
+        whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+        indices = np.concatenate([rows for rows in held if rows is not None])
+        self.spec = spec
+        self.order = np.argsort(indices)
+        self.rows: Split = whole.take(indices[self.order])
+        self.scoring = scoring_for(facts.kind, facts.labels)
+        self.head = find_task(facts.kind).head(spec.settings, 1, facts.labels)
+
+    @property
+    def main(self) -> str:
+        """Name of the primary metric."""
+        return self.scoring.main
+
+    def answers(self, by_fold: Sequence[Sequence[Answer]]) -> list[Answer]:
+        """The predictions of the folds in the order of the rows' indices, after `Head.calibrate`."""
+        found = [answer for answers in by_fold for answer in answers]
+        raw = [found[row] for row in self.order]
+        return self.head.calibrate(lambda: raw, self._per_row)
+
+    def scores(self, answers: Sequence[Answer]) -> dict[str, float]:
+        """All metrics."""
+        return self.scoring.score(self.rows.fields, self.rows.targets, answers)
+
+    def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
+        statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)
+        return self.scoring.scores(statistics.toarray())[self.scoring.main]
+
+
+def _select(
+    spec: GroupSpec, member: int, folds: Sequence[GroupSpec], penalty: float | None, penalties: dict[str, float]
+) -> Selection:
+    whole = read_split(spec.members[member].examples, "train")
+    pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
+    results = [result(fold, member) for fold in folds]
+    # A run of which nothing is left to train has one point.
+    points = [number for number in range(spec.settings.evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
+    steps = planned_steps(spec)
+    step_of = {number: step for step, numbers in evaluations_at(steps, count=spec.settings.evaluations).items()
+               for number in numbers}  # fmt: skip
+    curve: list[dict[str, Any]] = []
+    best: tuple[int, list[Answer], float | None] | None = None
+    frozen: list[Answer] = []
+    for number in points:
+        answers = pooled.answers([unpack(held(number), tensors) for tensors, _ in results])
+        scores, step = pooled.scores(answers), step_of.get(number, 0)
+        if curve and step == curve[-1]["step"]:
+            continue
+        if best is None or scores[pooled.main] > max(point[pooled.main] for point in curve):
+            best = number, answers, pooled.head.calibration
+        frozen = frozen or answers
+        curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **scores})
+    assert best is not None
+    records = [record for _, record in results]
+    return Selection(
+        Chosen(penalty, best[0], best[2]),
+        best[1],
+        frozen,
+        {
+            "curve": curve,
+            "folds": len(folds),
+            **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
+            **({} if penalty is None else {"penalty": penalty, "penalties": penalties}),
+        },
+    )
+
+
+def epoch_of(spec: GroupSpec) -> int:
+    """Steps per epoch of the final run, over all members."""
+    size = spec.settings.training.batch_size
+    return sum(
+        -(-len(rows_of(member, read_split(member.examples, "train")).learned) // size) for member in spec.members
+    )
+
+
+def planned_steps(spec: GroupSpec) -> int:
+    """Number of steps of the final run's schedule."""
+    return steps_of(spec.settings, epoch=epoch_of(spec))

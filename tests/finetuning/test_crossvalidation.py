@@ -1,0 +1,165 @@
+"""`selection: budget`: all choices are made by cross-validation within the label budget."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest
+from components.errors import ConfigError
+from components.finetuning import crossvalidation, member, runs
+from components.finetuning.stage import FinetuneJob, finetune
+from components.models import FAMILIES
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.budgets import ALL
+from components.tasks.examples import read_facts, read_split
+from components.tasks.folds import folds_of
+from components.tasks.kinds import scoring_for
+from components.tasks.results import OUT_OF_FOLD, read_answers
+
+BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
+
+
+def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
+    files = read_manifest(output / "classifier").files.items()
+    return pq.read_table(output / "runs.parquet").to_pylist(), {name: entry["sha256"] for name, entry in files}
+
+
+def check(job: FinetuneJob, output: Path) -> None:
+    """The record, the answers and the classifier agree."""
+    facts, train, test = read_facts(job.examples), read_split(job.examples, "train"), read_split(job.examples, "test")
+    scoring = scoring_for(facts.kind, facts.labels)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["folds"] == 2 and record["rows"] == len(train) and record["score"] == scoring.main
+    key = (job.system, ALL, 0)
+    answers = read_answers(output, OUT_OF_FOLD)[key]
+    best = max(point[scoring.main] for point in record["curve"])
+    assert scoring.score(train.fields, train.targets, answers)[scoring.main] == pytest.approx(best, abs=1e-5)
+    chosen = next(point for point in record["curve"] if point[scoring.main] == best)
+    assert record["best_step"] == chosen["step"]
+    assert not read_answers(output, "dev")
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, read_answers(output, "test")[key], strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
+    assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
+@pytest.mark.parametrize("method", ["finetune", "features"])
+def test_every_kind(kind: str, method: str, make_job, in_process) -> None:
+    job = make_job("bert", kind, source=BUDGET, method=method, epochs=2, evaluations=2)
+    check(job, finetune(job))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family(family: str, make_job, in_process) -> None:
+    job = make_job(family, "classification", source=BUDGET)
+    check(job, finetune(job))
+
+
+def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
+    def refuses(directory, split, **named):
+        assert split != "dev"
+        return read_split(directory, split, **named)
+
+    for module in ("crossvalidation", "frozen", "member", "specs", "stage"):
+        monkeypatch.setattr(f"components.finetuning.{module}.read_split", refuses)
+    finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
+
+
+def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch) -> None:
+    learned: list[tuple[int | None, list[int], list[int]]] = []
+    real = member.Member.__init__
+
+    def noted(self, spec, model, tokenizer, facts, splits, rows):
+        real(self, spec, model, tokenizer, facts, splits, rows)
+        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
+
+    monkeypatch.setattr(member.Member, "__init__", noted)
+    job = make_job("bert", "classification", source=BUDGET | {"folds": 3})
+    finetune(job)
+    train = read_split(job.examples, "train")
+    folds = folds_of(train.labels, 3, seed=0)
+    rows = list(range(len(train)))
+    assert {fold for fold, *_ in learned} == {0, 1, 2, None}
+    for fold, inside, outside in learned:
+        if fold is None:
+            assert inside == rows and not outside
+        else:
+            assert outside == list(np.flatnonzero(folds == fold)) and sorted(inside + outside) == rows
+
+
+def test_the_penalty_and_the_point_are_the_best_of_all_folds_together(make_job, in_process) -> None:
+    job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    assert record["penalty"] == float(max(record["penalties"], key=lambda one: (record["penalties"][one], float(one))))
+    assert [point["step"] for point in record["curve"]] == [0, 3, 6, 9, 12]
+    scores = [point["macro_f1"] for point in record["curve"]]
+    assert record["best_step"] == record["curve"][int(np.argmax(scores))]["step"]
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
+    stop: int, make_job, in_process, monkeypatch
+) -> None:
+    real = crossvalidation._select
+    steps: list[int] = []
+
+    def chosen(*arguments):
+        found = real(*arguments)
+        return crossvalidation.replace(found, chosen=crossvalidation.replace(found.chosen, stop=stop))
+
+    def counted(*arguments, **named):
+        for report in real_train(*arguments, **named):
+            steps.append(report.step)
+            yield report
+
+    monkeypatch.setattr(crossvalidation, "_select", chosen)
+    real_train = runs.train
+    job = make_job("bert", "classification", source=BUDGET, epochs=4, evaluations=2, unfreezing="none")
+    monkeypatch.setattr(runs, "train", counted)
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    # Two folds of 6 rows with 2 steps an epoch; 12 rows with 3.
+    assert steps == [*range(1, 9), *range(1, 9), *range(1, 6 * stop + 1)]
+    assert record["best_step"] == 6 * stop
+
+
+@pytest.mark.parametrize("kind", ["classification", "questions"])
+def test_an_interrupted_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
+    def job(name: str) -> FinetuneJob:
+        made = make_job("gpt", kind, name=name, source=BUDGET, head_hidden=4, frozen=True, evaluations=2)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
+        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+
+    unbroken = finetune(job("unbroken"))
+    real, done = runs.train, 0
+
+    def breaks_off(*arguments, **named):
+        nonlocal done
+        for report in real(*arguments, **named):
+            yield report
+            done += 1
+            if done % 2 == 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken, starts = job("broken"), 0
+    while not broken.output.exists():
+        starts += 1
+        with suppress(KeyboardInterrupt):
+            finetune(broken)
+    assert starts > 1
+    assert contents(broken.output) == contents(unbroken)
+
+
+def test_a_single_row_is_refused(make_job, in_process) -> None:
+    job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
+    with pytest.raises(ConfigError, match="budgets: 1 is one row, too few for a cross-validation"):
+        finetune(job)
