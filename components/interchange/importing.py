@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from components.artifacts import digest_files, write_json, writing
 from components.errors import ArtifactError, ConfigError
 from components.interchange.folder import read_config, read_tensors, weight_files
-from components.interchange.huggingface import CONVERTERS, family_of
+from components.interchange.huggingface import CONVERTERS, MODEL_TYPES, family_of
 from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
@@ -34,8 +34,8 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or word
-            vectors as text (.txt, .vec, .gz).
+        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, ELECTRA, GPT-2, XLNet), a fastai weight file (.pth), or
+            word vectors as text (.txt, .vec, .gz).
         output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
@@ -117,8 +117,9 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
     """The format of a source, and the files that are read."""
     if source.is_dir():
-        read_config(source)
-        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
+        folders = [source, *(source / part for part in _parts(source, read_config(source)))]
+        weights = [path for folder in folders for path in (folder / "config.json", *weight_files(folder))]
+        return "huggingface", [*weights, *(source / name for name in FILES)]
     if not source.exists():
         raise ArtifactError(f"{source}: does not exist")
     if source.suffix in FASTAI:
@@ -145,6 +146,9 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
             f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
+    for part in _parts(folder, config):
+        config[part] = read_config(folder / part)
+        tensors |= {f"{part}/{name}": tensor for name, tensor in read_tensors(weight_files(folder / part)).items()}
     vocabulary = read_vocabulary(folder)
     try:
         settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
@@ -164,7 +168,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         f"{len(tensors)} tensors imported",
     ]
     if fresh := _fresh(found, model, tensors):
-        log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
+        log.append(f"not in the file, initialised as in a new model: {', '.join(_summarised(fresh))}")
     return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
@@ -182,5 +186,22 @@ def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> 
     """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
     found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    # A file of the bare encoder has no prefix.
-    return [name for name in expected if name not in found and name.partition(".")[2] not in found]
+    return [name for name in expected if name not in found and _without_prefix(name) not in found]
+
+
+def _without_prefix(name: str) -> str:
+    """The name in a file of the bare encoder."""
+    part, slash, own = name.rpartition("/")
+    return part + slash + own.partition(".")[2]
+
+
+def _summarised(names: Sequence[str]) -> list[str]:
+    """The names of tensors; those of a further network as one entry."""
+    return list(dict.fromkeys(f"the {name.partition('/')[0]}" if "/" in name else name for name in names))
+
+
+def _parts(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Names of the subfolders with further networks of the model (`Converter.parts`)."""
+    if config.get("model_type") not in MODEL_TYPES:
+        return []
+    return [part for part in CONVERTERS[family_of(config)].parts if (folder / part).is_dir()]

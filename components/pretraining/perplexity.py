@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -14,6 +14,7 @@ from components.models.base import Carry, LanguageModel, ModelConfig
 from components.pretraining.samplers import WindowSampler, sampler_for
 from components.tokenization.store import TokenStore
 from components.training.distributed import World
+from components.training.masking import PREDICTED
 from components.training.precision import Precision, computing
 
 #: Seed of the held-out batches; independent of the run's seed, so that all runs are measured on the same batches.
@@ -34,6 +35,8 @@ class Perplexity:
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
         bits_per_character: loss * P / C / ln 2, with C characters in the whole held-out text.
+        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`, `replaced`. For
+            ELECTRA, whose perplexity is that of its generator, `replaced` measures the encoder itself.
     """
 
     loss: float
@@ -41,10 +44,13 @@ class Perplexity:
     perplexity: float | None = None
     perplexity_per_word: float | None = None
     bits_per_character: float | None = None
+    further: dict[str, float] = field(default_factory=dict)
 
     def named(self, prefix: str) -> dict[str, float]:
         """The values that are not None, as entries of a metrics file with `prefix` before each name."""
-        return {f"{prefix}{name}": value for name, value in asdict(self).items() if value is not None}
+        values = {**asdict(self), **{f"{name}_loss": value for name, value in self.further.items()}}
+        del values["further"]
+        return {f"{prefix}{name}": value for name, value in values.items() if value is not None}
 
 
 def heldout_sampler(
@@ -57,7 +63,12 @@ def heldout_sampler(
     window: int,
     workers: int,
 ) -> WindowSampler | None:
-    """Batches of held-out text in windows of constant length; None if there is too little text."""
+    """Batches of held-out text in windows of constant length; None if there is too little text.
+
+    15% of the text are masked, whatever the model is trained with, so that losses are comparable.
+    """
+    if "masking" in type(config).model_fields:
+        config = config.model_copy(update={"masking": PREDICTED})
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:
@@ -87,27 +98,31 @@ def measure(
     """
     model.eval()
     wanted = min(pieces, store.tokens)
-    sums = torch.zeros(2, dtype=torch.float64, device=world.device)
+    sums: dict[str, torch.Tensor] = {}
     carry: Carry = ()
     step = 0
     while step == 0 or sampler.tokens_before(step + 1) <= wanted:
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(step, world.rank, world.size).items()}
         with computing(precision, world.device):
             losses = model.losses(batch, carry)
-        total, targets = losses.sums["tokens"]
-        sums += torch.stack([total.double(), targets.double()])
+        for name, (total, targets) in losses.sums.items():
+            sums[name] = sums.get(name, 0) + torch.stack([total.double(), targets.double()])
         carry = losses.carry
         step += 1
-    total_nats, predicted = world.total(sums).tolist()
-    loss = total_nats / max(1.0, predicted)
+    means = {}
+    for name, part in sums.items():
+        total_nats, predicted = world.total(part).tolist()
+        means[name] = total_nats / max(1.0, predicted), int(predicted)
+    loss, predicted = means.pop("tokens")
     if family_named(family).objective == "static":
-        return Perplexity(loss=loss, pieces=int(predicted))
+        return Perplexity(loss=loss, pieces=predicted)
     return Perplexity(
         loss=loss,
-        pieces=int(predicted),
+        pieces=predicted,
         perplexity=_exp(loss),
         perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
         bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
+        further={name: mean for name, (mean, _) in means.items()},
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from components.errors import DataError
 from components.models.base import Batch
 from components.tokenization.special import END, START
-from components.training.masking import Masking
+from components.training.masking import MASKED, PREDICTED, REPLACED, Masking
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
@@ -25,8 +25,8 @@ class RowSampler(WindowSampler):
     sampled for the epoch. A document that ends within a row is followed by END and the next document. Masks are sampled
     for each row of each step (dynamic masking).
 
-    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. With
-    `whole_words` in the model's config, whole words are masked.
+    Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. The
+    model's config has the rate (`masking`) and whether whole words are masked (`whole_words`).
 
     Raises:
         DataError: the window is too small for special pieces and text.
@@ -35,7 +35,9 @@ class RowSampler(WindowSampler):
     #: Number of special pieces per row.
     frame: ClassVar[int]
     #: Number of uniform samples that select the text of a row.
-    choices: ClassVar[int] = 0
+    choices: int = 0
+    #: Fractions of the predicted pieces that become [MASK] and a random piece.
+    disguise: ClassVar[tuple[float, float]] = (MASKED, REPLACED)
 
     def __init__(self, store: Tokens, *, window: int, **options: Any) -> None:
         super().__init__(store, window=window, **options)
@@ -46,7 +48,15 @@ class RowSampler(WindowSampler):
             )
         self.slots = max(1, store.tokens // self.text - 1)
         whole_words = getattr(self.config, "whole_words", False)
-        self.masking = Masking(window, vocabulary=self.vocabulary, pieces=self.pieces if whole_words else ())
+        masked, replaced = self.disguise
+        self.masking = Masking(
+            window,
+            vocabulary=self.vocabulary,
+            pieces=self.pieces if whole_words else (),
+            rate=getattr(self.config, "masking", PREDICTED),
+            masked=masked,
+            replaced=replaced,
+        )
         self._order: tuple[int, Ids] = (-1, np.empty(0, np.int64))
 
     @abstractmethod

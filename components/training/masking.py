@@ -13,8 +13,8 @@ from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
-#: Fraction of a row's pieces that are predicted. Of these, MASKED is the fraction replaced by [MASK], REPLACED the
-#: fraction replaced by a random piece; the others stay unchanged in the input.
+#: Fraction of a row's pieces that are predicted, if the model's config has no other. Of these, MASKED is the fraction
+#: replaced by [MASK], REPLACED the fraction replaced by a random piece; the others stay unchanged in the input.
 PREDICTED: Final = 0.15
 MASKED: Final = 0.8
 REPLACED: Final = 0.1
@@ -27,7 +27,7 @@ Uniform = NDArray[np.float64]
 
 
 class Masking:
-    """Masks K = round(0.15 * window) pieces of each row, so that all rows have the same weight.
+    """Masks K = round(rate * window) pieces of each row, so that all rows have the same weight.
 
     Special pieces are predicted only if a row has fewer than K others. With whole-word masking, all pieces of a word
     are predicted (each is masked, replaced or kept separately); one word is predicted in part if the remaining words do
@@ -37,11 +37,17 @@ class Masking:
         window: pieces per row.
         vocabulary: number of pieces, for random replacements.
         pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
+        rate: fraction of the pieces that is predicted.
+        masked, replaced: fractions of these that become [MASK] and a random piece.
     """
 
-    def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
+    def __init__(
+        self, window: int, *, vocabulary: int, pieces: Sequence[str] = (), rate: float = PREDICTED,
+        masked: float = MASKED, replaced: float = REPLACED,
+    ) -> None:  # fmt: skip
         self.window, self.vocabulary = window, vocabulary
-        self.predicted = max(1, round(PREDICTED * window))
+        self.masked, self.replaced = masked, replaced
+        self.predicted = max(1, round(rate * window))
         self.inside = inside_words(pieces) if pieces else None
 
     @property
@@ -65,9 +71,11 @@ class Masking:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
         positions = np.sort(np.argpartition(order, self.predicted - 1, axis=1)[:, : self.predicted], axis=1)
         targets = np.take_along_axis(tokens, positions, axis=1)
-        masked = _masked(targets, fate, replacement, vocabulary=self.vocabulary)
+        disguised = _masked(
+            targets, fate, replacement, vocabulary=self.vocabulary, masked=self.masked, replaced=self.replaced
+        )
         tokens = tokens.copy()
-        np.put_along_axis(tokens, positions, masked, axis=1)
+        np.put_along_axis(tokens, positions, disguised, axis=1)
         return tokens, positions, targets
 
     def _by_words(self, tokens: Ids, order: Uniform) -> Uniform:
@@ -101,12 +109,14 @@ def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *
 
     Returns:
         `masked_tokens` (B, T); `masked_positions`, `masked_targets` (B, M) in the order in which they were sampled,
-        padded with a row's first position and target -1.
+        padded with a row's first position and target -1; `masked_noise` (B, M), uniform in [0, 1), with which a model
+        may sample replacements.
     """
     counts = np.maximum(1, np.round(PREDICTED * lengths).astype(np.int64))
     masked = tokens.copy()
     positions = np.zeros((len(tokens), int(counts.max())), dtype=np.int64)
     targets = np.full_like(positions, -1)
+    noise = np.zeros(positions.shape, dtype=np.float32)
     for row, (length, count, rng) in enumerate(zip(lengths, counts, rngs, strict=True)):
         order = rng.random(length) + (tokens[row, :length] < FIRST_ORDINARY)
         chosen = np.argsort(order, kind="stable")[:count]
@@ -115,15 +125,19 @@ def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *
         positions[row, :count] = chosen
         targets[row, :count] = tokens[row, chosen]
         masked[row, chosen] = _masked(tokens[row, chosen], fate, replacement, vocabulary=vocabulary)
-    found = {"masked_tokens": masked, "masked_positions": positions, "masked_targets": targets}
-    return {name: torch.from_numpy(value) for name, value in found.items()}
+        noise[row, :count] = rng.random(count)
+    found = {"tokens": masked, "positions": positions, "targets": targets, "noise": noise}
+    return {f"masked_{name}": torch.from_numpy(value) for name, value in found.items()}
 
 
-def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
+def _masked(
+    targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int, masked: float = MASKED,
+    replaced: float = REPLACED,
+) -> Ids:  # fmt: skip
     """The input at the positions of predicted pieces; `fate` and `replacement` are uniform samples of their shape."""
     replacements = FIRST_ORDINARY + (replacement * max(1, vocabulary - FIRST_ORDINARY)).astype(np.int64)
-    replaced = np.where(fate < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
-    return np.where(fate < MASKED, MASK, replaced)
+    unmasked = np.where(fate < masked + replaced, np.minimum(replacements, vocabulary - 1), targets)
+    return np.where(fate < masked, MASK, unmasked)
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 from components.interchange.huggingface import CONVERTERS
 from components.models.base import LanguageModel
@@ -24,12 +24,24 @@ def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:
 
 def peer_of(model: LanguageModel) -> Any:
     """The `transformers` model with the exported config and tensors, in evaluation mode."""
+    return _with(*CONVERTERS[type(model).__name__.lower()].to_huggingface(model))
+
+
+def part_of(model: LanguageModel, part: str) -> Any:
+    """The same for a further network of the model (`Converter.parts`)."""
     config, tensors = CONVERTERS[type(model).__name__.lower()].to_huggingface(model)
+    return _with(
+        config[part], {name.removeprefix(f"{part}/"): tensors[name] for name in tensors if name.startswith(part)}
+    )
+
+
+def _with(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    tensors = {name: tensor for name, tensor in tensors.items() if "/" not in name}
     kind = getattr(transformers, config["architectures"][0])
     peer = kind(transformers.AutoConfig.for_model(**config))
     missing, surplus = peer.load_state_dict(tensors, strict=False)
     # The output layer is tied to the embeddings, and its bias is stored twice.
-    assert all(name.split(".")[-2] in ("decoder", "lm_head", "lm_loss") for name in missing)
+    assert all(name.split(".")[-2] in ("decoder", "lm_head", "lm_loss", "generator_lm_head") for name in missing)
     assert not surplus
     peer.tie_weights()
     return peer.to(torch.float32).eval()

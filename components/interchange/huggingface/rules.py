@@ -133,10 +133,14 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
     """Initial tensors of missing parts, deterministic: random matrices, and zero for an output bias."""
     if not names:
         return {}
-    # Optional parts do not depend on the number of layers or the vocabulary, except the output bias, which is zero.
+    # Optional parts other than blocks do not depend on the number of layers, and none on the vocabulary, except the
+    # output bias, which is zero.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        smallest = {name: 1 for name in ("layers", "positions") if name in settings}
+        blocks = any("blocks." in name for name in names)
+        smallest = {
+            name: 1 for name in ("layers", "positions") if name in settings and not (blocks and name == "layers")
+        }
         model = build_model(family, vocabulary=1, settings={**settings, **smallest}).state_dict()
     return {
         name: model[name] if model[name].shape == own[name].shape else torch.zeros(own[name].shape) for name in names
@@ -221,7 +225,7 @@ def normalised(
     """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
-    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.")
+    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "discriminator_predictions.", "generator_")
     for name, tensor in tensors.items():
         if name.endswith(tuple(ignored)):
             continue

@@ -1,9 +1,9 @@
-"""Base class of BERT, RoBERTa and ALBERT: a post-norm Transformer encoder that predicts masked pieces.
+"""Base class of BERT, RoBERTa, ALBERT and ELECTRA: a post-norm Transformer encoder that predicts masked pieces.
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
 
-The output layer is computed at masked positions only, 15% of all.
+The output layer is computed at masked positions only.
 
 Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, E width of the embeddings, M
 masked positions per row, N = B M, V vocabulary.
@@ -12,9 +12,11 @@ masked positions per row, N = B M, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,10 +34,17 @@ class MaskedConfig(TransformerConfig):
     """Keys of `TransformerConfig`, and:
 
     Attributes:
+        masking: fraction of the pieces that is predicted. Held-out text is masked at 15% whatever the value, so that
+            losses are comparable. 0.4 suits large models (Wettig et al. 2023).
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
     """
 
+    masking: Annotated[float, Field(gt=0, le=0.9)] = 0.15
     whole_words: bool = False
+
+
+#: Outputs of a network for tokens, segments, mask and position embeddings, as `MaskedModel.run` returns them.
+Network = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], list[Tensor]]
 
 
 class MaskedModel(LanguageModel):
@@ -44,6 +53,7 @@ class MaskedModel(LanguageModel):
     Args:
         embedding: E, width of the embeddings and of the output layer's input.
         segments: number of segment embeddings; 0 for none.
+        predictor: width of the states from which masked pieces are predicted; None: D.
     """
 
     config: MaskedConfig
@@ -52,7 +62,9 @@ class MaskedModel(LanguageModel):
     masks_texts = True
     piece_parameters = ("token", "bias")
 
-    def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
+    def __init__(
+        self, config: MaskedConfig, *, embedding: int, segments: int = 0, predictor: int | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
@@ -60,7 +72,7 @@ class MaskedModel(LanguageModel):
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
-        self.transform = Linear(config.width, embedding)
+        self.transform = Linear(predictor or config.width, embedding)
         self.transform_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
 
@@ -90,13 +102,19 @@ class MaskedModel(LanguageModel):
         return total, torch.tensor(len(targets_N), device=total.device)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
+        return self.over_texts(self.run, tokens, lengths, segments)
+
+    def over_texts(
+        self, network: Network, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None
+    ) -> list[Tensor]:
+        """Outputs of a network for padded texts, packed where that saves time; arguments as for `hidden_states`."""
         packed = packing(lengths, tokens.shape[1])
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-            return self.run(tokens, segments, mask_BT[:, None, None, :])
+            return network(tokens, segments, mask_BT[:, None, None, :], None)
         segments_RW = None if segments is None else packed.pack(segments)
         positions_RWE = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self.run(packed.pack(tokens), segments_RW, packed.mask, positions_RWE)
+        states = network(packed.pack(tokens), segments_RW, packed.mask, positions_RWE)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
@@ -140,20 +158,30 @@ class MaskedModel(LanguageModel):
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without position
         embeddings, positions are 0 .. T - 1. The mask is that of `SelfAttention`."""
+        return through(self.body(), self.enter(self.embed(tokens_BT, segments_BT, positions_BTE)), mask)
+
+    def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BTE: Tensor | None) -> Tensor:
+        """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
         if positions_BTE is None:
             positions_BTE = position_rows(self.position, tokens_BT.shape[1])
         x_BTE = self.token[tokens_BT] + positions_BTE
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
-        outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
-        for block in self.body():
-            outputs.append(block(outputs[-1], mask))
-        return outputs
+        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))
+        return dropped_BTE
 
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
         return transformed
+
+
+def through(blocks: Iterable[Block], x_BTD: Tensor, mask: Tensor | None) -> list[Tensor]:
+    """The input of a sequence of blocks, and the output of each."""
+    outputs = [x_BTD]
+    for block in blocks:
+        outputs.append(block(outputs[-1], mask))
+    return outputs
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:

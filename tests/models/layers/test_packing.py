@@ -15,6 +15,7 @@ FAMILIES = {
     "bert": "layers.masked",
     "roberta": "layers.masked",
     "albert": "layers.masked",
+    "electra": "layers.masked",
     "gpt": "gpt",
     "transformer-xl": "transformer_xl",
     "xlnet": "xlnet",
