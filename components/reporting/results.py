@@ -379,6 +379,7 @@ def measured(
     confidence: float | None = None,
     notes: str = "",
     processor: str | None = None,
+    figure: Plot | None = None,
 ) -> Result:
     """A result with the current commit, processor, number of cores and date.
 
@@ -402,6 +403,7 @@ def measured(
             confidence=confidence,
             row_title=row_title,
             notes=notes,
+            figure=figure,
             columns=list(columns),
             values=list(values),
         )
