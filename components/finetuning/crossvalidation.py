@@ -222,7 +222,7 @@ def _select(
 
 def epoch_of(spec: GroupSpec) -> int:
     """Steps per epoch of the final run, over all members."""
-    size = spec.settings.training.batch_size
+    size = spec.settings.step_rows
     return sum(
         -(-len(rows_of(member, read_split(member.examples, "train")).learned) // size) for member in spec.members
     )

@@ -23,6 +23,8 @@ FEW_PIECES = 250_000
 #: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {
     "method",
+    "contrastive",
+    "supervised_contrastive",
     "frozen",
     "head_hidden",
     "head_norm",

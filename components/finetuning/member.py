@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.finetuning.features import FeatureTable, head_answers, read_by_head
+from components.finetuning.features import FeatureTable, extract, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
+from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
@@ -112,6 +113,8 @@ class Member:
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
         #: Whether the encoder stays frozen.
         self.head_only = settings.method == "features"
+        #: Whether the head is fitted to the encoder's features at every evaluation, instead of trained with it.
+        self.refitted = settings.method == "contrastive"
         rate = settings.head_rate or settings.training.rate
         #: Training of the head on frozen features.
         self.head_training = settings.training.model_copy(update={"rate": rate})
@@ -127,7 +130,7 @@ class Member:
             model.head.set_calibration(spec.chosen.calibration)
         model.head.prepare(splits["train"].targets)
         #: Steps per epoch of this member's rows.
-        self.epoch = -(-len(rows.learned) // settings.training.batch_size)
+        self.epoch = -(-len(rows.learned) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
         #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
         #: initial weights are the best).
@@ -161,7 +164,7 @@ class Member:
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(dev, self._penalties)
+            self._fit_head(self._head_inputs("train"), dev, penalties=self._penalties)
         elif self.head_only and not self.is_solved:
             head.fit_norm(self._head_inputs("train").matrix())
         self.model.eval()
@@ -174,10 +177,10 @@ class Member:
 
     def answers_by_penalty(self) -> dict[float, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate of the penalty."""
-        dev, head = self._head_inputs("dev"), self.model.head.cpu()
+        train, dev, head = self._head_inputs("train"), self._head_inputs("dev"), self.model.head.cpu()
         found = {}
         for penalty in self.spec.settings.head_penalties:
-            self._fit_head(dev, [penalty])
+            self._fit_head(train, dev, penalties=[penalty])
             self.model.eval()
             found[penalty] = head_answers(head, dev)
         return found
@@ -188,12 +191,33 @@ class Member:
         chosen = self.spec.chosen
         return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
 
-    def _fit_head(self, dev: FeatureTable | None, penalties: Sequence[float]) -> None:
+    def _refit_head(self) -> FeatureTable | None:
+        """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
+        frozen encoder's; returns the features of dev, None without dev."""
+        head = self.model.head
+        train = read_by_head(self.model, self._current_features("train"))
+        dev = read_by_head(self.model, self._current_features("dev")) if self.is_scored else None
+        head.cpu()
+        known = self.record.get("penalty")
+        self._fit_head(train, dev, penalties=self._penalties if known is None else [known])
+        head.to(device()).eval()
+        return dev
+
+    def _fit_head(self, train: FeatureTable, dev: FeatureTable | None, *, penalties: Sequence[float]) -> None:
+        """Fit the head to the features of the training rows.
+
+        Args:
+            train: features of the training rows.
+            dev: features of dev, on which the penalty is chosen; None with a single candidate.
+            penalties: candidates; the first choice is recorded.
+        """
         settings, head, split = self.spec.settings, self.model.head, self.splits["train"]
+        # In a run that trains the encoder alone, the head is frozen.
+        head.requires_grad_()
         rows = np.arange(len(split))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = self._head_inputs("train").take(rows)
+        table = train.take(rows)
         chosen = split.take(rows)
         if not self.is_solved:
             train_head(
@@ -226,14 +250,17 @@ class Member:
                 penalties=penalties,
                 steps=settings.head_steps,
             )
-        self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+        if "penalty" not in self.record:
+            self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
 
-    def sampler(self) -> ExampleSampler | FeatureSampler:
+    def sampler(self) -> ExampleSampler | FeatureSampler | ContrastiveSampler:
         """The training batches."""
         batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
         seed = counter_seed(self.spec.seed, "batches")
         if self.head_only:
             return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
+        if self.refitted:
+            return self._contrastive_sampler(seed)
         return ExampleSampler(
             self._encoded("train"),
             targets,
@@ -242,6 +269,15 @@ class Member:
             masks=self.model.masks,
             windows=self.model.windows_learned,
         )
+
+    def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
+        encoded, targets = list(self._encoded("train")), list(self.splits["train"].targets)
+        settings = self.spec.settings.contrastive
+        if settings.label_names:
+            names = [(name.replace("_", " ").replace("-", " "),) for name in self.facts.labels]
+            encoded += encode(self.spec, self.model, self.tokenizer, names)
+            targets += [np.asarray([label], dtype=np.float64) for label in range(len(names))]
+        return ContrastiveSampler(encoded, targets, rows=settings.rows, seed=seed, masks=self.model.masks)
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
@@ -256,7 +292,8 @@ class Member:
             self.keep(state, numbers=numbers, epoch=epoch)
             return
         _swap(state)
-        found = self._calibrated(lambda: self._answers("dev"))
+        dev = self._refit_head() if self.refitted else None
+        found = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(self.model.head, dev))
         _swap(state)
         self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
 
@@ -285,6 +322,10 @@ class Member:
         """Keep the weights if this is the evaluation that cross-validation has chosen."""
         assert self.spec.chosen is not None
         if self.spec.chosen.stop in numbers:
+            if self.refitted and state.step:
+                _swap(state)
+                self._refit_head()
+                _swap(state)
             self._keep(state, epoch=epoch)
 
     def _keep(self, state: TrainingState, *, epoch: int) -> None:
@@ -340,6 +381,8 @@ class Member:
         """Predictions of the current weights."""
         if self.head_only:
             return self._head_answers(split)
+        if self.refitted:
+            return head_answers(self.model.head, read_by_head(self.model, self._current_features(split)))
         return answers(self.model, self._encoded(split), precision=self.spec.precision)
 
     def _head_answers(self, split: str) -> list[Answer]:
@@ -352,9 +395,13 @@ class Member:
         Args:
             trained: whether the encoder was trained; else its features are cached.
         """
+        batches = FixedBatches(
+            self.model,
+            precision=self.spec.precision,
+            head_precision="float32" if self.refitted or not trained else None,
+        )
         if trained:
-            return FixedBatches(self.model, precision=self.spec.precision).answers(self._encoded("test"))
-        batches = FixedBatches(self.model, precision=self.spec.precision, head_precision="float32")
+            return batches.answers(self._encoded("test"))
         return batches.decide(list(features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
@@ -381,6 +428,10 @@ class Member:
     def _head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
         return read_by_head(self.model, self._features(split))
+
+    def _current_features(self, split: str) -> FeatureTable:
+        """Features of a split's rows by the current encoder."""
+        return extract(self.model, self._encoded(split), precision=self.spec.precision)
 
     def _features(self, split: str) -> FeatureTable:
         """Features of a split's rows by the encoder as it was before training."""

@@ -3,7 +3,8 @@
 A run has one member per task; the members share an encoder, and most runs have one. The head of each member is first
 trained on features of the frozen encoder. With method `finetune`, encoder and heads are then trained together; the
 metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric, the head on
-the frozen encoder being a candidate. With method `features` the encoder stays frozen: a linear head is solved for, any
+the frozen encoder being a candidate. With method `contrastive` the encoder alone is trained, and the heads are fitted
+to its features at every evaluation. With method `features` the encoder stays frozen: a linear head is solved for, any
 other head is trained on the features.
 
 A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
@@ -25,6 +26,8 @@ from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.specs import RunSpec, device, load_initial_encoder
 from components.measurements import Curve
 from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.contrastive_sampler import pairs_of
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -164,6 +167,16 @@ class Run:
         self.state = self._fresh_state()
         self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
 
+    @property
+    def training(self) -> Training:
+        """Settings of the training loop."""
+        training = self.settings.training
+        if self.settings.method == "features":
+            return self.members[0].head_training
+        if self.settings.method == "contrastive":
+            return training.model_copy(update={"rate": self.settings.contrastive.rate})
+        return training
+
     def _fresh_state(self) -> TrainingState:
         settings, model = self.settings, self.members[0].model
         groups: list[ParameterGroup]
@@ -179,7 +192,7 @@ class Run:
                 unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),
             )
         precision = self.spec.members[0].precision
-        return TrainingState.fresh(self.model, groups, settings=settings.training, precision=precision)
+        return TrainingState.fresh(self.model, groups, settings=self.training, precision=precision)
 
     def start(self) -> None:
         """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
@@ -214,7 +227,7 @@ class Run:
         reports = train(
             self.state,
             self._sampler(),
-            settings=self.members[0].head_training if settings.method == "features" else settings.training,
+            settings=self.training,
             total_steps=self.steps,
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
@@ -292,7 +305,10 @@ def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, po
 
 def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
     """Number of steps of a run with `epoch` steps per epoch."""
-    return max(settings.min_steps, math.ceil(settings.epochs * epoch))
+    if settings.method != "contrastive":
+        return max(settings.min_steps, math.ceil(settings.epochs * epoch))
+    contrastive = settings.contrastive
+    return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

@@ -211,8 +211,8 @@ def write_member(
     best = _best(runs, member, [record for record in records if record["start"] == start])
     chosen = best.spec.members[member]
     tensors, record = best.result(member)
-    # The best weights may be those before training, with a head that was fitted in float32.
-    fitted = record["best_step"] == 0 or chosen.settings.method == "features"
+    # The head of the best weights may have been fitted to features, in float32.
+    fitted = record["best_step"] == 0 or chosen.settings.method != "finetune"
     write_classifier(
         directory / "classifier",
         chosen,

@@ -26,6 +26,8 @@ def check_params(params: Params) -> None:
     from components.interchange.importing import source_digest
     from components.models import FAMILIES
     from components.models.encoder import build_model
+    from components.task_models.base import refuse_contrast
+    from components.task_models.kinds import find_task
     from components.tasks.budgets import numbered, refuse_unpaired
     from components.tasks.kinds import find_kind, promotion_metrics
     from components.tokenization.published import published_tokenizer
@@ -91,6 +93,8 @@ def check_params(params: Params) -> None:
         found = params.data.tasks[task].kind
         try:
             find_kind(found, key=f"data.tasks.{task}.kind")
+            refused = {name: refuse_contrast(find_task(found), params.finetune[name]) for name in params.run.families}
+            problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
             if metric is not None and metric not in (known := promotion_metrics(found)):
                 problems.append(
                     f"promote.metric: {metric!r} is not a metric of {task} ({found}){nearest(metric, known)}"

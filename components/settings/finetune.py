@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from components.settings.contrastive import ContrastiveSettings
 from components.settings.names import LayerChoice
 from components.settings.section import Fraction, Positive, Section
 from components.settings.training import Training
@@ -33,11 +34,20 @@ class FinetuneSettings(Section):
     """Fine-tuning of one language model.
 
     The head is first trained on features of the frozen encoder (`head_steps`). With `method: finetune` the encoder is
-    then trained with it, layer group by layer group (linear probing, then fine-tuning: Kumar et al. 2022).
+    then trained with it, layer group by layer group (linear probing, then fine-tuning: Kumar et al. 2022). With
+    `method: contrastive` the encoder alone is trained, and the head is fitted again to its features at every
+    evaluation.
     """
 
-    #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained.
-    method: Literal["features", "finetune"] = "finetune"
+    #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
+    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features.
+    method: Literal["features", "finetune", "contrastive"] = "finetune"
+    #: Loss, rate and length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
+    #: do not apply to it.
+    contrastive: ContrastiveSettings = ContrastiveSettings()
+    #: Weight lambda of the supervised contrastive loss beside the task's, L = (1 - lambda) L_task + lambda L_contrast,
+    #: with `method: finetune` (Gunel et al. 2021, equation 1: 0.9 with few labels).
+    supervised_contrastive: Annotated[float, Field(ge=0, lt=1)] = 0.0
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
     frozen: bool = False
@@ -120,3 +130,16 @@ class FinetuneSettings(Section):
     def own_task_tokens(self) -> bool:
         """Whether the inputs of a causal Transformer have special tokens of their own."""
         return self.task_tokens == "own" or (self.task_tokens == "auto" and self.method != "features")
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of a step."""
+        return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
+
+    @model_validator(mode="after")
+    def _contrast(self) -> FinetuneSettings:
+        if self.method == "contrastive" and not self.head_steps:
+            raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
+        if self.method != "finetune" and self.supervised_contrastive:
+            raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
+        return self

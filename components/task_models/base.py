@@ -68,6 +68,8 @@ class Task:
         combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
             the head reads each sequence separately.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
+        labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
+            labels (`task_models.contrast`).
     """
 
     kind: str
@@ -76,6 +78,20 @@ class Task:
     head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
     combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
     windows_apart: bool = False
+    labels_rows: bool = False
+
+
+def refuse_contrast(task: Task, settings: FinetuneSettings) -> str | None:
+    """What is wrong if the settings ask for a contrastive loss on a kind without labels of rows; else None."""
+    if task.labels_rows:
+        if settings.contrastive.label_names and task.kind == "pair":
+            return "contrastive.label_names needs a kind that reads one text; set it to false for kind pair"
+        return None
+    if settings.method == "contrastive":
+        return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
+    if settings.supervised_contrastive:
+        return f"supervised_contrastive compares texts by their labels; set it to 0 for kind {task.kind}"
+    return None
 
 
 def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:

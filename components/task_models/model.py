@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.errors import ConfigError
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import Encoded, Task
+from components.task_models.base import Encoded, Task, refuse_contrast
+from components.task_models.contrast import contrast
 from components.task_models.heads import Features
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
@@ -36,15 +38,21 @@ class TaskModel(nn.Module):
     Args:
         encoder: the language model; the parameters of its objective are not used.
         task: kind of the task.
-        settings: layers, pooling and head.
+        settings: layers, pooling, head and losses.
         labels: names of the labels.
+
+    Raises:
+        ConfigError: the settings do not suit the kind or the encoder.
     """
 
     def __init__(
         self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]
     ) -> None:
         super().__init__()
+        if (problem := refuse_contrast(task, settings)) is not None:
+            raise ConfigError(problem)
         self.encoder = encoder
+        self.settings = settings
         self.of_units = task.reads == "units"
         #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
         self.combine = task.combine(settings, encoder)
@@ -129,9 +137,10 @@ class TaskModel(nn.Module):
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """Loss of the head on a batch of `ExampleSampler`, plus lm_weight * mean negative log-likelihood per piece."""
+        """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
+        per piece."""
         hidden = self._states(batch)
-        loss = self.head.loss(self.outputs(self.above(self._kept(hidden, batch), batch["rows"]), batch), batch)
+        loss = self._task_loss(self.above(self._kept(hidden, batch), batch["rows"]), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -140,14 +149,27 @@ class TaskModel(nn.Module):
             sums["tokens"] = (total.detach(), pieces)
         return Losses(loss, sums)
 
+    def _task_loss(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """Loss of the head, of the contrast between the texts of the batch, or a weighted mean of both."""
+        weight = self.settings.supervised_contrastive
+        if self.settings.method == "contrastive":
+            return contrast(vectors, batch["targets"], self.settings)
+        loss = self.head.loss(self.outputs(vectors, batch), batch)
+        if weight:
+            loss = (1 - weight) * loss + weight * contrast(vectors, batch["targets"], self.settings)
+        return loss
+
     @property
     def masks(self) -> int | None:
         """Size of the vocabulary if batches need masks for the language-model loss, else None."""
         return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Parameters outside the encoder's layers: of the head, and of the language model's output if it is trained."""
-        own = [*self.features.parameters(), *self.head.parameters()]
+        """Trained parameters outside the encoder's layers: of the head, unless the encoder is trained without it, and
+        of the language model's output if it is trained."""
+        own = [*self.features.parameters()]
+        if self.settings.method != "contrastive":
+            own += self.head.parameters()
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
             own += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]

@@ -69,6 +69,22 @@ def target_batch(targets: Sequence[Target] | None) -> Batch:
     return {"targets": padded, "target_lengths": lengths}
 
 
+def masks_of(batch: Batch, rows: NDArray[np.int64], *, seed: int, step: int, vocabulary: int) -> Batch:
+    """`mask_texts` of a batch; the mask of a sequence depends on seed, step and row only.
+
+    Args:
+        batch: of `collate`.
+        rows: indices of its rows in the data.
+        vocabulary: number of pieces.
+    """
+    whose = batch["rows"].numpy()
+    places = np.arange(len(whose)) - np.searchsorted(whose, whose)
+    rngs = [
+        counter_rng(seed, "masks", step, int(rows[row]), int(place)) for row, place in zip(whose, places, strict=True)
+    ]
+    return mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=vocabulary)
+
+
 def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
     """(N,) length of each row's longest sequence in pieces."""
     return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
@@ -198,12 +214,7 @@ class ExampleSampler(EpochSampler):
         encoded = [self._learned(step, int(row)) for row in rows]
         batch = collate(encoded, [self.targets[row] for row in rows])
         if self.masks is not None:
-            rngs = [
-                counter_rng(self.seed, "masks", step, int(row), sequence)
-                for row, own in zip(rows, encoded, strict=True)
-                for sequence in range(len(own.pieces))
-            ]
-            batch |= mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=self.masks)
+            batch |= masks_of(batch, rows, seed=self.seed, step=step, vocabulary=self.masks)
         return batch
 
     def _learned(self, step: int, row: int) -> Encoded:

@@ -167,6 +167,16 @@ def test_settings_that_contradict_each_other_are_reported_before_a_run(
     )
 
 
+def test_a_kind_without_labels_of_rows_is_refused_for_contrast_before_a_run(
+    raw: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    raw["finetune"]["ulmfit"]["method"] = "contrastive"
+    raw["data"]["tasks"]["aws-type"] = {"path": "data/tasks/aws-type", "kind": "similarity"}
+    with pytest.raises(ConfigError, match=r"finetune.ulmfit: method contrastive .* kind similarity; .* \(aws-type\)"):
+        check_params(Params.model_validate(raw))
+
+
 def test_pairs_use_the_requested_vocabulary(raw: dict[str, Any]) -> None:
     raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}

@@ -42,4 +42,5 @@ TASK = Task(
     encode=encode,
     head=head,
     combine=pooling_of_windows,
+    labels_rows=True,
 )

@@ -38,4 +38,4 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Mu
     return MultilabelHead.of(settings, features, len(labels))
 
 
-TASK = Task(kind="multilabel", reads="text", encode=encode, head=head, combine=pooling_of_windows)
+TASK = Task(kind="multilabel", reads="text", encode=encode, head=head, combine=pooling_of_windows, labels_rows=True)

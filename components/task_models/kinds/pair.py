@@ -16,4 +16,5 @@ TASK = Task(
     encode=encode_pairs,
     head=head,
     combine=combination(compared),
+    labels_rows=True,
 )

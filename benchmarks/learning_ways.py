@@ -1,0 +1,191 @@
+"""Scores on dev of several ways to learn from few labels: same rows, same encoder, one setting changed at a time.
+
+    python benchmarks/learning_ways.py ENCODER --data sst2=FOLDER --data trec=FOLDER
+    python benchmarks/learning_ways.py ENCODER --data sst2=FOLDER --ways contrastive "rate 1e-4: {method: contrastive}"
+
+ENCODER is an encoder directory (`headstart import`). A data set is a folder with train.tsv and dev.tsv (text, label; no
+header), or TREC's TREC.train.all. Each way is a name of WAYS, or `NAME: SETTINGS` with settings of `finetune.<name>` in
+YAML. `best` is the score of the point that is chosen on dev, the head on the frozen encoder included; `last` that of
+the last step, which is not chosen. Test rows are never read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from components.training import threads
+
+threads.prepare()
+
+from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402 (after the thread settings)
+from components.models.encoder import family_of  # noqa: E402
+from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.settings.cluster import ClusterSettings  # noqa: E402
+from components.settings.finetune import FinetuneSettings  # noqa: E402
+from components.settings.tasks import TaskSource  # noqa: E402
+from components.tasks.examples import ExamplesJob, examples  # noqa: E402
+from components.training.rng import counter_rng  # noqa: E402
+
+#: Maximum number of rows of dev, and of train, from which the training rows are sampled.
+DEV, POOL = 500, 5000
+#: Settings of all ways, those of experiments/minilm without a choice of the length.
+COMMON: dict[str, Any] = {
+    "layers": "last",
+    "pooling": "mean",
+    "head_steps": 100,
+    "head_penalties": [0.3, 1, 3, 10, 30, 100],
+    "discriminative": 1.2,
+    "unfreeze_epochs": 0,
+    "max_length": 64,
+    "epochs": 10,
+    "min_steps": 60,
+    "evaluations": 5,
+    "training": {"rate": 5e-5, "schedule": "slanted_triangular", "batch_size": 16},
+}
+#: Name -> what differs from COMMON.
+WAYS: dict[str, dict[str, Any]] = {
+    "fine-tuning": {},
+    "contrastive": {"method": "contrastive"},
+}
+
+
+def rows_of(folder: Path, split: str) -> Iterator[tuple[str, str]]:
+    """Text and label of each row of a data set's split, in order."""
+    if (trec := folder / "TREC.train.all").exists():
+        lines = trec.read_text(encoding="latin-1").splitlines()
+        order = counter_rng(0, "trec dev").permutation(len(lines))
+        for index in order[:DEV] if split == "dev" else np.sort(order[DEV:]):
+            label, _, text = lines[index].partition(" ")
+            yield text, label
+        return
+    for line in (folder / f"{split}.tsv").read_text(encoding="utf-8").splitlines():
+        text, _, label = line.rpartition("\t")
+        yield text, label
+
+
+def make_examples(folder: Path, *, name: str, budgets: list[int], draws: int, dev: int, scratch: Path) -> Path:
+    """The output directory of the stage `examples` for a data set, with at most `dev` rows of dev, and with one row of
+    dev per label in place of test, which is not scored."""
+    seen: set[str] = set()
+    files: dict[str, list[tuple[str, str]]] = {}
+    for split, most in (("dev", dev), ("train", POOL)):
+        found = [row for row in dict.fromkeys(rows_of(folder, split)) if row[0] not in seen]
+        order = counter_rng(0, "rows", split).permutation(len(found))[:most]
+        files[split] = [found[index] for index in np.sort(order)]
+        seen |= {text for text, _ in files[split]}
+    files["test"] = [(f"{text} .", label) for label, text in {label: text for text, label in files["dev"]}.items()]
+    source = scratch / f"{name}-data"
+    source.mkdir(parents=True)
+    for split, chosen in files.items():
+        lines = [json.dumps({"text": text, "label": label}) for text, label in chosen]
+        (source / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task = TaskSource(path=str(source), budgets=budgets, seeds=list(range(draws)))
+    return examples(ExamplesJob(task=name, source=task, output=scratch / f"{name}-examples"))
+
+
+def settings_of(way: str) -> tuple[str, dict[str, Any]]:
+    """Name of a way, and its settings that differ from `COMMON`."""
+    if way in WAYS:
+        return way, WAYS[way]
+    ((name, changes),) = yaml.safe_load(way).items()
+    return name, changes
+
+
+def merged(changes: Mapping[str, Any]) -> FinetuneSettings:
+    """The settings of a way; the keys of its block `training` are added to those of `COMMON`."""
+    training = COMMON["training"] | changes.get("training", {})
+    return FinetuneSettings.model_validate(COMMON | changes | {"training": training})
+
+
+def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Path) -> list[dict[str, Any]]:
+    """The records of the runs of a way on a data set."""
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    cluster = ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(scratch / "features"))
+    job = FinetuneJob(
+        task=task.name,
+        family=family_of(encoder),
+        start="pretrained",
+        examples=task,
+        encoder=encoder,
+        output=folder / "out",
+        settings=settings,
+        cluster=cluster,
+    )
+    found: list[dict[str, Any]] = json.loads((finetune(job) / "runs.json").read_text(encoding="utf-8"))
+    return found
+
+
+def summary(records: list[dict[str, Any]], budget: int) -> dict[str, list[float]]:
+    """Mean over draws of the score of the frozen encoder, of the best point and of the last; seconds of a run."""
+    own = [record for record in records if record["budget"] == budget]
+    curves = [[point[record["score"]] for point in record["curve"]] for record in own]
+    return {
+        "frozen": [float(np.mean([curve[0] for curve in curves]))],
+        "best": [float(np.mean([max(curve) for curve in curves]))],
+        "last": [float(np.mean([curve[-1] for curve in curves]))],
+        "seconds": [float(np.mean([record["seconds"] for record in own]))],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("encoder", type=Path)
+    parser.add_argument("--data", action="append", required=True, metavar="NAME=FOLDER")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS))
+    parser.add_argument("--budgets", nargs="+", type=int, default=[8])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--dev", type=int, default=DEV, help="Maximum number of rows of dev.")
+    add_record_option(parser)
+    arguments = parser.parse_args()
+    threads.own(1)
+    found: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        for data in arguments.data:
+            title, _, folder = data.partition("=")
+            task = make_examples(
+                Path(folder),
+                name=title,
+                budgets=arguments.budgets,
+                draws=arguments.draws,
+                dev=arguments.dev,
+                scratch=scratch,
+            )
+            for way in arguments.ways:
+                label, changes = settings_of(way)
+                records = scores(arguments.encoder.absolute(), task, merged(changes), scratch=scratch)
+                for budget in arguments.budgets:
+                    row = summary(records, budget)
+                    found[f"{title}, {budget} labels, {label}"] = row
+                    curves = [
+                        [round(point[one["score"]], 3) for point in one["curve"]]
+                        for one in records
+                        if one["budget"] == budget
+                    ]
+                    mean = np.mean(curves, axis=0).round(3).tolist()
+                    shown = " ".join(f"{key} {value[0]:.3f}" for key, value in row.items())
+                    print(f"{title:8}{budget:4} {label:28} {shown}  curve {mean}", flush=True)
+    record(
+        arguments.record,
+        title=f"Macro F1 on {arguments.dev} dev rows, mean of {arguments.draws} draws of the training rows",
+        row_title="data set, labels per class, way to learn",
+        columns={
+            "frozen": Column(name="frozen", title="frozen encoder"),
+            "best": Column(name="best", title="best point"),
+            "last": Column(name="last", title="last point"),
+            "seconds": Column(name="seconds", title="seconds a run", format=".1f"),
+        },
+        values=found,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""`finetune.<name>.contrastive`: training of the encoder on pairs of labelled texts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from components.settings.section import Positive, Section
+
+
+class ContrastiveSettings(Section):
+    """Contrastive training: texts of the same label become similar, texts of different labels dissimilar.
+
+    A step encodes `rows` texts once and forms all pairs of them. The texts are sampled so that the classes are
+    balanced.
+    """
+
+    #: `pairs`: squared difference between the cosine similarity of two texts and their label overlap (SetFit, Tunstall
+    #: et al. 2022); `supervised`: every text against all others of the step (Khosla et al. 2020, equation 2).
+    loss: Literal["pairs", "supervised"] = "pairs"
+    #: Temperature of the supervised contrastive loss, also beside the task's loss (`supervised_contrastive`).
+    temperature: Annotated[float, Field(gt=0)] = 0.1
+    #: Texts of a step, at least two per class.
+    rows: Annotated[int, Field(ge=4)] = 16
+    #: Passes over the training rows.
+    epochs: Annotated[float, Field(gt=0)] = 16
+    #: Maximum number of pairs in all steps together; with more, training ends before `epochs`.
+    pairs: Positive = 100_000
+    #: Peak learning rate.
+    rate: Annotated[float, Field(gt=0)] = 5e-5
+    #: Whether the name of each label is a further text of its class (Yehudai and Bandel 2024, FastFit), for kinds that
+    #: read one text. Underscores and hyphens are read as spaces.
+    label_names: bool = False

@@ -1,0 +1,130 @@
+"""Contrastive fine-tuning: a contract of every family with every kind whose rows have labels, and its settings."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from components.artifacts import read_manifest
+from components.errors import ConfigError
+from components.finetuning import runs
+from components.finetuning.runs import steps_of
+from components.finetuning.stage import FinetuneJob, finetune
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.settings.contrastive import ContrastiveSettings
+from components.settings.finetune import FinetuneSettings
+from components.task_models.base import refuse_contrast
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.examples import read_facts, read_split
+from components.tasks.kinds import scoring_for
+
+from .test_contract import answers_of, contents
+
+LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
+FEW = ContrastiveSettings(rows=6, epochs=1, rate=0.01)
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family_learns_every_kind_by_contrast(family: str, kind: str, make_job, in_process) -> None:
+    job = make_job(family, kind, method="contrastive", contrastive=FEW)
+    output = finetune(job)
+    facts, test, dev = read_facts(job.examples), read_split(job.examples, "test"), read_split(job.examples, "dev")
+    scoring = scoring_for(kind, facts.labels)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert [point["step"] for point in record["curve"]] == [0, 2]
+    best = max(point[scoring.main] for point in record["curve"])
+    on_dev = [np.asarray(answer, dtype=np.float32) for answer in answers_of(output, "dev")]
+    assert scoring.score(dev.fields, dev.targets, on_dev)[scoring.main] == pytest.approx(best, abs=1e-5)
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, answers_of(output, "test"), strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
+
+
+@pytest.mark.parametrize("options", [{"loss": "pairs"}, {"loss": "supervised", "label_names": True}])
+def test_texts_of_one_label_become_similar(options, make_job, in_process) -> None:
+    contrastive = ContrastiveSettings(rows=12, epochs=25, rate=0.01, **options)
+    job = make_job("bert", "classification", method="contrastive", contrastive=contrastive, head_penalties=[1.0])
+    output = finetune(job)
+    (record,) = json.loads((output / "runs.json").read_text())
+    first, last = record["curve"]
+    assert last["macro_f1"] > first["macro_f1"] and record["best_step"] == 25
+    # The encoder is trained; the head fits its new features.
+    before = load_encoder(job.encoder).model.state_dict()
+    classifier = load_classifier(output / "classifier")
+    after = classifier.model.encoder.state_dict()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
+    def job(name: str) -> FinetuneJob:
+        contrastive = ContrastiveSettings(rows=6, epochs=2, rate=0.01)
+        made = make_job("gpt", kind, name=name, method="contrastive", contrastive=contrastive, evaluations=3)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
+        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+
+    unbroken = finetune(job("unbroken"))
+    real, starts = runs.train, 0
+
+    def breaks_off(*arguments, **named):
+        for report in real(*arguments, **named):
+            yield report
+            if starts == 1 and report.step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken = job("broken")
+    while not broken.output.exists():
+        starts += 1
+        with suppress(KeyboardInterrupt):
+            finetune(broken)
+    assert starts == 2 and read_manifest(broken.output).files
+    assert contents(broken.output) == contents(unbroken)
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_a_contrast_beside_the_task_is_a_weighted_mean(kind: str, make_job, in_process) -> None:
+    job = make_job("bert", kind, supervised_contrastive=0.5)
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    alone = make_job("bert", kind, name="alone")
+    (other,) = json.loads((finetune(alone) / "runs.json").read_text())
+    assert record["steps"] == 3 and record["curve"][1]["train_loss"] != other["curve"][1]["train_loss"]
+
+
+def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings) -> None:
+    def steps(**changes: object) -> int:
+        contrastive = ContrastiveSettings(rows=16, **changes)
+        return steps_of(settings.model_copy(update={"method": "contrastive", "contrastive": contrastive}), epoch=5)
+
+    assert steps(epochs=4, pairs=10**6) == 20
+    assert steps(epochs=4, pairs=1_000) == 8  # 120 pairs a step
+    assert steps(epochs=4, pairs=1) == 1
+
+
+@pytest.mark.parametrize("kind", sorted(set(TASKS) - set(LABELLED)))
+def test_kinds_without_labels_of_rows_are_refused(kind: str, make_job, in_process) -> None:
+    with pytest.raises(ConfigError, match=f"does not suit kind {kind}; use finetune"):
+        finetune(make_job("bert", kind, method="contrastive"))
+    with pytest.raises(ConfigError, match=f"supervised_contrastive .* set it to 0 for kind {kind}"):
+        finetune(make_job("bert", kind, supervised_contrastive=0.5))
+
+
+def test_settings_that_contradict_each_other_are_refused(settings: FinetuneSettings) -> None:
+    def validated(**changes: object) -> FinetuneSettings:
+        return FinetuneSettings.model_validate(settings.model_dump() | changes)
+
+    with pytest.raises(ValidationError, match="head_steps must be at least 1"):
+        validated(method="contrastive", head_steps=0)
+    with pytest.raises(ValidationError, match="supervised_contrastive is a loss beside the task's"):
+        validated(method="contrastive", supervised_contrastive=0.5)
+    names = validated(method="contrastive", contrastive={"label_names": True})
+    assert "one text" in str(refuse_contrast(TASKS["pair"], names))
+    assert refuse_contrast(TASKS["multilabel"], names) is None

@@ -1,0 +1,72 @@
+"""Contrastive losses: exact values, and agreement with loops over pairs written from the papers' formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from components.task_models.contrast import label_overlap, pair_loss, supervised_loss
+
+NAN = float("nan")
+
+
+def test_overlap_is_shared_labels_divided_by_all_labels() -> None:
+    overlap, counts = label_overlap(torch.tensor([[0.0, 1.0], [1.0, NAN], [2.0, NAN], [NAN, NAN], [NAN, NAN]]))
+    assert overlap[0].tolist()[1:] == [0.5, 0.0, 0.0, 0.0]
+    # A row is not compared with itself, and two rows without labels are not compared.
+    expected = ~torch.eye(5, dtype=torch.bool)
+    expected[3, 4] = expected[4, 3] = False
+    assert torch.equal(counts, expected)
+
+
+def test_similar_and_dissimilar_pairs_have_the_same_weight() -> None:
+    half = math.sqrt(0.5)
+    vectors = torch.tensor([[2.0, 0.0], [0.0, 3.0], [half, half]])
+    # Cosines: 0 (same label), sqrt(1/2) and sqrt(1/2) (different labels).
+    found = pair_loss(vectors, torch.tensor([[0.0], [0.0], [1.0]]))
+    assert float(found) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(("label", "expected"), [(0.0, 0.25), (1.0, 0.25)])
+def test_one_sort_of_pairs_alone_is_its_mean(label: float, expected: float) -> None:
+    vectors = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    assert float(pair_loss(vectors, torch.tensor([[0.0], [label]]))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_supervised_loss_is_the_papers_sum() -> None:
+    torch.manual_seed(0)
+    vectors, labels, t = torch.randn(5, 3), [0, 0, 0, 1, 2], 0.3
+    unit = F.normalize(vectors, dim=1)
+    losses = []
+    for i, label in enumerate(labels):
+        others = [a for a in range(5) if a != i]
+        similar = [p for p in others if labels[p] == label]
+        if similar:
+            total = sum(math.exp(float(unit[i] @ unit[a]) / t) for a in others)
+            logs = [math.log(math.exp(float(unit[i] @ unit[p]) / t) / total) for p in similar]
+            losses.append(-sum(logs) / len(similar))
+    found = supervised_loss(vectors, torch.tensor(labels).double()[:, None], temperature=t)
+    assert float(found) == pytest.approx(sum(losses) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("targets", [[[0.0], [1.0]], [[NAN], [NAN]]])
+def test_without_similar_rows_the_supervised_loss_is_zero_and_finite(targets: list[list[float]]) -> None:
+    vectors = torch.randn(2, 3, requires_grad=True)
+    loss = supervised_loss(vectors, torch.tensor(targets), temperature=0.1)
+    loss.backward()
+    assert float(loss.detach()) == 0.0 and vectors.grad is not None and bool((vectors.grad == 0).all())
+
+
+def test_the_gradient_makes_texts_of_one_label_similar() -> None:
+    torch.manual_seed(1)
+    targets = torch.tensor([0.0, 0.0, 1.0, 1.0])[:, None]
+    for loss in (pair_loss, lambda v, t: supervised_loss(v, t, temperature=0.5)):
+        vectors = torch.randn(4, 8, requires_grad=True)
+        for _ in range(300):
+            (gradient,) = torch.autograd.grad(loss(vectors, targets), vectors)
+            vectors = (vectors - gradient).detach().requires_grad_()
+        cosines = F.normalize(vectors.detach(), dim=1) @ F.normalize(vectors.detach(), dim=1).T
+        assert float(cosines[0, 1]) > 0.9 and float(cosines[0, 2]) < 0.2

@@ -1,0 +1,72 @@
+"""Batches for contrastive training."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from components.task_models.base import Encoded
+from components.task_models.contrastive_sampler import ContrastiveSampler, pairs_of
+
+
+def sampler(targets: list[list[int]], *, rows: int, seed: int = 0, masks: int | None = None) -> ContrastiveSampler:
+    encoded = [Encoded.of_texts([np.arange(6, 9 + row % 3)]) for row in range(len(targets))]
+    return ContrastiveSampler(
+        encoded, [np.asarray(target, dtype=np.float64) for target in targets], rows=rows, seed=seed, masks=masks
+    )
+
+
+def test_classes_of_different_sizes_are_balanced() -> None:
+    found = sampler([[0]] * 3 + [[1]] * 30, rows=6)
+    uses = Counter(int(row) for step in range(10) for row in found.rows(step))
+    assert {step: Counter(int(row) >= 3 for row in found.rows(step)) for step in range(10)} == {
+        step: Counter({False: 3, True: 3}) for step in range(10)
+    }
+    # Every row of a class is used before one is used again.
+    assert all(uses[row] == 10 for row in range(3)) and all(uses[row] == 1 for row in range(3, 33))
+
+
+def test_many_classes_take_turns_with_two_rows_each() -> None:
+    found = sampler([[label] for label in range(10) for _ in range(3)], rows=8)
+    assert (found.width, found.depth) == (4, 2)
+    seen: Counter[int] = Counter()
+    for step in range(5):
+        classes = Counter(int(row) // 3 for row in found.rows(step))
+        # A class that is the last of one round and the first of the next has up to four rows.
+        assert set(classes.values()) <= {2, 3}
+        seen.update(classes.keys())
+    assert set(seen) == set(range(10))
+
+
+def test_a_row_of_several_labels_is_once_in_a_step_and_rows_without_labels_are_a_class() -> None:
+    found = sampler([[0, 1], [0, 1], [0], [1], [], []], rows=12)
+    assert len(found.classes) == 3
+    assert found.rows(0).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_class_of_one_row_does_not_fill_a_step() -> None:
+    assert sampler([[0], [1], [1], [1]], rows=4).rows(3).tolist()[0] == 0
+
+
+def test_a_batch_is_a_function_of_seed_and_step() -> None:
+    targets = [[row % 5] for row in range(40)]
+    found, again = sampler(targets, rows=8, masks=100), sampler(targets, rows=8, masks=100)
+    later = again.batch(7)
+    for name, tensor in found.batch(7).items():
+        assert tensor.equal(later[name]), name
+    assert found.tokens_before(3) == sum(int(found.batch(step)["lengths"].sum()) for step in range(3))
+    other = sampler(targets, rows=8, seed=1)
+    assert any(not np.array_equal(found.rows(step), other.rows(step)) for step in range(3))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_workers_share_the_batch(world: int) -> None:
+    found = sampler([[row % 2] for row in range(12)], rows=8)
+    parts = [found.batch(2, rank, world)["targets"] for rank in range(world)]
+    assert sum(map(len, parts)) == len(found.rows(2))
+
+
+def test_number_of_pairs() -> None:
+    assert (pairs_of(2), pairs_of(16)) == (1, 120)
