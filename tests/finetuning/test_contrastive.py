@@ -26,6 +26,7 @@ from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 
 from .test_contract import answers_of, contents
+from .test_crossvalidation import BUDGET, check
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
 FEW = ContrastiveSettings(rows=6, epochs=1, rate=0.01)
@@ -61,6 +62,20 @@ def test_texts_of_one_label_become_similar(options, make_job, in_process) -> Non
     classifier = load_classifier(output / "classifier")
     after = classifier.model.encoder.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_process) -> None:
+    contrastive = ContrastiveSettings(rows=6, epochs=20, rate=0.01)
+    changes = {"method": "contrastive", "contrastive": contrastive, "evaluations": 3, "head_penalties": [1.0]}
+    job = make_job("bert", "classification", source=BUDGET, **changes)
+    output = finetune(job)
+    check(job, output)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["best_step"] > 0
+    # The head fits the features of the trained encoder: it separates the training rows.
+    train = read_split(job.examples, "train")
+    answers = load_classifier(output / "classifier").answer(train.fields)
+    assert np.mean([answer.argmax() == label for answer, label in zip(answers, train.labels, strict=True)]) > 0.9
 
 
 @pytest.mark.parametrize("kind", LABELLED)
