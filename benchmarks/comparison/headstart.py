@@ -1,0 +1,209 @@
+"""Headstart's side of `benchmarks/few_labels.py`.
+
+A cell is learned in a process of its own by the stages of the pipeline, called as functions: examples, baseline
+(words) and finetune, with one core. The settings are those of a generated params.yaml,
+WORK/headstart/SYSTEM/SET/params.yaml, with which `headstart retrain` gives the same models; a cell has one of its
+budgets and seeds. Of all systems the one with the highest score of selection is used, a cross-validation within the
+labels (`selection: budget`): the same rule for fine-tuned models and words.
+
+`headstart` starts from the imported encoder. `headstart-own` pretrains on general text and adapts to the set's
+unlabelled text, once per set; the processor seconds of that are in the details of each cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.comparison.cells import Key
+from benchmarks.comparison.sets import SETS, Prepared
+
+HEADSTART = ("headstart", "headstart-own")
+ROOT = Path(__file__).resolve().parents[2]
+#: Tokens of the model without imports, for 30 minutes on two cores.
+GENERAL_TOKENS, DOMAIN_TOKENS = 3_000_000, 3_000_000
+
+
+def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encoder: Path) -> dict[str, Any]:
+    """The content of params.yaml for one system and set, in a folder of its own."""
+    chosen = SETS[name]
+    kind = chosen.source.get("kind", "classification")
+    task: dict[str, Any] = {
+        "path": str(prepared.folder.absolute()),
+        "kind": kind,
+        "train": "train.jsonl",
+        "dev": "dev.jsonl",
+        "test": "test.jsonl",
+        "label": "label",
+        "language": chosen.source.get("language", "en"),
+        "budgets": list(chosen.budgets),
+        "seeds": [0, 1, 2, 3, 4],
+        "selection": "budget",
+        "overlap": "report",
+        "dev_rows": None,
+        "baselines": "all",
+    }
+    task |= {"first": "first", "second": "second"} if kind == "pair" else {"text": "text"}
+    imported = system == "headstart"
+    if imported:
+        family = "minilm"
+        pretrain: dict[str, Any] = {"family": "bert", "source": str(encoder)}
+        pretrain["training"] = {"tokens": 1, "window": 64, "batch_size": 32, "rate": 0.0003}  # not trained
+        finetune: dict[str, Any] = {
+            "layers": "last",  # as the encoder was trained: the mean of its last layer
+            "pooling": "mean",
+            "pairs": "apart",
+            "head_penalties": [0.3, 1, 3, 10, 30, 100],
+            "discriminative": 1.2,
+            "unfreeze_epochs": 0,
+            "epochs": 4,
+            "min_steps": 60,
+            "evaluations": 3,
+            "training": {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16},
+        }
+    else:
+        family = "ulmfit"
+        training = {"vectors": True, "window": 64, "batch_size": 64, "checkpoint_seconds": 30}
+        pretrain = {
+            "model": {"embedding": 320, "hidden": 640, "layers": 2},
+            "training": training | {"tokens": GENERAL_TOKENS, "rate": 0.012},
+        }
+        finetune = {
+            "layers": "all",
+            "pooling": "mean",
+            "head_dropout": 0.0,
+            "head_penalties": [30, 100, 300, 1000],
+            "epochs": 5,
+            "min_steps": 60,
+            "evaluations": 3,
+            "training": {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16},
+        }
+    return {
+        "run": {
+            "out": "artifacts",
+            "families": [family],
+            "tasks": [name],
+            "starts": ["pretrained"] if imported else ["adapted"],
+            "seed": 0,
+        },
+        "cluster": {"launcher": "local"},
+        "data": {
+            "general": {"path": str(data / chosen.general), "text": "text"},
+            "domain": {"path": str(prepared.folder.absolute() / "unlabelled.jsonl"), "text": "text"},
+            "tasks": {name: task},
+        },
+        "ingest": {"strip_markup": True, "near_duplicates": None, "heldout": 0.01},
+        "tokenizer": {"kinds": ["wordpiece"], "wordpiece": {"vocabulary": 8000}},
+        "pretrain": {family: {"tokenizer": "wordpiece"} | pretrain},
+        "adapt": {} if imported else {family: {"training": training | {"tokens": DOMAIN_TOKENS, "rate": 0.008}}},
+        "finetune": {family: {"method": "auto", "max_length": chosen.max_length} | finetune},
+        "evaluate": {"resamples": 1000},
+    }
+
+
+def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Learn and predict one cell; the keys of `peers.answer`, or `error`."""
+    folder = (arguments.work / "headstart" / key.system / key.set).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    data, encoder = arguments.data.absolute(), arguments.encoder.absolute()
+    params = settings_of(key.system, key.set, prepared, data=data, encoder=encoder)
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    result = folder / f"{key.budget}-{key.draw}.json"
+    result.unlink(missing_ok=True)
+    log = arguments.work / "logs" / f"{key.system}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.comparison.headstart", "params.yaml", str(key.budget), str(key.draw)]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    environment = os.environ | threads | {"PYTHONPATH": str(ROOT)}
+    began = time.perf_counter()
+    with log.open("a") as file:
+        process = subprocess.Popen([*command, result], stdout=file, stderr=file, env=environment, cwd=folder)
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or not result.is_file():
+        return {"error": f"exit status {process.returncode}; messages are in {log}"}
+    answer: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    shared = answer["details"]["shared_seconds"]
+    return answer | {
+        # Test is predicted by the same stages; its seconds are part of these.
+        "learn_seconds": used.ru_utime + used.ru_stime - answer["import_seconds"] - shared,
+        "learn_wall": time.perf_counter() - began,
+        "predict_seconds": 0.0,
+        "predict_wall": 0.0,
+        "megabytes": used.ru_maxrss / 1024,
+    }
+
+
+def _used() -> float:
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
+
+
+def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
+    """Run the stages of one cell and write its answer; the process has one core."""
+    # The stages are imported here, so that their seconds are known.
+    from components.interchange.importing import import_encoder
+    from components.pipeline.jobs import out
+    from components.pipeline.stages import STAGES
+    from components.settings.loading import load_params
+    from components.tasks.results import best_score, read_answers
+
+    imports = _used()
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[draw % len(os.sched_getaffinity(0))]})
+    params = load_params(path)
+    (name,) = params.run.tasks
+    (family,) = params.run.families
+    (start,) = params.run.starts
+    shared = _used()
+    encoder = out(params, "encoder", family, start)
+    if params.pretrain[family].source is not None:
+        if not (encoder / "manifest.json").is_file():
+            import_encoder(Path(str(params.pretrain[family].source)), output=encoder, family="bert")
+    else:
+        for stage in ("ingest", "tokenizer", "tokenize", "pretrain", "adapt"):
+            for arguments in STAGES[stage].items(params).values():
+                if not (Path(arguments["output"]) / "manifest.json").is_file():
+                    STAGES[stage].run(arguments)
+    shared = _used() - shared
+    # One budget and seed, in a folder of its own: no features are shared with other cells.
+    source = params.data.tasks[name].model_copy(update={"budgets": [budget], "seeds": [draw]})
+    cell = out(params, "cells", f"{budget}-{draw}")
+    cluster = params.cluster.model_copy(
+        update={"storage": str(cell / "checkpoints"), "features": str(cell / "features")}
+    )
+    found = []
+    for stage, item in (("examples", name), ("baseline", name), ("finetune", f"{name}-{family}-{start}")):
+        arguments = dict(STAGES[stage].items(params)[item])
+        arguments |= {"output": cell / stage}
+        arguments |= {"source": source} if stage == "examples" else {"examples": cell / "examples"}
+        arguments |= {"cluster": cluster} if "cluster" in arguments else {}
+        STAGES[stage].run(arguments)
+        if stage != "examples":
+            records = json.loads((cell / stage / "runs.json").read_text(encoding="utf-8"))
+            found += [(best_score(record), stage, record) for record in records]
+    # The first of equal scores: words, which cost less.
+    score, stage, chosen = max(found, key=lambda entry: entry[0])
+    answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
+    details = {
+        "chosen": chosen["system"],
+        "score": score,
+        "scores": {record["system"]: round(value, 4) for value, _, record in found},
+        "record": {key: value for key, value in chosen.items() if key not in ("curve", "short")},
+        "shared_seconds": shared,
+    }
+    answer = {"predicted": np.stack(answers).argmax(1).tolist(), "details": details, "import_seconds": imports}
+    result.write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _cell(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

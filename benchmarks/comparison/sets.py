@@ -1,0 +1,178 @@
+"""The data sets of `benchmarks/few_labels.py`: rows of train and test, the same for all systems.
+
+A set is prepared once into a folder: train.jsonl, dev.jsonl and test.jsonl, from which Headstart reads; peers.json,
+from which the other systems read the same rows, without the labels of test; and unlabelled.jsonl, the texts of train
+(IMDb: its unlabelled reviews) without labels. Rows of train that are also in dev or test are dropped. Test is a fixed
+sample of at most `test_rows` rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from components.artifacts import write_atomic
+from components.settings.tasks import TaskSource
+from components.tasks.budgets import sample_rows
+from components.tasks.data import Split
+from components.tasks.kinds import find_kind
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set.
+
+    Attributes:
+        title: name in tables.
+        source: keys of `data.tasks.<name>`; `path` is relative to the folder of the data.
+        budgets: label budgets per class.
+        general: folder and text column of general text in the same language, for pretraining.
+        unlabelled: file of unlabelled texts of the domain, and the most rows of it; None: the texts of train.
+        max_length: pieces per text that Headstart reads.
+    """
+
+    title: str
+    source: dict[str, Any]
+    budgets: tuple[int, ...] = (8, 16, 64)
+    general: str = "enwiki2015-slice"
+    unlabelled: tuple[str, int] | None = None
+    max_length: int = 64
+
+
+_TRUEVOICE: dict[str, Any] = {
+    "path": "truevoice-intent",
+    "train": "mari_train.csv",
+    "dev": None,
+    "test": "mari_test.csv",
+    "text": "texts",
+    "language": "th",
+    "test_rows": 1000,
+}
+SETS: dict[str, DataSet] = {
+    "sst2": DataSet(
+        "SST-2",
+        {"path": "sst2", "train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv", "text": 0, "label": 1}
+        | {"header": False, "test_rows": 2000},
+    ),
+    "trec": DataSet(
+        "TREC",
+        {"path": "trec", "format": "label-first", "encoding": "latin-1", "train": "TREC.train.all", "dev": None}
+        | {"test": "TREC.test.all", "test_rows": 2000},
+    ),
+    "clinc150": DataSet(
+        "CLINC150",
+        {"path": "clinc150", "format": "json", "train": "data_full.json#train", "dev": "data_full.json#val"}
+        | {"test": "data_full.json#test", "text": 0, "label": 1, "test_rows": 2000},
+        budgets=(8, 16),
+    ),
+    "imdb": DataSet(
+        "IMDb",
+        {"path": "imdb", "train": "train.jsonl.zst", "dev": None, "test": "test.jsonl.zst", "test_rows": 1000},
+        budgets=(10, 50, 250),
+        unlabelled=("imdb-unsup/unsup.jsonl.zst", 25_000),
+        max_length=256,
+    ),
+    "truevoice-action": DataSet("TrueVoice, action", _TRUEVOICE | {"label": "action"}, general="thaigov"),
+    "truevoice-object": DataSet("TrueVoice, object", _TRUEVOICE | {"label": "object"}, general="thaigov"),
+    "truevoice-destination": DataSet(
+        "TrueVoice, destination", _TRUEVOICE | {"label": "destination"}, general="thaigov"
+    ),
+    "sick": DataSet(
+        "SICK, entailment",
+        {"path": "sick", "kind": "pair", "format": "tsv", "train": "SICK_train.txt", "dev": "SICK_trial.txt"}
+        | {"test": "SICK_test_annotated.txt", "first": "sentence_A", "second": "sentence_B"}
+        | {"label": "entailment_judgment", "test_rows": 2000},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A set on disk.
+
+    Attributes:
+        folder: with the files of the module's docstring.
+        names: the labels.
+        labels: (N,) label indices of train.
+        truth: (M,) label indices of test.
+        digest: SHA-256 of the prepared rows.
+    """
+
+    folder: Path
+    names: list[str]
+    labels: np.ndarray
+    truth: np.ndarray
+    digest: str
+
+    def rows(self, budget: int, draw: int) -> np.ndarray:
+        """Indices of the training rows of a budget and draw: those that Headstart samples with this seed."""
+        return sample_rows(self.labels, budget, seed=draw)[0]
+
+
+def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
+    """Prepare a set, or read what was prepared before.
+
+    Args:
+        name: key of SETS.
+        data: folder of the raw data sets.
+        folder: to write below.
+    """
+    target = folder / name
+    facts = target / "set.json"
+    if not facts.is_file():
+        _write(name, data, target)
+    content = json.loads(facts.read_text(encoding="utf-8"))
+    return Prepared(
+        folder=target,
+        names=content["names"],
+        labels=np.array(content["labels"]),
+        truth=np.array(content["truth"]),
+        digest=content["digest"],
+    )
+
+
+def _write(name: str, data: Path, target: Path) -> None:
+    chosen = SETS[name]
+    source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
+    found = find_kind(source.kind).read(name, source)
+    target.mkdir(parents=True, exist_ok=True)
+    for split, rows in (("train", found.train), ("dev", found.dev), ("test", found.test)):
+        lines = (json.dumps(_row(rows, index, found.labels), ensure_ascii=False) + "\n" for index in range(len(rows)))
+        write_atomic(target / f"{split}.jsonl", "".join(lines))
+    train, test = ([[_clean(text) for text in row] for row in split.fields] for split in (found.train, found.test))
+    labels = found.train.labels.tolist()
+    peers = json.dumps({"train": train, "labels": labels, "test": test}, ensure_ascii=False)
+    write_atomic(target / "peers.json", peers)
+    texts = [text for row in train for text in row]
+    if chosen.unlabelled is not None:
+        path, most = chosen.unlabelled
+        with pa.input_stream(str(data / path), compression="zstd") as stream:
+            lines = stream.read().decode("utf-8").rstrip("\n").split("\n")
+        texts = [_clean(json.loads(line)["text"]) for line in lines[:: max(1, len(lines) // most)][:most]]
+    unlabelled = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    write_atomic(target / "unlabelled.jsonl", "".join(unlabelled))
+    truth = found.test.labels.tolist()
+    content = {
+        "names": found.labels,
+        "labels": labels,
+        "truth": truth,
+        "digest": hashlib.sha256((peers + json.dumps(truth)).encode()).hexdigest(),
+    }
+    # Written last: a folder with this file is complete.
+    write_atomic(target / "set.json", json.dumps(content, ensure_ascii=False))
+
+
+def _row(split: Split, index: int, names: list[str]) -> dict[str, str]:
+    fields = [_clean(text) for text in split.fields[index]]
+    keys = ("text",) if len(fields) == 1 else ("first", "second")
+    return dict(zip(keys, fields, strict=True)) | {"label": names[int(split.labels[index])]}
+
+
+def _clean(text: str) -> str:
+    return text.replace("<br />", " ")

@@ -1,0 +1,282 @@
+"""Tables of the cells of `benchmarks/few_labels.py`.
+
+With `--record NAME` four files of docs/results are written: NAME (macro F1), NAME-accuracy, NAME-differences and
+NAME-cost. In a row, all systems have the same draws: those that are measured for every system of the row, so that a
+partial measurement is balanced. A system without cells in a row is left out of it.
+
+Intervals are those of `components.evaluation.intervals`: over draws, and over bootstrap samples of the test rows.
+Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.comparison.cells import Cells
+from benchmarks.comparison.sets import SETS
+from components.evaluation.intervals import interval
+from components.reporting.results import Column, record
+from components.tasks.kinds import scoring_for
+
+CONFIDENCE = 0.95
+RESAMPLES = 500
+TITLES = {
+    "headstart": "Headstart",
+    "headstart-own": "Headstart, no imported model",
+    "setfit": "SetFit",
+    "embeddings": "frozen, C = 1",
+    "embeddings-cv": "frozen, C chosen",
+    "model2vec": "model2vec",
+    "flair": "flair",
+    "fastai": "fastai, no pretraining",
+    "tfidf": "TF-IDF",
+    "tfidf-characters": "TF-IDF, characters",
+}
+#: Minuend and subtrahends of the differences.
+COMPARED = (
+    ("headstart", "setfit"),
+    ("headstart", "embeddings"),
+    ("headstart", "tfidf"),
+    ("headstart-own", "tfidf"),
+    ("headstart-own", "tfidf-characters"),
+    ("setfit", "embeddings"),
+)
+SIZES = ("fewest labels", "middle", "most labels")
+Floats = NDArray[np.float64]
+#: Suffix of the file -> (title, metric).
+METRICS = {"": ("Macro F1", "macro_f1"), "-accuracy": ("Accuracy", "accuracy")}
+#: (set, budget) -> system -> draw -> cell.
+Table = dict[tuple[str, int], dict[str, dict[int, dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of one system in one row of a table.
+
+    Attributes:
+        draws: (S,) one score per draw.
+        resampled: (S, R) on R bootstrap samples of the test rows, which are the same for all systems.
+    """
+
+    draws: Floats
+    resampled: Floats
+
+    def estimate(self) -> tuple[float, ...]:
+        """Mean, or (mean, low, high) if there are several draws."""
+        return estimate(self.draws, self.resampled.mean(0))
+
+
+def estimate(draws: Floats, resampled: Floats) -> tuple[float, ...]:
+    """Mean over draws, with its interval if there are several."""
+    if len(draws) < 2:
+        return (float(draws.mean()),)
+    found = interval(draws, resampled, confidence=CONFIDENCE)
+    return found.mean, found.low, found.high
+
+
+def table_of(cells: Cells) -> Table:
+    """The cells by set and budget."""
+    found: Table = {}
+    for key, cell in cells:
+        found.setdefault((key.set, key.budget), {}).setdefault(key.system, {})[key.draw] = cell
+    order = {(name, budget): place for name in SETS for place, budget in enumerate(SETS[name].budgets)}
+    ranks = list(SETS)
+    return dict(sorted(found.items(), key=lambda entry: (ranks.index(entry[0][0]), order.get(entry[0], 9))))
+
+
+def common_draws(systems: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The draws that all systems have."""
+    return sorted(set.intersection(*(set(draws) for draws in systems.values())))
+
+
+def scored(
+    cells: Mapping[int, dict[str, Any]], draws: Sequence[int], test: tuple[Any, list[str]], metric: str
+) -> Scored:
+    """Scores of one system on the given draws; `test`: labels of the test rows, and names of the classes."""
+    truth, names = test
+    weights = np.random.default_rng(0).multinomial(len(truth), np.full(len(truth), 1 / len(truth)), size=RESAMPLES)
+    # The first weighting is that of the rows as they are.
+    weights = np.vstack([np.ones_like(weights[:1]), weights])
+    scoring = scoring_for("classification", names)
+    found = []
+    for draw in draws:
+        answers = list(np.eye(len(names), dtype=np.float32)[cells[draw]["predicted"]])
+        targets = [np.array([label], dtype=np.float64) for label in truth]
+        statistics = scoring.statistics([("",)] * len(truth), targets, answers)
+        found.append(scoring.scores(weights @ statistics.toarray())[metric])
+    scores = np.array(found)
+    return Scored(scores[:, 0], scores[:, 1:])
+
+
+def label(name: str, budget: int) -> str:
+    """Name of a row."""
+    return f"{SETS[name].title}, {budget} a class"
+
+
+def seconds(cell: Mapping[str, Any], imports: float) -> float:
+    """Processor seconds from the start of the process to the predictions of test."""
+    return float(cell.get("import_seconds", imports) + cell["learn_seconds"] + cell["predict_seconds"])
+
+
+def tests_of(work: Path) -> Callable[[str], tuple[Any, list[str]]]:
+    """Set -> (labels of its test rows, names of the classes), from what was prepared."""
+
+    def of(name: str) -> tuple[Any, list[str]]:
+        content = json.loads((work / "sets" / name / "set.json").read_text(encoding="utf-8"))
+        return np.array(content["truth"]), content["names"]
+
+    return of
+
+
+def summarise(path: Path, name: str | None) -> None:
+    """Print the tables, and record them under `name`."""
+    table = table_of(Cells(path))
+    if not table:
+        raise SystemExit(f"{path}: holds no cells; measure some with `few_labels.py run`")
+    test = tests_of(path.parent)
+    systems = [system for system in TITLES if any(system in row for row in table.values())]
+    columns = {system: Column(name=system, title=TITLES[system]) for system in systems}
+    draws = {key: common_draws(row) for key, row in table.items()}
+    drawn = sorted({draw for found in draws.values() for draw in found})
+    notes = (
+        "Labels a class; the column draws is their number, the same for all systems of a row. Test: at most 2,000 rows "
+        "of a set, 1,000 of IMDb and TrueVoice. Other work ran on the machine."
+    )
+    for suffix, (title, metric) in METRICS.items():
+        rows: dict[str, dict[str, Any]] = {}
+        for key, row in table.items():
+            if draws[key]:
+                rows[label(*key)] = {"draws": float(len(draws[key]))} | {
+                    system: scored(row[system], draws[key], test(key[0]), metric).estimate()
+                    for system in systems
+                    if system in row
+                }
+        _show(
+            name and name + suffix,
+            title=f"{title} with few labels, of Headstart and of what users would pick",
+            row_title="labels",
+            columns={"draws": Column(name="draws", title="draws", format=".0f")} | columns,
+            values=rows,
+            seeds=drawn,
+            notes=notes,
+        )
+        if not suffix:
+            _show(
+                name and f"{name}-differences",
+                title="Paired differences in macro F1 with few labels",
+                row_title="labels",
+                columns={
+                    f"{one}-{other}": Column(
+                        name=f"{one}-{other}", title=f"{TITLES[one]} − {TITLES[other]}", format="+.3f"
+                    )
+                    for one, other in COMPARED
+                },
+                values=differences(table, test, metric),
+                seeds=drawn,
+                notes="Paired by draw and test row, on the draws that both systems have. The means over sets weigh the "
+                f"sets alike. {notes.partition('. ')[2]}",
+            )
+    costs = cost_rows(table)
+    _show(
+        name and f"{name}-cost",
+        title="Processor seconds and memory with few labels",
+        row_title="labels",
+        columns={
+            f"{system}-{what}": Column(name=f"{system}-{what}", title=f"{TITLES[system]}, {unit}", format=",.0f")
+            for system in systems
+            for what, unit in (("seconds", "s"), ("megabytes", "MB"))
+        },
+        values=costs,
+        seeds=drawn,
+        notes="Medians over draws. Seconds of one core, user and system, of the whole process: imports, learning and "
+        "the prediction of test. Memory: peak of the resident set of one process. Other work ran on the machine; it "
+        "changes seconds of the clock, and less those of the processor.",
+    )
+
+
+def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metric: str) -> dict[str, dict[str, Any]]:
+    """Rows of the differences: one per set and budget, and the means over sets by place of the budget."""
+    rows: dict[str, dict[str, Any]] = {}
+    means: dict[str, dict[str, Any]] = {}
+    for one, other in COMPARED:
+        name = f"{one}-{other}"
+        by_size: dict[int, list[tuple[dict[int, float], Floats]]] = {}
+        for (chosen, budget), row in table.items():
+            if one not in row or other not in row or not (draws := common_draws({one: row[one], other: row[other]})):
+                continue
+            left, right = (scored(row[system], draws, test(chosen), metric) for system in (one, other))
+            difference, resampled = left.draws - right.draws, (left.resampled - right.resampled).mean(0)
+            rows.setdefault(label(chosen, budget), {})[name] = estimate(difference, resampled)
+            size = SETS[chosen].budgets.index(budget) if budget in SETS[chosen].budgets else 0
+            by_size.setdefault(size, []).append((dict(zip(draws, difference, strict=True)), resampled))
+        for size, sets in by_size.items():
+            shared = sorted(set.intersection(*(set(values) for values, _ in sets)))
+            if len(sets) > 1 and shared:
+                per_draw = np.array([np.mean([values[draw] for values, _ in sets]) for draw in shared])
+                # Test sets are independent of each other.
+                resampled = np.mean([centred for _, centred in sets], axis=0)
+                row = means.setdefault(f"mean over the sets, {SIZES[size]}", {})
+                row[name] = estimate(per_draw, resampled)
+    order = [label(chosen, budget) for chosen, budget in table]
+    return {row: rows[row] for row in order if row in rows} | dict(sorted(means.items()))
+
+
+def cost_rows(table: Table) -> dict[str, dict[str, Any]]:
+    """Median processor seconds and megabytes of every system."""
+    imports: dict[str, float] = {}
+    for system in TITLES:
+        known = [
+            cell["import_seconds"]
+            for row in table.values()
+            for cell in row.get(system, {}).values()
+            if "import_seconds" in cell
+        ]
+        imports[system] = median(known) if known else 0.0
+    return {
+        label(*key): {
+            f"{system}-{what}": value
+            for system, cells in row.items()
+            for what, value in (
+                ("seconds", median(seconds(cell, imports[system]) for cell in cells.values())),
+                ("megabytes", median(cell["megabytes"] for cell in cells.values())),
+            )
+        }
+        for key, row in table.items()
+    }
+
+
+def _show(name: str | None, *, values: dict[str, dict[str, Any]], columns: dict[str, Column], **described: Any) -> None:
+    """Print a table and record it; columns and rows without numbers are left out."""
+    used = {column for row in values.values() for column in row}
+    columns = {key: column for key, column in columns.items() if key in used}
+    if not values:
+        return
+    print(f"\n{described['title']}")
+    for row, found in values.items():
+        shown = []
+        for key, column in columns.items():
+            value = found.get(key)
+            numbers = value if isinstance(value, tuple) else (value,)
+            shown.append(f"{column.title}: {column.show(numbers)}" if value is not None else "")
+        print(f"  {row:34} " + "  ".join(text for text in shown if text))
+    intervals = any(isinstance(value, tuple) and len(value) == 3 for row in values.values() for value in row.values())
+    plain = {
+        row: {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in found.items()}
+        for row, found in values.items()
+    }
+    record(
+        name,
+        columns=columns,
+        values=plain,
+        selection="test",
+        confidence=CONFIDENCE if intervals else None,
+        **described,
+    )

@@ -1,0 +1,117 @@
+"""The few-labels benchmark: the same rows for all systems, cells that are kept, and the numbers of its summary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import few_labels
+from benchmarks.comparison import peers, sets, summary
+from benchmarks.comparison.cells import Cells, Key, score
+
+KEY = Key("sst2", 8, 0, "tfidf")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """SST-2 in small: twelve rows of train, two of test, one of them also in train."""
+    folder = tmp_path / "raw" / "sst2"
+    folder.mkdir(parents=True)
+    rows = [f"{word} film {number}\t{label}" for label, word in enumerate(("bad", "good")) for number in range(6)]
+    (folder / "train.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "dev.tsv").write_text("a bad one\t0\n")
+    (folder / "test.tsv").write_text("a bad film\t0\na<br />good film\t1\ngood film 3\t1\n")
+    return tmp_path / "raw"
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    cells = Cells(path)
+    cells.add(KEY, {"data": "one", "predicted": [0]})
+    with path.open("a") as file:
+        file.write('{"set": "sst2", "budget": 8, "dr')  # killed while writing
+    cells.add(Key("sst2", 8, 1, "tfidf"), {"data": "one", "predicted": [1]})
+    again = Cells(path)
+    assert [key.draw for key, _ in again] == [0, 1]
+    assert again.has(KEY, "one")
+    assert not again.has(KEY, "other rows")
+    assert not again.has(Key("sst2", 16, 0, "tfidf"), "one")
+
+
+def test_draws_are_the_outer_loop() -> None:
+    chosen = Namespace(draws=2, systems=["tfidf", "setfit"], sets=["clinc150", "trec"], budgets=[8, 64])
+    found = [(key.draw, key.system, key.set, key.budget) for key in few_labels.wanted(chosen)]
+    first = [
+        (system, name, budget)
+        for system in ("tfidf", "setfit")
+        for name, budget in (("clinc150", 8), ("trec", 8), ("trec", 64))
+    ]
+    assert found == [(draw, *rest) for draw in (0, 1) for rest in first]
+
+
+def test_scores_are_those_of_the_evaluation() -> None:
+    # Class 0: F1 2/3; class 1: F1 0; class 2 does not occur in test.
+    found = score([0, 0, 2], np.array([0, 1, 0]), ["a", "b", "c"])
+    assert found == {"macro_f1": pytest.approx(0.25), "accuracy": pytest.approx(1 / 3)}
+
+
+def _cell(predicted: list[int], *, seconds: float = 1.0, **others: Any) -> dict[str, Any]:
+    spent = {"learn_seconds": seconds, "predict_seconds": 0.5, "megabytes": 10.0}
+    return {"data": "", "predicted": predicted, **spent, **others}
+
+
+def test_differences_are_paired_and_draws_common(tmp_path: Path) -> None:
+    cells = Cells(tmp_path / "cells.jsonl")
+    truth = [0, 1] * 50
+    wrong = [0] * 100
+    half = [0, 1] * 25 + [0, 0] * 25
+    for draw, (setfit, frozen) in enumerate([(truth, half), (half, wrong), (truth, truth)]):
+        cells.add(Key("sst2", 8, draw, "setfit"), _cell(setfit))
+        if draw < 2:
+            cells.add(Key("sst2", 8, draw, "embeddings"), _cell(frozen))
+    table = summary.table_of(cells)
+    assert summary.common_draws(table["sst2", 8]) == [0, 1]
+    rows = summary.differences(table, lambda name: (np.array(truth), ["a", "b"]), "accuracy")
+    mean, low, high = rows["SST-2, 8 a class"]["setfit-embeddings"]
+    assert mean == pytest.approx(0.25)
+    assert low < 0.25 < high
+    alone = summary.scored(table["sst2", 8]["setfit"], [0], (np.array(truth), ["a", "b"]), "accuracy")
+    assert alone.estimate() == (1.0,)
+
+
+def test_seconds_are_those_of_the_whole_process(tmp_path: Path) -> None:
+    cells = Cells(tmp_path / "cells.jsonl")
+    cells.add(KEY, _cell([0], seconds=2.0, import_seconds=3.0))
+    cells.add(Key("sst2", 16, 0, "tfidf"), _cell([0], seconds=4.0))  # without: as the other cells of the system
+    rows = summary.cost_rows(summary.table_of(cells))
+    assert rows["SST-2, 8 a class"] == {"tfidf-seconds": 5.5, "tfidf-megabytes": 10.0}
+    assert rows["SST-2, 16 a class"]["tfidf-seconds"] == 7.5
+
+
+def test_folds_of_a_small_class() -> None:
+    assert peers.folds([0] * 9 + [1] * 7) == 5
+    assert peers.folds([0] * 9 + [1] * 3) == 3
+    assert peers.folds([0] * 9 + [1]) == 0
+
+
+def test_a_peer_answers_in_a_process_of_its_own(data: Path, tmp_path: Path) -> None:
+    prepared = sets.prepare("sst2", data=data, folder=tmp_path / "sets")
+    request = {"set": "sst2", "data": str(prepared.folder / "peers.json"), "draw": 0, "cache": str(tmp_path)}
+    lines = [json.dumps(request | {"rows": rows}) + "\n" for rows in (list(range(len(prepared.labels))), [0])]
+    script = Path(peers.__file__)
+    done = subprocess.run(
+        [sys.executable, script, "tfidf", "--encoder", "none"], input="".join(lines), capture_output=True, text=True
+    )
+    answer, refused = map(json.loads, done.stdout.splitlines())
+    assert answer["predicted"] == [0, 1, 1]
+    assert answer["learn_seconds"] > 0
+    assert answer["megabytes"] > 10
+    # One class only: scikit-learn's message, and the process answers on.
+    assert "error" in refused
