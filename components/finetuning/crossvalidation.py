@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.finetuning.member import held, make_member, unpack
-from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, steps_of
+from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
@@ -189,10 +189,9 @@ def _select(
     pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
     results = [result(fold, member) for fold in folds]
     # A run of which nothing is left to train has one point.
-    points = [number for number in range(spec.settings.evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
-    steps = planned_steps(spec)
-    step_of = {number: step for step, numbers in evaluations_at(steps, count=spec.settings.evaluations).items()
-               for number in numbers}  # fmt: skip
+    steps, evaluations = schedule_of(spec, epoch=epoch_of(spec))
+    points = [number for number in range(evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
+    step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
     best: tuple[int, list[Answer], float | None] | None = None
     frozen: list[Answer] = []
@@ -226,8 +225,3 @@ def epoch_of(spec: GroupSpec) -> int:
     return sum(
         -(-len(rows_of(member, read_split(member.examples, "train")).learned) // size) for member in spec.members
     )
-
-
-def planned_steps(spec: GroupSpec) -> int:
-    """Number of steps of the final run's schedule."""
-    return steps_of(spec.settings, epoch=epoch_of(spec))

@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from components.artifacts import read_manifest
 from components.cluster import map_parallel
 from components.finetuning.features import FeatureTable, cached, extract, extract_fixed
+from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, all_training_rows, build, encode
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.tasks.examples import read_facts, read_split
 from components.training import threads
 from components.training.checkpoint import fingerprint
+from components.unlabelled.texts import KIND as UNLABELLED
+from components.unlabelled.texts import read_unlabelled
 
 #: Up to this number of pieces, encoding in this process takes less time than starting worker processes.
 FEW_PIECES = 250_000
@@ -48,6 +52,7 @@ LEARNING = {
     "training",
     "scratch",
     "task_tokens",
+    "unlabelled",
 }
 
 
@@ -57,18 +62,26 @@ def reading(settings: FinetuneSettings) -> dict[str, object]:
 
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
-    """The features of a split by the encoder before training; of train only the rows of `all_training_rows`.
+    """The features of a split by the encoder before training; of train only the rows of `all_training_rows`, and of
+    `unlabelled` the texts of that stage.
 
     Raises:
         ArtifactError: encoder or examples are incomplete, or the features cannot be written.
     """
     facts = read_facts(spec.examples)
     rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
-    content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
+    if split == UNLABELLED:
+        content = fingerprint(unlabelled=read_manifest(_texts(spec), kind=UNLABELLED).digest)
+    else:
+        content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
 
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
-        encoded = encode(spec, model, tokenizer, read_split(spec.examples, split, rows=rows).fields)
+        if split == UNLABELLED:
+            fields = read_unlabelled(_texts(spec))
+        else:
+            fields = read_split(spec.examples, split, rows=rows).fields
+        encoded = encode(spec, model, tokenizer, fields)
         if split == "test":
             # As in prediction, where the features of a row do not depend on the other rows.
             return extract_fixed(model, encoded, precision=spec.precision, file=file)
@@ -87,6 +100,7 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
             "dev": on_dev,
             "train": settings.head_steps > 0 or alone or not on_dev,
             "test": settings.frozen or alone,
+            UNLABELLED: rounds_of(spec) > 0,
         }
         for split in (split for split, wanted in reads.items() if wanted):
             if (spec.features, split) not in known:
@@ -111,9 +125,17 @@ def _compute(table: tuple[RunSpec, str]) -> None:
 
 
 def _most_pieces(spec: RunSpec, split: str) -> int:
+    if split == UNLABELLED:
+        return len(read_unlabelled(_texts(spec))) * spec.settings.max_length
     whole = read_split(spec.examples, split)
     rows = len(all_training_rows(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
     return rows * spec.settings.max_length
+
+
+def _texts(spec: RunSpec) -> Path:
+    """Directory of the texts without labels."""
+    assert spec.unlabelled is not None, "the job has no texts without labels"
+    return spec.unlabelled
 
 
 def _digest(rows: NDArray[np.int64]) -> str:

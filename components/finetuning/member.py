@@ -6,7 +6,7 @@ and the member evaluates them and predicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from components.finetuning.features import FeatureTable, extract, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
+from components.finetuning.self_training import train_rounds
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
@@ -33,6 +34,7 @@ from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.rng import counter_rng, counter_seed
+from components.unlabelled.texts import KIND as UNLABELLED
 
 #: Prefixes of a member's tensors in a checkpoint: its best weights so far, and the predictions of its head on the
 #: frozen encoder.
@@ -252,6 +254,20 @@ class Member:
             )
         if "penalty" not in self.record:
             self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+
+    def self_train(self) -> Iterator[dict[str, Any]]:
+        """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
+        head = self.model.head
+        assert isinstance(head, TextHead)
+        labelled, unlabelled = self._head_inputs("train"), self._head_inputs(UNLABELLED)
+        head.eval().cpu()
+        for details in train_rounds(
+            self.spec, head, self.splits, self.rows.learned, labelled=labelled, unlabelled=unlabelled
+        ):
+            head.to(device())
+            yield details
+            head.cpu()
+        head.to(device())
 
     def sampler(self) -> ExampleSampler | FeatureSampler | ContrastiveSampler:
         """The training batches."""

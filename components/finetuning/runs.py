@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
+from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, device, load_initial_encoder
 from components.measurements import Curve
 from components.settings.finetune import FinetuneSettings
@@ -158,9 +159,11 @@ class Run:
         self.settings = spec.members[0].settings
         #: Steps per epoch, over all members.
         self.epoch = sum(member.epoch for member in members)
-        self.steps = steps_of(self.settings, epoch=self.epoch)
+        #: Rounds of self-training of a solved head; each is a step.
+        self.rounds = rounds_of(spec.members[0]) if len(members) == 1 else 0
+        self.steps, count = schedule_of(spec, epoch=self.epoch)
         #: Step -> numbers of the evaluations after it, from 1.
-        self.evaluations = evaluations_at(self.steps, count=self.settings.evaluations)
+        self.evaluations = evaluations_at(self.steps, count=count)
         self.model: nn.Module = members[0].learning
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
@@ -219,6 +222,8 @@ class Run:
         """The remaining steps, with evaluations evenly spaced over all steps; stops when every member is out of
         patience, or after the last evaluation that cross-validation has chosen."""
         settings, last = self.settings, self._last_step()
+        if self.rounds:
+            self._self_train(last)
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
         world = World(device=device())
@@ -266,6 +271,17 @@ class Run:
             return self.steps
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
 
+    def _self_train(self, last: int) -> None:
+        """The rounds of self-training up to `last`. They take seconds, so they are not resumed but repeated."""
+        (member,) = self.members
+        details = member.self_train()
+        while self.state.step < last and not self._out_of_patience():
+            member.record.setdefault("self_training", []).append(next(details))
+            self.state.step += 1
+            member.record["steps"] = self.state.step
+            member.evaluate(self.state, numbers=self.evaluations[self.state.step], epoch=self.epoch, loss=None)
+            self.curve.add(self.state.step, **dev_scores([member.record], self.spec.tasks))
+
     def _sampler(self) -> Sampler:
         samplers = [member.sampler() for member in self.members]
         if len(samplers) == 1:
@@ -301,6 +317,18 @@ def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, po
         for task, record in zip(tasks, records, strict=True)
         if record["curve"]
     }
+
+
+def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
+    """Number of steps of a run, and of its evaluations.
+
+    Args:
+        spec: of the run.
+        epoch: steps per epoch, over all members.
+    """
+    if len(spec.members) == 1 and (rounds := rounds_of(spec.members[0])):
+        return rounds, rounds
+    return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
 
 
 def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:

@@ -60,6 +60,8 @@ class RunSpec:
             None: the run learns from all rows of the budget.
         folds: number of folds of that cross-validation.
         chosen: what cross-validation has chosen; None in a run that chooses on dev.
+        unlabelled: output directory of the stage `unlabelled`; None if the settings use no text without labels.
+        code: digest of the code and libraries that the run can reach.
     """
 
     examples: Path
@@ -76,6 +78,8 @@ class RunSpec:
     fold: int | None = None
     folds: int = 0
     chosen: Chosen | None = None
+    unlabelled: Path | None = None
+    code: str = ""
 
 
 def device() -> torch.device:

@@ -16,6 +16,7 @@ import torch
 
 from components.artifacts import read_manifest, writing
 from components.cluster import map_parallel
+from components.errors import ConfigError
 from components.finetuning.crossvalidation import Selection, cross_validate, final, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all, reading
@@ -38,6 +39,7 @@ from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND, OUT_OF_FOLD, RunResult, best_score, write_results
 from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
+from components.unlabelled.texts import KIND as UNLABELLED
 
 
 class FinetuneJob(Section):
@@ -49,6 +51,7 @@ class FinetuneJob(Section):
         examples: output directory of the stage `examples`.
         encoder: encoder directory.
         settings: `finetune.<family>`.
+        unlabelled: output directory of the stage `unlabelled`, read if the settings ask for it.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
 
@@ -59,6 +62,7 @@ class FinetuneJob(Section):
     encoder: Path
     output: Path
     settings: FinetuneSettings
+    unlabelled: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
@@ -83,7 +87,9 @@ def finetune(job: FinetuneJob) -> Path:
     encoder = read_manifest(job.encoder, kind=ENCODER)
     trained = bool(encoder.facts.get("trained", True))
     settings = for_start(job.settings, trained=trained)
-    inputs = inputs_of(settings, facts, encoder=encoder.digest, code=job.code)
+    if settings.unlabelled is not None and job.unlabelled is None:
+        raise ConfigError(f"finetune.{job.family}.unlabelled: the job names no directory with texts without labels")
+    inputs = inputs_of(settings, facts, encoder=encoder.digest, unlabelled=job.unlabelled, code=job.code)
     precision = precision_of(job)
     specs = [
         GroupSpec((spec,), key=spec.key) for spec in _specs(job, facts, settings, inputs, precision, trained=trained)
@@ -265,14 +271,22 @@ def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:
     trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
 
 
-def inputs_of(settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, code: str) -> dict[str, Any]:
-    """The inputs of a run except budget and seed; the key of its checkpoints is their fingerprint."""
+def inputs_of(
+    settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, code: str, unlabelled: Path | None = None
+) -> dict[str, Any]:
+    """The inputs of a run except budget and seed; the key of its checkpoints is their fingerprint.
+
+    Raises:
+        ArtifactError: the settings use text without labels, and the output of the stage `unlabelled` is incomplete.
+    """
+    read = unlabelled is not None and settings.unlabelled is not None
     return {
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "encoder": encoder,
         "examples": facts.digests,
         "kind": facts.kind,
         "selection": [facts.selection, facts.folds],
+        "unlabelled": read_manifest(unlabelled, kind=UNLABELLED).digest if read and unlabelled else None,
         "code": code,
     }
 
@@ -387,6 +401,8 @@ def spec_of(
         key=f"finetune-{fingerprint(**shared, budget=budget, seed=seed)}",
         tables=Path(job.cluster.features).absolute(),
         features=features,
+        unlabelled=job.unlabelled.absolute() if inputs["unlabelled"] and job.unlabelled else None,
+        code=inputs["code"],
     )
 
 

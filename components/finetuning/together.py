@@ -113,7 +113,7 @@ def together(job: TogetherJob) -> Path:
     """
     encoder = read_manifest(job.encoder, kind=ENCODER)
     trained = bool(encoder.facts.get("trained", True))
-    settings = for_start(job.settings, trained=trained).model_copy(update={"frozen": False})
+    settings = for_start(job.settings, trained=trained).model_copy(update={"frozen": False, "unlabelled": None})
     if settings.method != "finetune":
         raise ConfigError(f"finetune.{job.family}.method: multi-task learning trains the encoder; set it to finetune")
     members = [_member(job, task, settings, encoder.digest) for task in job.examples]

@@ -266,9 +266,26 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
         "start": start,
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
+        "unlabelled": out(params, "unlabelled", task, family),
         "output": out(params, "finetuned", task, f"{family}-{start}"),
         "settings": params.finetune[family],
         "cluster": params.cluster,
+    }
+
+
+def unlabelled(params: Params) -> dict[str, Arguments]:
+    """One job per task and family of the run."""
+    return {
+        f"{task}-{family}": {
+            "task": task,
+            "family": family,
+            "examples": out(params, "examples", task),
+            "corpus": out(params, "corpus", "domain"),
+            "settings": params.finetune[family].unlabelled,
+            "output": out(params, "unlabelled", task, family),
+        }
+        for task in params.run.tasks
+        for family in params.run.families
     }
 
 
@@ -391,6 +408,9 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
         TASK_ADAPTED: ("general", "domain"),
     }[start.partition(WITH)[0]]
     read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or kind.source is None]
+    free = params.finetune[family].unlabelled
+    if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
+        read.append("corpus/domain")
     return read + [f"train/{name}" for name in dict.fromkeys([task, *others])]
 
 

@@ -10,6 +10,7 @@ from components.settings.contrastive import ContrastiveSettings
 from components.settings.names import LayerChoice
 from components.settings.section import Fraction, Positive, Section
 from components.settings.training import Training
+from components.settings.unlabelled import UnlabelledSettings
 
 
 class ScratchSettings(Section):
@@ -121,6 +122,8 @@ class FinetuneSettings(Section):
     longest_answer: Positive = 160
     #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
+    #: Text without labels, from which the model also learns; null: none. Not applied to multi-task learning.
+    unlabelled: UnlabelledSettings | None = None
     #: Training of head and encoder.
     training: Training
     #: Overrides for an encoder with random weights.

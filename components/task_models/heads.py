@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -213,6 +213,9 @@ class Head(nn.Module, ABC):
 
     penalty: float = 0.0
     decides: bool = True
+    #: For heads with one probability per label, which can learn soft targets: whether the probabilities of a row add up
+    #: to 1. None for other heads.
+    exclusive: ClassVar[bool | None] = None
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
         """Called with the N training targets before training, for statistics such as their range."""
@@ -332,6 +335,8 @@ class TextHead(Head):
 
 class ClassificationHead(TextHead):
     """One of C classes per row; a row has one feature vector."""
+
+    exclusive = True
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean cross entropy, plus the penalty."""

@@ -19,6 +19,8 @@ from components.task_models.text_windows import pooling_of_windows
 class MultilabelHead(TextHead):
     """One logit per label."""
 
+    exclusive = False
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Binary cross entropy, averaged over rows and labels, plus the penalty."""
         targets = batch["targets"]

@@ -1,0 +1,160 @@
+"""Self-training of a head that is solved on frozen features (`finetune.<name>.unlabelled`).
+
+Every round is a point of the run's curve: round 0 is the head without unlabelled text, and the round with the best
+score of selection is kept, the earliest at a tie. The teacher of a round has learned from the run's own rows only. With
+`unlabelled.words`, a regression on latent semantic vectors and one on means of word vectors teach and learn with the
+head; they are fitted on the unlabelled texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from components.artifacts import read_manifest
+from components.finetuning.features import FeatureTable, cached
+from components.finetuning.specs import RunSpec, all_training_rows
+from components.task_models.heads import TextHead
+from components.task_models.kinds import find_task
+from components.tasks.data import Fields, Split, Target
+from components.tasks.examples import read_facts, read_split
+from components.training.checkpoint import fingerprint
+from components.training.rng import counter_seed
+from components.unlabelled import texts
+from components.unlabelled.self_training import Round, View, rounds
+from components.words.latent import LatentSemantics, WordMeans
+
+#: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
+LATENT, MEANS = 50, 300
+#: Candidates for the L2 penalty of the regressions on vectors of norm 1.
+PENALTIES: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def rounds_of(spec: RunSpec) -> int:
+    """Number of rounds of a run; 0 if nothing is learned from unlabelled text on frozen features."""
+    settings, facts = spec.settings, read_facts(spec.examples)
+    if (
+        settings.unlabelled is None
+        or spec.unlabelled is None
+        or settings.method != "features"
+        or settings.layers == "mix"
+    ):
+        return 0
+    head = find_task(facts.kind).head(settings, 1, facts.labels)
+    solved = settings.head_steps > 0 and isinstance(head, TextHead) and head.is_linear
+    return settings.unlabelled.rounds if solved and head.exclusive is not None else 0
+
+
+def train_rounds(
+    spec: RunSpec,
+    head: TextHead,
+    splits: dict[str, Split],
+    rows: NDArray[np.int64],
+    *,
+    labelled: FeatureTable,
+    unlabelled: FeatureTable,
+) -> Iterator[dict[str, Any]]:
+    """The rounds; after each one the head holds its weights, and details of the round are returned.
+
+    Args:
+        spec: of the run.
+        head: fitted to the labelled rows alone.
+        splits: of the run; the texts of train and dev are no pseudo-labels.
+        rows: indices of the training rows in the train split of the task.
+        labelled: inputs of the head for the training rows.
+        unlabelled: inputs of the head for all texts of the stage `unlabelled`.
+    """
+    settings, exclusive = spec.settings.unlabelled, head.exclusive
+    assert settings is not None
+    assert exclusive is not None
+    targets = one_hot(splits["train"].targets, labels=head.output.out_features)
+    pool = pool_of(spec, splits)
+    with torch.inference_mode():
+        own, others = (head.norm(table.matrix()).double().numpy() for table in (labelled, unlabelled.take(pool)))
+    # Of two classes, the regression that has fitted the head penalises the difference of the weights: half the square.
+    twice = 2 if exclusive and (targets.sum(axis=0) > 0).sum() == 2 else 1
+    views = [View(own, others, [head.penalty * len(targets) * twice])]
+    if settings.words:
+        views += _word_views(spec, rows, pool, labels=targets.shape[1])
+    found = rounds(
+        views,
+        targets,
+        exclusive=exclusive,
+        count=settings.rounds,
+        confidence=settings.confidence,
+        weight=settings.weight,
+        steps=spec.settings.head_steps,
+        seed=counter_seed(spec.seed, "self-training"),
+    )
+    for one in found:
+        _set(head, one)
+        yield {
+            "texts": len(pool),
+            "pseudo_labels": one.pseudo_labels,
+            "temperatures": [round(temperature, 4) for temperature in one.temperatures],
+        }
+
+
+def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
+    """N vectors of label indices -> (N, C) of 0 and 1."""
+    found = np.zeros((len(targets), labels))
+    for row, target in enumerate(targets):
+        found[row, target.astype(np.int64)] = 1
+    return found
+
+
+def pool_of(spec: RunSpec, splits: dict[str, Split]) -> NDArray[np.int64]:
+    """Indices of the texts of the stage `unlabelled` that are neither labelled rows of the run nor rows of its dev."""
+    assert spec.unlabelled is not None
+    used = {texts.digest_of(fields) for name in ("train", "dev") for fields in splits[name].fields}
+    found = texts.read_unlabelled(spec.unlabelled)
+    return np.asarray([row for row, fields in enumerate(found) if texts.digest_of(fields) not in used], dtype=np.int64)
+
+
+def digest_of_pool(directory: Path) -> str:
+    """Digest of the output of the stage `unlabelled`."""
+    return read_manifest(directory, kind=texts.KIND).digest
+
+
+def _set(head: TextHead, found: Round) -> None:
+    model = found.models[0]
+    with torch.no_grad():
+        head.output.weight.copy_(torch.from_numpy(model.weight))
+        head.output.bias.copy_(torch.from_numpy(model.bias))
+
+
+def _word_views(spec: RunSpec, rows: NDArray[np.int64], pool: NDArray[np.int64], *, labels: int) -> Iterator[View]:
+    """Vectors of the training rows and of the unlabelled texts by their words."""
+    assert spec.unlabelled is not None
+    train, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+    held = all_training_rows(spec, train, facts)
+    content = fingerprint(
+        unlabelled=digest_of_pool(spec.unlabelled), train=facts.digests["train"], rows=held.tolist(), code=spec.code
+    )
+    dimensions = {LatentSemantics: max(LATENT, 2 * labels), WordMeans: MEANS}
+    for model, size in dimensions.items():
+
+        def vectors(file: Path, model: Any = model, size: int = size) -> FeatureTable:
+            assert spec.unlabelled is not None
+            free = [whole(fields) for fields in texts.read_unlabelled(spec.unlabelled)]
+            fitted = model.fit(free, dimensions=size)
+            known = [whole(train.fields[row]) for row in held]
+            found = np.concatenate([fitted.vectors(free), fitted.vectors(known)])
+            stored = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=found.shape)
+            stored[:] = found
+            return FeatureTable.of_texts(torch.from_numpy(stored))
+
+        table = cached(spec.tables, f"words-{model.__name__}-{size}-{content}", vectors)
+        matrix = table.vectors.double().numpy()
+        known = matrix[len(matrix) - len(held) :]
+        yield View(known[np.searchsorted(held, rows)], matrix[pool], PENALTIES)
+
+
+def whole(fields: Fields) -> str:
+    """An input as one text."""
+    return "\n".join(fields)

@@ -1,0 +1,1 @@
+"""Learning from text without labels: the texts, pseudo-labels, and their regression. Free of torch."""

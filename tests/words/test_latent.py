@@ -1,0 +1,42 @@
+"""Dense vectors of texts from words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from components.words.latent import LatentSemantics, WordMeans, unit
+
+#: Two topics that share no word; "salt" occurs with the words of cooking only.
+COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice", "rice with fish"]
+SAILING = ["sail the boat north", "row the boat home", "sail home north", "row north", "the boat"]
+
+
+def test_texts_of_a_topic_are_near_without_common_words() -> None:
+    for fitted in (
+        LatentSemantics.fit(COOKING + SAILING, dimensions=2),
+        WordMeans.fit(COOKING + SAILING, dimensions=2),
+    ):
+        found = fitted.vectors(["boil", "salt", "boat", "home"])
+        cosines = found @ found.T
+        assert cosines[0, 1] > 0.8 and cosines[2, 3] > 0.8
+        assert abs(cosines[:2, 2:]).max() < cosines[0, 1] or cosines[:2, 2:].max() < 0
+
+
+def test_a_text_does_not_depend_on_the_others_and_unknown_words_give_zero() -> None:
+    for fitted in (
+        LatentSemantics.fit(COOKING + SAILING, dimensions=3),
+        WordMeans.fit(COOKING + SAILING, dimensions=3),
+    ):
+        together = fitted.vectors(["boil rice", "zzz", ""])
+        np.testing.assert_array_equal(together[1:], 0)
+        np.testing.assert_allclose(fitted.vectors(["boil rice"]), together[:1], atol=1e-6)
+        assert np.linalg.norm(together[0]) == np.float32(1) or abs(np.linalg.norm(together[0]) - 1) < 1e-6
+
+
+def test_unit_vectors() -> None:
+    np.testing.assert_array_equal(unit(np.array([[3, 4], [0, 0]], dtype=np.float32)), [[0.6, 0.8], [0, 0]])
+
+
+def test_collections_without_repeated_words() -> None:
+    for fitted in (LatentSemantics.fit(["one", "two"], dimensions=5), WordMeans.fit(["one", "two"], dimensions=5)):
+        assert np.isfinite(fitted.vectors(["one", "three"])).all()
