@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from components.artifacts import digest_tree
+from components.artifacts import digest_tree, read_manifest
 from components.errors import ArtifactError
 
 #: Digest of data that no longer exists, and of which DVC has no record.
@@ -82,8 +82,30 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
         stages = dict((read_yaml(path) or {}).get("stages") or {})
         outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
         if any(output.is_relative_to(out / folder) for output in outs for folder in ("corpus", "encoder")):
-            return stages
+            return {name: as_read(name, stage, project) for name, stage in stages.items()}
     return {}
+
+
+def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
+    """A stage of a lock without dependencies that it has not read.
+
+    `unlabelled` depends on the corpus of the domain in any case, because DVC's dependencies cannot depend on settings.
+    Its manifest names what it has read.
+
+    Args:
+        name: of the stage.
+        stage: as DVC writes it.
+        project: the repository.
+    """
+    if name.partition("@")[0] != "unlabelled":
+        return stage
+    try:
+        sources = read_manifest(project / stage["outs"][0]["path"]).facts["sources"]
+    except (ArtifactError, KeyError, IndexError, TypeError):
+        return stage  # what it has read is not known
+    if "domain" in sources:
+        return stage
+    return stage | {"deps": [entry for entry in stage.get("deps", []) if not entry["path"].endswith("/corpus/domain")]}
 
 
 def read_yaml(path: Path) -> dict[str, Any] | None:

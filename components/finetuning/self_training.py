@@ -74,6 +74,10 @@ def train_rounds(
     assert exclusive is not None
     targets = one_hot(splits["train"].targets, labels=head.output.out_features)
     pool = pool_of(spec, splits)
+    if not len(pool):
+        # Every round is the head itself, and round 0 is kept.
+        yield from ({"texts": 0, "pseudo_labels": 0} for _ in range(settings.rounds))
+        return
     with torch.inference_mode():
         own, others = (head.norm(table.matrix()).double().numpy() for table in (labelled, unlabelled.take(pool)))
     # Of two classes, the regression that has fitted the head penalises the difference of the weights: half the square.

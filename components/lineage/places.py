@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from components.data_version import read_yaml
+from components.data_version import as_read, read_yaml
 from components.errors import DataError
 from components.lineage.matching import Texts, file_holds
 from components.settings.params import Params
@@ -18,7 +18,7 @@ from components.settings.params import Params
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
 #: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
 #: again by a retraining.
-DERIVED = ("corpus", "examples", "tokenizer", "tokens", "task-tokens", "encoder", "finetuned", "together")
+DERIVED = ("corpus", "examples", "tokenizer", "tokens", "task-tokens", "encoder", "unlabelled", "finetuned", "together")
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -89,9 +89,9 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     affected = [path.resolve() for path in changed]
     found: dict[Path, None] = {}
     stages = [
-        stage
+        as_read(name, stage, root)
         for lock in [root / "dvc.lock", *sorted(root.glob("experiments/*/dvc.lock"))]
-        for stage in ((read_yaml(lock) or {}).get("stages") or {}).values()
+        for name, stage in ((read_yaml(lock) or {}).get("stages") or {}).items()
     ]
     again = True
     while again:

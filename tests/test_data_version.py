@@ -1,0 +1,22 @@
+"""Versions of data, and what stages have read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components.artifacts import writing
+from components.data_version import as_read
+
+
+def test_the_stage_unlabelled_has_read_the_domain_only_if_its_manifest_says_so(tmp_path: Path) -> None:
+    stage = {
+        "deps": [{"path": "out/examples/task"}, {"path": "out/corpus/domain"}],
+        "outs": [{"path": "out/unlabelled/task/bert"}],
+    }
+    name, output = "unlabelled@task-bert", tmp_path / "out/unlabelled/task/bert"
+    assert as_read(name, stage, tmp_path) == stage  # not known
+    for sources, read in (([], 1), (["task"], 1), (["task", "domain"], 2)):
+        with writing(output, kind="unlabelled") as draft:
+            draft.facts["sources"] = sources
+        assert len(as_read(name, stage, tmp_path)["deps"]) == read
+        assert as_read("tokenize@domain-word", stage, tmp_path) == stage

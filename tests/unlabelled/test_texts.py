@@ -1,0 +1,72 @@
+"""The stage `unlabelled`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.artifacts import read_manifest
+from components.ingestion.stage import IngestJob, ingest
+from components.settings.data import CorpusSource
+from components.settings.ingest import IngestSettings
+from components.settings.tasks import TaskSource
+from components.settings.unlabelled import UnlabelledSettings
+from components.tasks.examples import ExamplesJob, examples
+from components.unlabelled.texts import UnlabelledJob, read_unlabelled, unlabelled
+from tests.example_task import write_jsonl
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> UnlabelledJob:
+    """A task with 6 train rows, of which one has a text of test in other letters, and a corpus with copies."""
+    for split, words in {"train": "abcdef", "dev": "gh", "test": "ij"}.items():
+        found = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
+        write_jsonl(tmp_path / f"task/{split}.jsonl", found)
+    source = TaskSource(path=str(tmp_path / "task"), budgets=[1], seeds=[0], overlap="report")
+    made = examples(ExamplesJob(task="words", source=source, output=tmp_path / "examples"))
+    documents = ["one document", "Text A of TRAIN", "TEXT i of: test", "text g of dev", "another document"]
+    write_jsonl(tmp_path / "domain/all.jsonl", [{"text": text} for text in documents])
+    corpus = ingest(
+        IngestJob(
+            name="domain",
+            source=CorpusSource(path=str(tmp_path / "domain")),
+            settings=IngestSettings(heldout=0.0, near_duplicates=None),
+            output=tmp_path / "corpus",
+        )
+    )
+    settings = UnlabelledSettings(source="both")
+    return UnlabelledJob(
+        task="words", family="bert", examples=made, corpus=corpus, settings=settings, output=tmp_path / "out"
+    )
+
+
+def collected(job: UnlabelledJob, name: str, **settings: object) -> list[str]:
+    changed = job.model_copy(
+        update={"settings": UnlabelledSettings.model_validate(settings), "output": job.output / name}
+    )
+    return [text for (text,) in read_unlabelled(unlabelled(changed))]
+
+
+def test_texts_are_distinct_and_without_those_of_dev_and_test(job: UnlabelledJob) -> None:
+    train = {f"text {word} of train" for word in "abcdef"}
+    assert set(collected(job, "task")) == train
+    assert set(collected(job, "both", source="both")) == train | {"one document", "another document"}
+    assert set(collected(job, "domain", source="domain")) == {"Text A of TRAIN", "one document", "another document"}
+
+
+def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
+    every = collected(job, "every", source="both")
+    assert collected(job, "some", source="both", rows=3) == every[:3]
+
+
+def test_the_manifest_names_what_was_read(job: UnlabelledJob) -> None:
+    for source, expected in (("task", ["task"]), ("domain", ["domain"]), ("both", ["task", "domain"])):
+        collected(job, source, source=source)
+        assert read_manifest(job.output / source).facts["sources"] == expected
+
+
+def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:
+    job = job.model_copy(update={"settings": None, "corpus": tmp_path / "none"})
+    first = unlabelled(job)
+    assert read_unlabelled(first) == [] and read_manifest(first).facts == {"sources": [], "rows": 0}
