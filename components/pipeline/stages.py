@@ -69,7 +69,7 @@ STAGES: dict[str, Stage] = {
     "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", jobs.task_tokens),
     "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
     "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
-    "unlabelled": Stage("components.unlabelled.texts", "UnlabelledJob", "unlabelled", jobs.unlabelled),
+    "unlabelled": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.unlabelled),
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted

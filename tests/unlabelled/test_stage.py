@@ -13,7 +13,8 @@ from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.tasks.examples import ExamplesJob, examples
-from components.unlabelled.texts import UnlabelledJob, read_unlabelled, unlabelled
+from components.unlabelled.stage import UnlabelledJob, unlabelled
+from components.unlabelled.texts import read_unlabelled
 from tests.example_task import write_jsonl
 
 
