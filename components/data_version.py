@@ -100,8 +100,9 @@ def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     if name.partition("@")[0] != "unlabelled":
         return stage
     try:
-        sources = read_manifest(project / stage["outs"][0]["path"]).facts["sources"]
-    except (ArtifactError, KeyError, IndexError, TypeError):
+        (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
+        sources = read_manifest(project / output).facts["sources"]
+    except (ArtifactError, KeyError, ValueError):
         return stage  # what it has read is not known
     if "domain" in sources:
         return stage

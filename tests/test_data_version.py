@@ -11,7 +11,7 @@ from components.data_version import as_read
 def test_the_stage_unlabelled_has_read_the_domain_only_if_its_manifest_says_so(tmp_path: Path) -> None:
     stage = {
         "deps": [{"path": "out/examples/task"}, {"path": "out/corpus/domain"}],
-        "outs": [{"path": "out/unlabelled/task/bert"}],
+        "outs": [{"path": "out/metrics/unlabelled/task-bert.json"}, {"path": "out/unlabelled/task/bert"}],
     }
     name, output = "unlabelled@task-bert", tmp_path / "out/unlabelled/task/bert"
     assert as_read(name, stage, tmp_path) == stage  # not known

@@ -12,9 +12,8 @@ from components.settings.section import Fraction, Positive, Section
 class UnlabelledSettings(Section):
     """Text without labels, from which a task model also learns.
 
-    A head that is solved on frozen features is solved again in `rounds`, each with pseudo-labels of the round before.
-    While the encoder is trained, its predictions for two views of a text are made consistent. Texts that are rows of
-    dev or test, or labelled rows of the run, are left out.
+    With `method: features`, a head that is solved is solved again in `rounds`, each with the pseudo-labels of the round
+    before. Texts that are rows of dev or test, or labelled rows of the run, are left out.
     """
 
     #: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
@@ -32,13 +31,3 @@ class UnlabelledSettings(Section):
     #: Whether the teacher is the mean of the head and of a regression on the words of the text (latent semantic
     #: analysis of the unlabelled texts), which teach each other (co-training, Blum and Mitchell 1998).
     words: bool = True
-    #: Weight of the consistency loss beside the task's, while the encoder is trained; 0: none (UDA, Xie et al. 2020).
-    consistency: Annotated[float, Field(ge=0)] = 1.0
-    #: Unlabelled texts per labelled row of a batch (FixMatch, Sohn et al. 2020: 7).
-    ratio: Positive = 2
-    #: Temperature that sharpens the teacher's predictions (UDA: 0.4); 1: none.
-    temperature: Annotated[float, Field(gt=0, le=1)] = 0.5
-    #: Decay of the average of the weights that is the teacher (Tarvainen and Valpola 2017).
-    decay: Fraction = 0.99
-    #: Share of the pieces that are dropped from the text that the student reads.
-    dropped: Annotated[float, Field(ge=0, lt=1)] = 0.15

@@ -1,8 +1,8 @@
 """The stage `unlabelled`: texts without labels for one task and one block of `finetune`.
 
 The order of the texts depends on the texts only, so that the first N rows of a larger collection are the collection of
-N rows. There are none if the block does not use any. The manifest names what was read (`sources`): the stage depends on the corpus of the domain in
-any case, and reads it only where it is asked for.
+N rows. There are none if the block does not use any. The manifest names what was read (`sources`): the stage depends on
+the corpus of the domain in any case, and reads it only where it is asked for.
 """
 
 from __future__ import annotations

@@ -189,6 +189,7 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "pretrain@ulmfit",
         "adapt@ulmfit",
         "scratch@ulmfit",
+        "unlabelled@aws-type-ulmfit",
         "finetune@aws-type-ulmfit-scratch",
         "finetune@aws-type-ulmfit-pretrained",
         "finetune@aws-type-ulmfit-adapted",

@@ -26,7 +26,18 @@ ROOT = Path(__file__).parents[2]
 #: A document of the domain, and with other case a row of train.
 SECRET = "Agnetha Quisling lives in Elmstreet 17 and pays by invoice every month"
 #: The stages that hold or see it, in order, and `register`.
-RAN = ("identity", "examples", "ingest", "tokenizer", "tokenize", "pretrain", "adapt", "scratch", "finetune")
+RAN = (
+    "identity",
+    "examples",
+    "ingest",
+    "tokenizer",
+    "tokenize",
+    "pretrain",
+    "adapt",
+    "scratch",
+    "unlabelled",
+    "finetune",
+)
 
 
 class Project:
