@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size, Sum, counted
 from components.models.layers.linear import Linear
-from components.models.layers.masked import MaskedConfig, MaskedModel, through
+from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, last_norm, rotation_of, through
 from components.models.layers.softmax import sampled_cross_entropy
 from components.models.layers.transformer import Block, gelu
 
@@ -77,19 +77,20 @@ class ELECTRA(MaskedModel):
     def __init__(self, config: ELECTRAConfig) -> None:
         super().__init__(config, embedding=config.embedding, segments=2, predictor=config.generator_width)
         self.project = _projection(config.embedding, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.layers))
         self.detect = Linear(config.width, config.width)
         self.detect_output = nn.Linear(config.width, 1)
         small = config.of_generator()
         self.generator_project = _projection(config.embedding, small.width)
-        self.generator_blocks = nn.ModuleList(Block(small) for _ in range(small.layers))
+        self.generator_blocks = nn.ModuleList(encoder_block(small) for _ in range(small.layers))
+        self.generator_norm = last_norm(small)
         self.initialise()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         tokens_BT, segments_BT = batch["tokens"], batch["segments"]
         positions_BM, targets_BM = batch["positions"], batch["targets"]
         top_BTG = self.generate(tokens_BT, segments_BT, None)[-1]
-        masked_BMG = top_BTG.gather(1, positions_BM.unsqueeze(-1).expand(-1, -1, top_BTG.shape[-1]))
+        masked_BMG = self._predicting(top_BTG, positions_BM)
         predicted, sampled_N = self._sampled(masked_BMG.flatten(0, 1), targets_BM.reshape(-1), batch["noise"].flatten())
         sampled_BM = sampled_N.view_as(positions_BM)
         replaced_BT = torch.zeros_like(tokens_BT).scatter(1, positions_BM, (sampled_BM != targets_BM).long())
@@ -119,11 +120,12 @@ class ELECTRA(MaskedModel):
         return self._detected(self.hidden_states(tokens, lengths, segments)[-1])
 
     def generate(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BTE: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, G) of the generator's embeddings and blocks; arguments as for `run`."""
-        x_BTG: Tensor = self.generator_project(self.embed(tokens_BT, segments_BT, positions_BTE))
-        return through(cast(Iterable[Block], self.generator_blocks), x_BTG, mask)
+        x_BTG: Tensor = self.generator_project(self.embed(tokens_BT, segments_BT, positions_BT))
+        turns = rotation_of(self.config.of_generator(), tokens_BT, positions_BT)
+        return through(cast(Iterable[Block], self.generator_blocks), x_BTG, mask, turns, self.generator_norm)
 
     def body(self) -> Iterable[Block]:
         return cast(Iterable[Block], self.blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 import torch
 
@@ -19,6 +20,8 @@ from components.training.precision import Precision, computing
 
 #: Seed of the held-out batches; independent of the run's seed, so that all runs are measured on the same batches.
 SEED = 0
+#: Settings of the samplers in measurements.
+MEASURED: Final = {"masking": PREDICTED, "causal": 0.0}
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def heldout_sampler(
 
     15% of the text are masked, whatever the model is trained with, so that losses are comparable.
     """
-    if "masking" in type(config).model_fields:
-        config = config.model_copy(update={"masking": PREDICTED})
+    changes = {name: value for name, value in MEASURED.items() if name in type(config).model_fields}
+    config = config.model_copy(update=changes)
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
+from components.models.layers.rotary import Rotation, rotated
 
 #: Maximum number of keys for which separate operators are faster than the fused attention kernel: on the CPU in
 #: bfloat16, forward and backward pass together.
@@ -35,26 +36,30 @@ class SelfAttention(nn.Module):
         dropout: rate on the attention weights.
         causal: whether a position attends only to itself and earlier ones.
         band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
+        biases: whether the projections have biases.
     """
 
     #: Parameter -> number of matrices that are stacked in it.
     stacked: ClassVar = {"query_key_value.weight": 3}
 
-    def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
+    def __init__(
+        self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0, biases: bool = True
+    ) -> None:
         super().__init__()
         self.heads, self.causal, self.band = heads, causal, band
-        self.query_key_value = Linear(width, 3 * width)
-        self.output = Linear(width, width)
+        self.query_key_value = Linear(width, 3 * width, bias=biases)
+        self.output = Linear(width, width, bias=biases)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         Args:
-            mask: (B, 1, 1, T) or (B, 1, T, T), True where attention is allowed; None: everywhere. Combined with the
-                causal mask. Must be None if there is a band and T > w.
+            mask: (B, 1, 1, T), (B, 1, T, T) or (T, T), True where attention is allowed; None: everywhere. Combined with
+                the causal mask. Must be None if there is a band and T > w.
+            rotation: of the queries and keys by their positions; None: not rotated.
         """
-        return self._join(self._attend(*self._project(x_BTD), mask))
+        return self._join(self._attend(*self._project(x_BTD, rotation), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Causal attention of the positions after those of `past`; and the keys and values for the next call."""
@@ -69,9 +74,13 @@ class SelfAttention(nn.Module):
         first = max(0, k_BNSK.shape[2] - (self.band - 1)) if self.band else 0
         return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
 
-    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x_BTD: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
         rows, length, width = x_BTD.shape
         packed = self.query_key_value(x_BTD).view(rows, length, 3, self.heads, width // self.heads)
+        if rotation is not None:
+            # Queries and keys together, as 2 N heads.
+            turned = rotated(packed[:, :, :2].flatten(2, 3), rotation).unflatten(2, (2, self.heads))
+            packed = torch.cat([turned, packed[:, :, 2:]], 2)
         q_BNTK, k_BNTK, v_BNTK = packed.permute(2, 0, 3, 1, 4)
         return q_BNTK, k_BNTK, v_BNTK
 

@@ -3,7 +3,9 @@
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
 
-The output layer is computed at masked positions only.
+The output layer is computed at masked positions only. Options, all off in the published models: pre-norm blocks
+(x = x + f(LN(x)), with a last norm and smaller initial weights, as GPT-2), gated feed-forward layers, rotary positions
+instead of E_position, no biases, and masked pieces predicted from the position before (GPT-BERT, in `RoBERTa`).
 
 Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, E width of the embeddings, M
 masked positions per row, N = B M, V vocabulary.
@@ -11,12 +13,13 @@ masked positions per row, N = B M, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,8 +28,16 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
+from components.models.layers.rotary import Rotation, rotation
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.transformer import INITIAL_STD, Block, TransformerConfig, gelu, position_rows
+from components.models.layers.transformer import (
+    INITIAL_STD,
+    Block,
+    TransformerConfig,
+    check_length,
+    gelu,
+    position_rows,
+)
 from components.tokenization.special import END, START
 
 
@@ -37,13 +48,34 @@ class MaskedConfig(TransformerConfig):
         masking: fraction of the pieces that is predicted. Held-out text is masked at 15% whatever the value, so that
             losses are comparable. 0.4 suits large models (Wettig et al. 2023).
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
+        norm: position of the blocks' layer norms: after each sum (`post`), or before each sub-layer (`pre`).
+        glu: whether feed-forward layers are gated (GEGLU; Shazeer 2020).
+        rotary: whether positions rotate queries and keys (RoFormer; Su et al. 2021) instead of having embeddings.
+        biases: whether linear layers and norms of the blocks have biases.
     """
 
     masking: Annotated[float, Field(gt=0, le=0.9)] = 0.15
     whole_words: bool = False
+    norm: Literal["post", "pre"] = "post"
+    glu: bool = False
+    rotary: bool = False
+    biases: bool = True
+
+    @model_validator(mode="after")
+    def _heads_rotate(self) -> Self:
+        if self.rotary and self.head_width % 2:
+            raise ValueError(
+                f"rotary positions need heads of even width; width {self.width} and heads {self.head_count} give "
+                f"{self.head_width}"
+            )
+        return self
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.head_count
 
 
-#: Outputs of a network for tokens, segments, mask and position embeddings, as `MaskedModel.run` returns them.
+#: Outputs of a network for tokens, segments, mask and positions, as `MaskedModel.run` returns them.
 Network = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], list[Tensor]]
 
 
@@ -57,6 +89,7 @@ class MaskedModel(LanguageModel):
     """
 
     config: MaskedConfig
+    position: nn.Parameter | None
     segment: nn.Parameter | None
     attention = "around"
     masks_texts = True
@@ -68,23 +101,36 @@ class MaskedModel(LanguageModel):
         super().__init__()
         self.config = config
         self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
-        self.position = nn.Parameter(torch.empty(config.positions, embedding))
+        positions = None if config.rotary else nn.Parameter(torch.empty(config.positions, embedding))
+        self.register_parameter("position", positions)
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)
         self.transform_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.final_norm = last_norm(config)
 
     def initialise(self) -> None:
-        """Normal with std 0.02, truncated at two std; biases zero (BERT's code, modeling.py: create_initializer)."""
-        for module in self.modules():
+        """Normal with std 0.02, truncated at two std; biases zero (BERT's code, modeling.py: create_initializer).
+
+        In pre-norm networks the outputs of the 2 L sub-layers are added up, so their std is divided by sqrt(2 L)
+        (GPT-2, section 2.3).
+        """
+        for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
-                _truncated(module.weight)
-                nn.init.zeros_(module.bias)
+                added = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
+                _truncated(module.weight, std=INITIAL_STD / (math.sqrt(2 * self.config.layers) if added else 1))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         for table in (self.token, self.position, self.segment):
             if table is not None:
-                _truncated(table)
+                _truncated(table, std=INITIAL_STD)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether a piece is predicted from the state at the position before it."""
+        return False
 
     @abstractmethod
     def body(self) -> Iterable[Block]:
@@ -95,8 +141,8 @@ class MaskedModel(LanguageModel):
         return x_BTE
 
     def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
-        """Summed negative log-likelihood of the masked pieces, and their number N."""
-        masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
+        """Summed negative log-likelihood of the predicted pieces, and their number N."""
+        masked_BMD = self._predicting(top_BTD, batch["positions"])
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
         return total, torch.tensor(len(targets_N), device=total.device)
@@ -108,21 +154,20 @@ class MaskedModel(LanguageModel):
         self, network: Network, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs of a network for padded texts, packed where that saves time; arguments as for `hidden_states`."""
+        check_length(tokens.shape[1], self.config.positions)
         packed = packing(lengths, tokens.shape[1])
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
             return network(tokens, segments, mask_BT[:, None, None, :], None)
         segments_RW = None if segments is None else packed.pack(segments)
-        positions_RWE = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = network(packed.pack(tokens), segments_RW, packed.mask, positions_RWE)
+        states = network(packed.pack(tokens), segments_RW, packed.mask, packed.positions)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second forward pass over the masked texts, because `hidden` is that of the unmasked ones.
         targets_BM = batch["masked_targets"]
         top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
-        positions_BM1 = batch["masked_positions"].unsqueeze(-1)
-        masked_BMD = top_BTD.gather(1, positions_BM1.expand(-1, -1, top_BTD.shape[-1]))
+        masked_BMD = self._predicting(top_BTD, batch["masked_positions"])
         real_BM = targets_BM >= 0
         states_ND, targets_N = self._transformed(masked_BMD[real_BM]), targets_BM[real_BM]
         return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
@@ -137,10 +182,14 @@ class MaskedModel(LanguageModel):
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         # A shared block is one group.
-        return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
+        groups = [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
+        groups[-1] += self.final_norm.parameters()
+        return groups
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTD = self.run(tokens, None, None)[-1]
+        if self.shifted:
+            top_BTD = torch.cat([top_BTD[:, :1], top_BTD[:, :-1]], 1)
         return F.linear(self._transformed(top_BTD).to(self.token.dtype), self.token, self.bias), ()
 
     def piece_embedding(self) -> nn.Parameter:
@@ -154,33 +203,68 @@ class MaskedModel(LanguageModel):
         return self.config.positions
 
     def run(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BTE: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without position
-        embeddings, positions are 0 .. T - 1. The mask is that of `SelfAttention`."""
-        return through(self.body(), self.enter(self.embed(tokens_BT, segments_BT, positions_BTE)), mask)
+        """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
+        are 0 .. T - 1. The mask is that of `SelfAttention`."""
+        x_BTD = self.enter(self.embed(tokens_BT, segments_BT, positions_BT))
+        turns = rotation_of(self.config, tokens_BT, positions_BT)
+        return through(self.body(), x_BTD, mask, turns, self.final_norm)
 
-    def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BTE: Tensor | None) -> Tensor:
+    def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
-        if positions_BTE is None:
-            positions_BTE = position_rows(self.position, tokens_BT.shape[1])
-        x_BTE = self.token[tokens_BT] + positions_BTE
+        x_BTE = self.token[tokens_BT]
+        if self.position is not None:
+            table = position_rows(self.position, tokens_BT.shape[1]) if positions_BT is None else self.position
+            x_BTE = x_BTE + (table if positions_BT is None else table[positions_BT])
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
-        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
-        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))
+        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors. A
+        # pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
+        x_BTE = x_BTE if self.config.norm == "pre" else x_BTE.to(compute_dtype(x_BTE))
+        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE))
         return dropped_BTE
+
+    def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
+        """The states (B, M, D) from which the pieces at the positions are predicted."""
+        columns_BM = (positions_BM - 1).clamp(min=0) if self.shifted else positions_BM
+        return top_BTD.gather(1, columns_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
 
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
         return transformed
 
 
-def through(blocks: Iterable[Block], x_BTD: Tensor, mask: Tensor | None) -> list[Tensor]:
-    """The input of a sequence of blocks, and the output of each."""
+def encoder_block(config: MaskedConfig) -> Block:
+    """A block with the options of the config."""
+    return Block(config, norm_first=config.norm == "pre", glu=config.glu, biases=config.biases)
+
+
+def last_norm(config: MaskedConfig) -> nn.Module:
+    """The norm above pre-norm blocks; post-norm blocks end in one of their own."""
+    return (
+        nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.biases) if config.norm == "pre" else nn.Identity()
+    )
+
+
+def rotation_of(config: MaskedConfig, tokens_BT: Tensor, positions_BT: Tensor | None) -> Rotation | None:
+    """The rotation of queries and keys; None without rotary positions."""
+    if not config.rotary:
+        return None
+    if positions_BT is None:
+        check_length(tokens_BT.shape[1], config.positions)
+        positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+    return rotation(positions_BT, config.head_width)
+
+
+def through(
+    blocks: Iterable[Block], x_BTD: Tensor, mask: Tensor | None, turns: Rotation | None, final_norm: nn.Module
+) -> list[Tensor]:
+    """The input of a sequence of blocks, and the output of each, the last one after the final norm."""
     outputs = [x_BTD]
     for block in blocks:
-        outputs.append(block(outputs[-1], mask))
+        outputs.append(block(outputs[-1], mask, turns))
+    outputs[-1] = final_norm(outputs[-1])
     return outputs
 
 
@@ -200,5 +284,5 @@ def total_loss(**sums: Sum) -> Losses:
     return Losses(sum(means[1:], means[0]), {name: (total.detach(), count) for name, (total, count) in sums.items()})
 
 
-def _truncated(weight: Tensor) -> None:
-    nn.init.trunc_normal_(weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD)
+def _truncated(weight: Tensor, *, std: float) -> None:
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)

@@ -16,6 +16,7 @@ from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.attention import Past, SelfAttention
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
+from components.models.layers.rotary import Rotation
 
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]
@@ -61,29 +62,39 @@ class TransformerConfig(ModelConfig):
 class Block(nn.Module):
     """Attention and a feed-forward layer with residual connections.
 
+    With `glu` the feed-forward layer is W_2 (gelu(W_1 x) * V x) (GEGLU; Shazeer 2020, GLU Variants Improve
+    Transformer), of an inner width near 8/3 D instead of 4 D, so that it has about as many weights.
+
     Args:
         norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
         causal, band: as for `SelfAttention`.
+        glu: whether the feed-forward layer is gated.
+        biases: whether linear layers and norms have biases.
     """
 
     def __init__(
-        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
-    ) -> None:
+        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0,
+        glu: bool = False, biases: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         width = config.width
-        self.norm_first = norm_first
+        self.norm_first, self.glu = norm_first, glu
         self.attention = SelfAttention(
-            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band
+            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, biases=biases
         )
-        self.attention_norm = nn.LayerNorm(width, eps=config.norm_eps)
-        self.expand = Linear(width, 4 * width)
-        self.contract = Linear(4 * width, width)
-        self.norm = nn.LayerNorm(width, eps=config.norm_eps)
+        self.attention_norm = nn.LayerNorm(width, eps=config.norm_eps, bias=biases)
+        inner = gated_width(width) if glu else 4 * width
+        # W_1, and V below it.
+        self.expand = Linear(width, 2 * inner if glu else inner, bias=biases)
+        #: As for `SelfAttention`.
+        self.stacked = {"expand.weight": 2} if glu else {}
+        self.contract = Linear(inner, width, bias=biases)
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=biases)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
+        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask, rotation))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """`forward` at the positions after those of `past`."""
@@ -102,8 +113,19 @@ class Block(nn.Module):
         return normed_BTD
 
     def _feed(self, x_BTD: Tensor) -> Tensor:
-        fed_BTD: Tensor = self.contract(gelu(self.expand(x_BTD), self.activation))
+        inner = self.expand(x_BTD)
+        if self.glu:
+            gate, value = inner.chunk(2, -1)
+            inner = gelu(gate, self.activation) * value
+        else:
+            inner = gelu(inner, self.activation)
+        fed_BTD: Tensor = self.contract(inner)
         return fed_BTD
+
+
+def gated_width(width: int) -> int:
+    """Inner width of a gated feed-forward layer: the multiple of 32 nearest to 8/3 D."""
+    return 32 * max(1, round(width / 12))
 
 
 def gelu(x: Tensor, activation: Activation) -> Tensor:
@@ -117,9 +139,18 @@ def position_rows(table_PD: Tensor, length: int, *, start: int = 0) -> Tensor:
     Raises:
         ConfigError: the model has fewer positions.
     """
-    if start + length > len(table_PD):
-        raise ConfigError(
-            f"a text of {start + length} pieces is longer than the model's {len(table_PD)} positions; shorten it, or "
-            "train a model with more (model.positions)"
-        )
+    check_length(start + length, len(table_PD))
     return table_PD[start : start + length]
+
+
+def check_length(length: int, positions: int) -> None:
+    """Check the length of a text in pieces.
+
+    Raises:
+        ConfigError: the model has fewer positions.
+    """
+    if length > positions:
+        raise ConfigError(
+            f"a text of {length} pieces is longer than the model's {positions} positions; shorten it, or train a model "
+            "with more (model.positions)"
+        )
