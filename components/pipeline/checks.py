@@ -68,11 +68,13 @@ def check_params(params: Params) -> None:
             except HeadstartError as error:
                 problems.append(f"tokenizer.{kind}.source: {error}")
     for name in params.run.families:
-        family = params.pretrain[name].family or name
+        block = params.block(name)
+        assert block is not None  # the names are checked when the settings are loaded
+        family = block.family
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
         if params.finetune[name].lm_weight and objective in ("static", "translation"):
             problems.append(f"finetune.{name}.lm_weight: {family} does not predict the pieces of a text; set it to 0")
-        if params.adapt_task and params.pretrain[name].tokenizer == PARALLEL:
+        if params.adapt_task and block.tokenizer == PARALLEL:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )

@@ -136,8 +136,8 @@ def identity_of(stage: str, item: str, params: Params, *, sources: Sources | Non
     from components.pipeline.stages import STAGES
 
     arguments = STAGES[stage].items(params)[item]
-    block = params.pretrain.get(_block(stage, item, arguments))
-    published = block is not None and block.source is not None
+    block = params.block(_block(stage, item, arguments))
+    published = block is not None and block.published
     reached = closure(
         STAGES[stage].module,
         entries=_entries(stage, item, arguments, params, sources=sources),
@@ -172,7 +172,7 @@ def file_name(stage: str, item: str) -> str:
 
 def _block(stage: str, item: str, arguments: Arguments) -> str:
     """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
-    if stage in ("pretrain", "adapt", "scratch"):
+    if stage in ("pretrain", "adapt", "scratch") or stage.startswith("static-"):
         return item
     if stage == "adapt-task":
         return str(arguments["name"]).partition(" ")[0]
@@ -182,14 +182,19 @@ def _block(stage: str, item: str, arguments: Arguments) -> str:
 def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sources: Sources | None) -> Entries:
     """The entries of tables that a job uses."""
     name = _block(stage, item, arguments)
-    block = params.pretrain.get(name)
-    family = (block.family or name) if block else None
-    tokenizer = block.tokenizer if block else arguments.get("kind")
-    if tokenizer == PARALLEL:
-        tokenizer = params.tokenizer.parallel
+    block = params.block(name)
+    families = None
+    tokenizers = [kind] if (kind := arguments.get("kind")) is not None else None
+    if block is not None:
+        used = [block, *(parent for one in block.parents if (parent := params.block(one)) is not None)]
+        families = list(dict.fromkeys(one.family for one in used))
+        # A vocabulary of words replaces that of a teacher without word pieces.
+        tokenizers = list(dict.fromkeys([*(one.tokenizer for one in used), *(["word"] if block.parents else [])]))
     return entries_of(
-        families=None if family is None else [family],
-        tokenizers=None if tokenizer is None else [tokenizer],
+        families=families,
+        tokenizers=None
+        if tokenizers is None
+        else [params.tokenizer.parallel if kind == PARALLEL else kind for kind in tokenizers],
         task_kinds=_task_kinds(arguments, item, params),
         sources=sources,
     )

@@ -232,6 +232,40 @@ def scratch(params: Params) -> dict[str, Arguments]:
     }
 
 
+def static(params: Params, start: str) -> dict[str, Arguments]:
+    """One job per block of `static`, for one initialisation of its teacher."""
+    return {
+        name: {
+            "name": name,
+            "teacher": out(params, "encoder", settings.teacher, start),
+            "corpus": out(params, "corpus", "domain"),
+            "output": out(params, "encoder", name, start),
+            "settings": settings,
+            "word": params.tokenizer.word,
+            "segmenter": params.tokenizer.segmenter,
+            "sample_megabytes": params.tokenizer.sample_megabytes,
+            "seed": params.run.seed,
+        }
+        for name, settings in params.static.items()
+        if start != "adapted" or settings.teacher in params.adapt
+    }
+
+
+def static_pretrained(params: Params) -> dict[str, Arguments]:
+    """`static` of the pretrained teachers."""
+    return static(params, "pretrained")
+
+
+def static_adapted(params: Params) -> dict[str, Arguments]:
+    """`static` of the adapted teachers."""
+    return static(params, "adapted")
+
+
+def static_scratch(params: Params) -> dict[str, Arguments]:
+    """`static` of the teachers with random weights."""
+    return static(params, "scratch")
+
+
 def examples(params: Params) -> dict[str, Arguments]:
     """One job per task in `data.tasks`."""
     return {
@@ -389,7 +423,7 @@ def _leakage(
         "unknown": {
             system: [family]
             for (family, start), system in systems.items()
-            if params.pretrain[family].source is not None and not start.startswith("scratch")
+            if (block := params.block(family)) is not None and block.published and not start.startswith("scratch")
         },
         "settings": params.leakage,
         "near": params.ingest.near_duplicates,
@@ -399,17 +433,21 @@ def _leakage(
 
 def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
     """What a system and its ancestors were trained on: `corpus/<name>`, and `train/<task>` for train rows."""
-    kind = params.pretrain[family]
-    suffix = f"-{PARALLEL}" if kind.tokenizer == PARALLEL else ""
+    block = params.block(family)
+    assert block is not None  # the settings are checked when they are loaded
+    suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
     corpora = {
         "scratch": (),
         "pretrained": ("general",),
         "adapted": ("general", "domain"),
         TASK_ADAPTED: ("general", "domain"),
     }[start.partition(WITH)[0]]
-    read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or kind.source is None]
+    read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or not block.published]
     free = params.finetune[family].unlabelled
     if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
+        read.append("corpus/domain")
+    if block.parents and "corpus/domain" not in read:
+        # The words and frequencies of computed encoders are those of the domain corpus.
         read.append("corpus/domain")
     return read + [f"train/{name}" for name in dict.fromkeys([task, *others])]
 
@@ -423,6 +461,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "tasks": params.run.tasks,
             "starts": params.run.starts,
             "adapt_task": list(params.adapt_task),
+            "parents": _parents(params),
             "data": _data(params),
             "output": out(params, "report"),
         }
@@ -433,6 +472,7 @@ def register(params: Params) -> dict[str, Arguments]:
     """The single job."""
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
+        "static": params.static,
         "adapt": params.adapt,
         "finetune": params.finetune,
     }
@@ -448,6 +488,7 @@ def register(params: Params) -> dict[str, Arguments]:
                 section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
                 for section, families in sections.items()
             },
+            "parents": _parents(params),
             "metric": params.promote.metric,
             "data": _data(params),
         }
@@ -464,6 +505,12 @@ def promote(params: Params) -> dict[str, Arguments]:
             "out": Path(params.run.out),
         }
     }
+
+
+def _parents(params: Params) -> dict[str, list[str]]:
+    """Computed blocks of the run -> the blocks that they are computed from."""
+    found = {name: params.block(name) for name in params.run.families}
+    return {name: list(block.parents) for name, block in found.items() if block is not None and block.parents}
 
 
 def _data(params: Params) -> dict[str, Path]:

@@ -70,6 +70,9 @@ STAGES: dict[str, Stage] = {
     "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
     "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
     "unlabelled": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.unlabelled),
+    "static-pretrained": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_pretrained),
+    "static-adapted": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_adapted),
+    "static-scratch": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_scratch),
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted

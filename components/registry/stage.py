@@ -51,7 +51,8 @@ class RegisterJob(Section):
         tasks: tasks with classifiers.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
-        parameters: section -> block -> settings (`pretrain`, `adapt`, `finetune`), logged with the models.
+        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the models.
+        parents: block -> blocks that its encoders are computed from; these are registered as well.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
         project: the repository, with dvc.lock, .dvc files and requirements.lock.
@@ -64,6 +65,7 @@ class RegisterJob(Section):
     starts: list[Start]
     further: dict[str, list[str]] = Field(default_factory=dict)
     parameters: dict[str, dict[str, dict[str, Any]]]
+    parents: dict[str, list[str]] = Field(default_factory=dict)
     metric: str | None = None
     data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
@@ -80,6 +82,7 @@ class Candidate:
     start: str
     section: str
     task: str | None = None
+    computed_from: str | None = None
 
     @property
     def model(self) -> Path:
@@ -93,7 +96,9 @@ class Candidate:
 
     @property
     def parent(self) -> tuple[str, str, str | None] | None:
-        """Key of the model that this one was initialised from; None for random weights."""
+        """Key of the model that this one was initialised from or computed from; None for random weights."""
+        if self.computed_from is not None:
+            return (self.computed_from, self.start, None)
         if self.task is not None:
             encoder = self.start.partition(WITH)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
@@ -105,11 +110,17 @@ class Candidate:
 
 def candidates(job: RegisterJob) -> Iterator[Candidate]:
     """The models of a run, parents before children."""
-    for family in job.families:
+    trained = [name for name in job.families if not job.parents.get(name)]
+    further = [parent for name in job.families for parent in job.parents.get(name, ()) if parent not in trained]
+    for family in dict.fromkeys([*further, *trained, *job.families]):
         for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
             if start in job.starts:
                 name = f"{job.registry.prefix}-{family}-{start}"
-                yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, section)
+                origin = next(iter(job.parents.get(family, ())), None)
+                section = "static" if origin else section
+                directory = job.out / "encoder" / family / start
+                yield Candidate(name, directory, "encoder", family, start, section, computed_from=origin)
+    for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
                 start = f"{TASK_ADAPTED}-{task}"

@@ -95,13 +95,20 @@ def entries(out: Path, *, families: Sequence[str], tasks: Sequence[str]) -> list
     found = [
         _entry(
             name,
-            _json(out / "metrics" / "pretrain" / f"{name}.json"),
+            _json(_metrics(out, name)),
             evaluations,
             family=str(read_manifest(out / "encoder" / name / START).facts["family"]),
         )
         for name in families
     ]
     return sorted(found, key=lambda entry: -entry.quality)
+
+
+def _metrics(out: Path, name: str) -> Path:
+    """The metrics of an encoder; those of a computed encoder (`static`) are in its directory."""
+    trained = out / "metrics" / "pretrain" / f"{name}.json"
+    computed = out / "encoder" / name / START / "metrics.json"
+    return computed if computed.is_file() and not trained.is_file() else trained
 
 
 def _entry(

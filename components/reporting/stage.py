@@ -39,6 +39,7 @@ class ReportJob(Section):
         tasks: tasks that are reported.
         starts: initialisations that are compared.
         adapt_task: tasks with task-adaptive pretraining.
+        parents: block -> blocks that its encoders are computed from.
         output: directory to write.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
         project: the repository, with .dvc files and DVC's lock.
@@ -49,6 +50,7 @@ class ReportJob(Section):
     tasks: list[str]
     starts: list[Start]
     adapt_task: list[str] = Field(default_factory=list)
+    parents: dict[str, list[str]] = Field(default_factory=dict)
     output: Path
     data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
@@ -57,6 +59,12 @@ class ReportJob(Section):
     def trained(self) -> list[tuple[str, str]]:
         """Initialisations with a trained language model, and the stage that trains it."""
         return [(start, stage) for start, stage in TRAINED if start in self.starts]
+
+    def numbers(self, folder: str, stage: str, family: str, start: str, *, name: str) -> Path:
+        """The metrics or the curve of an encoder; those of a computed encoder (`static`) are in its directory."""
+        if family in self.parents:
+            return self.out / "encoder" / family / start / name
+        return self.out / folder / stage / f"{family}{Path(name).suffix}"
 
 
 def report(job: ReportJob) -> Path:
@@ -67,7 +75,7 @@ def report(job: ReportJob) -> Path:
     """
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
     models = {
-        (family, start): _json(job.out / "metrics" / stage / f"{family}.json")
+        (family, start): _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
         for family in job.families
         for start, stage in job.trained
     }
@@ -154,7 +162,7 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     )
     for start, stage in job.trained:
         curves = {
-            family: Line(*_columns(job.out / "curves" / stage / f"{family}.csv", "tokens", "loss"))
+            family: Line(*_columns(job.numbers("curves", stage, family, start, name="curve.csv"), "tokens", "loss"))
             for family in job.families
         }
         svg = figures.lines(curves, x_label="tokens", y_label="training loss (nats per token)")
@@ -276,7 +284,11 @@ def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
             edges += [(source, f"{task}/{family}") for family in job.families]
     for family in job.families:
         made = [f"{family}-{start}" for start, _ in job.trained]
-        edges += [("general", name) for name in made[:1]] + list(pairwise(made))
+        if family in job.parents:
+            origins = [origin for origin in job.parents[family] if origin in job.families]
+            edges += [(f"{origin}-{start}", f"{family}-{start}") for origin in origins for start, _ in job.trained]
+        else:
+            edges += [("general", name) for name in made[:1]] + list(pairwise(made))
         edges += [("domain", name) for name in made if name.endswith("-adapted")]
         edges += [(made[-1], key) for key, _, _ in classifiers if made and key.endswith(f"/{family}")]
     caption = "Every box is a directory, with the beginning of the digest of its content."

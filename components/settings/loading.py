@@ -68,12 +68,16 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
             value = value.get(key) if isinstance(value, dict) else None
         return value or {}
 
+    # Blocks that are computed from others have the initialisations of these.
+    computed = {name: [teacher] for name in at("static") if (teacher := at("static", name, "teacher"))}
     families = [
-        (f"run.families ({section})", name, at(section))
+        (f"run.families ({section})", name, {**at(section), **(at("static") if section == "pretrain" else {})})
         for section in FAMILY_SECTIONS
         if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
-        for name in at("run", "families")
+        for named in at("run", "families")
+        for name in (computed.get(named, [named]) if section == "adapt" else [named])
     ]
+    families += [(f"static.{name}.teacher", part, at("pretrain")) for name, parts in computed.items() for part in parts]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
     members = [
         (f"evaluate.ensembles.{ensemble}", name, at("run", "families"))
@@ -85,6 +89,17 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for ensemble in at("evaluate", "ensembles")
         if ensemble in [*at("run", "families"), BASELINE]
     ]
+    taken += [
+        f"static: {name!r} is already the name of a block of pretrain; choose another name"
+        for name in at("static")
+        if name in at("pretrain")
+    ]
+    if at("adapt_task"):
+        taken += [
+            f"adapt_task: {name} is not trained, but computed from another encoder; remove it from run.families"
+            for name in at("run", "families")
+            if name in at("static")
+        ]
     shared = [
         (f"together.{group}.tasks", name, at("run", "tasks"))
         for group in at("together")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from components.settings.adapt import AdaptSettings, AdaptTaskSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import DataSettings
+from components.settings.derive import StaticSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
@@ -24,6 +27,26 @@ from components.settings.serve import ServeSettings
 from components.settings.telemetry import TelemetrySettings
 from components.settings.together import TogetherSettings
 from components.settings.tokenizer import TokenizerSettings
+
+#: Family of the encoders of `static`.
+STATIC_FAMILY = "word2vec"
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a name in `run.families` stands for: a block of `pretrain`, or one that is computed from such blocks.
+
+    Attributes:
+        family: of the encoder.
+        tokenizer: kind of the tokenizer.
+        published: whether the encoder, or one that it is computed from, is imported.
+        parents: the blocks that it is computed from; none for a block of `pretrain`.
+    """
+
+    family: str
+    tokenizer: str
+    published: bool
+    parents: tuple[str, ...] = ()
 
 
 class Params(Section):
@@ -47,6 +70,8 @@ class Params(Section):
     tokenizer: TokenizerSettings
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings]
+    #: Block name -> word vectors from an encoder.
+    static: dict[BlockName, StaticSettings] = {}
     #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
     adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.
@@ -73,3 +98,13 @@ class Params(Section):
     drift: DriftSettings = DriftSettings()
     #: What `headstart gc` deletes.
     gc: GcSettings = GcSettings()
+
+    def block(self, name: str) -> Block | None:
+        """The block of that name; None if there is none."""
+        if (made := self.pretrain.get(name)) is not None:
+            return Block(made.family or name, made.tokenizer, made.source is not None)
+        static = self.static.get(name)
+        teacher = self.pretrain.get(static.teacher) if static is not None else None
+        if static is None or teacher is None:
+            return None
+        return Block(STATIC_FAMILY, teacher.tokenizer, teacher.source is not None, (static.teacher,))

@@ -83,7 +83,7 @@ def run(
         if not _causal(loaded):
             continue
         corpus = "domain" if start == "adapted" else "general"
-        key = (corpus, outputs.params.pretrain[block].tokenizer)
+        key = (corpus, outputs.block(block).tokenizer)
         groups.setdefault(key, {})[f"{block}-{start}"] = loaded
     if not groups:
         raise ConfigError(

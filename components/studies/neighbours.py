@@ -62,7 +62,7 @@ def run(
     chosen = outputs.chosen(encoder)
     if not encoder and len(chosen) > 1:
         # By default, character models are skipped.
-        chosen = [found for found in chosen if outputs.params.pretrain[found[0]].tokenizer != "char"]
+        chosen = [found for found in chosen if outputs.block(found[0]).tokenizer != "char"]
         if not chosen:
             raise ConfigError("run.families: all are character models, which have no table of words")
     for block, start in chosen:

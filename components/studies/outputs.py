@@ -10,7 +10,7 @@ from components.artifacts import MANIFEST, Manifest, read_json, read_manifest
 from components.errors import ArtifactError, ConfigError, nearest
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.settings.params import Params
+from components.settings.params import Block, Params
 
 STARTS = ("scratch", "pretrained", "adapted")
 #: The stage that makes the encoder of a start.
@@ -97,7 +97,7 @@ class Outputs:
             ConfigError: params.yaml has no such block.
             ArtifactError: the block has no encoder.
         """
-        blocks = self.params.pretrain
+        blocks = [*self.params.pretrain, *self.params.static]
         for start in STARTS:
             for mark in "-/":
                 if encoder.endswith(f"{mark}{start}") and encoder.removesuffix(f"{mark}{start}") in blocks:
@@ -113,6 +113,12 @@ class Outputs:
             f"`headstart stage pretrain --item {encoder}` (or `headstart retrain`) first"
         )
 
+    def block(self, name: str) -> Block:
+        """The block of that name, which exists."""
+        found = self.params.block(name)
+        assert found is not None
+        return found
+
     def encoder(self, name: str, start: str) -> Encoder:
         """The encoder of a block and a start.
 
@@ -127,7 +133,8 @@ class Outputs:
         Raises:
             ArtifactError: the stage that writes it has not run.
         """
-        return self.directory("encoder", name, start, stage=f"{STAGE_OF[start]} --item {name}")
+        stage = f"static-{start}" if name in self.params.static else STAGE_OF[start]
+        return self.directory("encoder", name, start, stage=f"{stage} --item {name}")
 
     def finetuning(self, block: str) -> FinetuneSettings:
         """The fine-tuning settings of a block.

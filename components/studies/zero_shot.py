@@ -201,11 +201,10 @@ def _unknown(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]])
 
 def _chosen(outputs: Outputs, encoder: str) -> list[tuple[str, str]]:
     """The named encoder; by default those of run.families with a language model."""
-    blocks = outputs.params.pretrain
     chosen = [
         (block, start)
         for block, start in outputs.chosen(encoder)
-        if encoder or family_named(blocks[block].family or block).objective in OBJECTIVES
+        if encoder or family_named(outputs.block(block).family).objective in OBJECTIVES
     ]
     if not chosen:
         raise ConfigError("run.families: none has a language model, which zero-shot needs")

@@ -17,7 +17,7 @@ from components.pipeline import stages
 from components.pipeline.checks import check_params
 from components.pipeline.stages import STAGES, Stage, run_stage
 from components.settings.loading import load_params
-from components.settings.params import Params
+from components.settings.params import Block, Params
 from components.settings.section import Section
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,8 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
+    if not params.static:
+        unused += ["static-pretrained", "static-adapted", "static-scratch"]
     assert items or name in unused
     for arguments in items.values():
         job = getattr(module, stage.job)(**arguments)
@@ -140,6 +142,41 @@ def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_op
         for task, arguments in evaluated.items()
         for start in arguments["starts"]
     }
+
+
+def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str, Any]) -> None:
+    raw["static"] = {"words": {"teacher": "ulmfit", "width": 64, "words": 100}}
+    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
+    raw["run"]["families"] = ["words"]
+    params = Params.model_validate(raw)
+    for start in params.run.starts:
+        (job,) = STAGES[f"static-{start}"].items(params).values()
+        assert str(job["teacher"]) == f"artifacts/encoder/ulmfit/{start}"
+        assert str(job["output"]) == f"artifacts/encoder/words/{start}"
+        finetuned = STAGES["finetune"].items(params)[f"aws-type-words-{start}"]
+        assert finetuned["encoder"] == job["output"]
+    assert params.block("words") == Block("word2vec", "wordpiece", published=False, parents=("ulmfit",))
+    (register,) = STAGES["register"].items(params).values()
+    assert register["parents"] == {"words": ["ulmfit"]}
+    del raw["adapt"]["ulmfit"]
+    assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
+
+
+def test_wrong_names_in_static_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["static"] = {"ulmfit": {"teacher": "ulmfit"}, "words": {"teacher": "ulmfitt"}}
+    raw["adapt_task"] = {"aws-type": {"epochs": 1}}
+    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
+    raw["run"]["families"] = ["words"]
+    file = tmp_path / "params.yaml"
+    file.write_text(json.dumps(raw))
+    with pytest.raises(ConfigError) as caught:
+        load_params(file)
+    for message in (
+        "static.words.teacher: unknown name 'ulmfitt'; did you mean 'ulmfit'?",
+        "static: 'ulmfit' is already the name of a block of pretrain; choose another name",
+        "adapt_task: words is not trained, but computed from another encoder; remove it from run.families",
+    ):
+        assert message in str(caught.value)
 
 
 def test_settings_that_contradict_each_other_are_reported_before_a_run(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.example_task import make_encoder  # noqa: F401
+from tests.tokenization.conftest import write_corpus  # noqa: F401
 from tests.training.helpers import make_inputs
 
 

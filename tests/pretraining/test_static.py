@@ -1,0 +1,136 @@
+"""Word vectors from an encoder: exact values, and agreement with an independent computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.artifacts import read_manifest
+from components.errors import ConfigError
+from components.models.encoder import load_encoder
+from components.pretraining.static import StaticJob, encode_pieces, piece_weights, reduce, static, with_words
+from components.settings.derive import StaticSettings
+from components.tokenization.special import FIRST_ORDINARY, UNK
+from tests.tokenization.conftest import WriteCorpus
+
+TEXTS = ["the apple is red", "the pear is a small pear", "gold and zinc and iron", "the apple is here"] * 3
+
+
+@pytest.fixture
+def corpus(write_corpus: WriteCorpus, tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus", train=[TEXTS])
+
+
+def job(teacher: Path, corpus: Path, output: Path, **settings: object) -> StaticJob:
+    return StaticJob(
+        name="words",
+        teacher=teacher,
+        corpus=corpus,
+        output=output,
+        settings=StaticSettings(teacher="bert", **settings),
+        sample_megabytes=1,
+    )
+
+
+def test_weights_of_smooth_inverse_frequency() -> None:
+    counts = np.asarray([9, 9, 9, 9, 9, 3, 1, 0, 4])
+    assert piece_weights(counts, weights="sif", smoothing=0.125).tolist() == [
+        1, 1, 1, 1, 1, 0.125 / (0.125 + 3 / 8), 0.125 / (0.125 + 1 / 8), 1, 0.125 / (0.125 + 4 / 8),
+    ]  # fmt: skip
+    # Zipf's law for four ranks: 1, 1/2, 1/3, 1/4, divided by their sum 25/12.
+    zipf = piece_weights(counts, weights="zipf", smoothing=0.04)
+    assert zipf[FIRST_ORDINARY:] == pytest.approx([0.04 / (0.04 + 12 / 25 / rank) for rank in (1, 2, 3, 4)])
+    assert piece_weights(counts, weights="none", smoothing=0.1).tolist() == [1] * 9
+
+
+def test_principal_components_of_a_line() -> None:
+    """Points on the line (3, 4) t with t = -1, 0, 1: the first component has the coordinates -5, 0, 5."""
+    vectors = torch.zeros(FIRST_ORDINARY + 3, 2)
+    vectors[UNK] = torch.tensor([6.0, 8.0])
+    vectors[FIRST_ORDINARY:] = torch.tensor([[-3.0, -4.0], [0.0, 0.0], [3.0, 4.0]])
+    found = reduce(vectors, width=1)
+    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 10.0, 0, 0, 0, -5, 0, 5]))
+    assert reduce(vectors, width=9).shape == (8, 2)
+
+
+def test_vectors_equal_an_independent_computation(
+    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
+) -> None:
+    """The table is that of numpy: means of BERT's states, singular value decomposition, and weights by counts."""
+    teacher = load_encoder(make_encoder("bert"))
+    written = load_encoder(static(job(make_encoder("bert"), corpus, tmp_path / "out", width=6, smoothing=0.01)))
+    states = np.zeros((teacher.tokenizer.vocab_size, teacher.model.config.width))
+    with torch.no_grad():
+        for piece in range(len(states)):
+            tokens = torch.tensor([[2, piece, 3]])
+            states[piece] = teacher.model.hidden_states(tokens, torch.tensor([3]))[-1][0].double().mean(0).numpy()
+    ordinary = states[FIRST_ORDINARY:]
+    _, _, directions = np.linalg.svd(ordinary - ordinary.mean(0), full_matrices=False)
+    counts = np.zeros(len(states))
+    for ids in teacher.tokenizer.encode_batch(TEXTS):
+        np.add.at(counts, ids, 1)
+    counts = counts[FIRST_ORDINARY:]
+    expected = (ordinary - ordinary.mean(0)) @ directions[:6].T * (0.01 / (0.01 + counts / counts.sum()))[:, None]
+    found = written.model.vectors()[FIRST_ORDINARY:].double().numpy()
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+    assert written.model.vectors()[[0, 2, 3, 4]].count_nonzero() == 0
+
+
+def test_the_directory_names_its_parent_and_is_the_same_each_time(
+    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
+) -> None:
+    teacher = make_encoder("bert")
+    once, twice = (static(job(teacher, corpus, tmp_path / name, width=8)) for name in ("once", "twice"))
+    facts = read_manifest(once).facts
+    assert facts["parent"] == read_manifest(teacher).digest
+    assert (facts["trained"], facts["family"], facts["teacher"]["family"]) == (True, "word2vec", "bert")
+    assert (once / "model.safetensors").read_bytes() == (twice / "model.safetensors").read_bytes()
+    random = static(job(make_encoder("bert", trained=False), corpus, tmp_path / "random", width=8))
+    assert not load_encoder(random).trained
+
+
+def test_frequent_words_of_the_domain_get_vectors(
+    make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
+) -> None:
+    """WordPiece: "and" (six times) is one piece instead of none; it is encoded as the teacher reads it."""
+    teacher = make_encoder("bert")
+    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5, weights="none")))
+    before = load_encoder(teacher).tokenizer
+    assert written.tokenizer.pieces == [*before.pieces, "and"]
+    (ids,) = written.tokenizer.encode_batch(["gold and zinc"])
+    assert [written.tokenizer.pieces[index] for index in ids] == ["gold", "and", "zinc"]
+    assert "and" not in before.pieces
+
+
+@pytest.mark.parametrize("family", ["flair", "gpt", "elmo", "xlnet", "ulmfit"])
+def test_every_kind_of_tokenizer_can_be_a_teacher(
+    family: str, make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
+) -> None:
+    """Other vocabularies than WordPiece are replaced by the frequent words."""
+    teacher = make_encoder(family)
+    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=4, width=4)))
+    vectors = written.model.vectors()
+    assert bool(vectors.isfinite().all()) and bool(vectors[FIRST_ORDINARY:].any(1).all())
+    if load_encoder(teacher).tokenizer.kind != "wordpiece":
+        assert written.tokenizer.pieces[FIRST_ORDINARY:] == ["is", "the", "and", "apple"]
+
+
+def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path], corpus: Path) -> None:
+    teacher = load_encoder(make_encoder("bert"))
+    digits = teacher.tokenizer.encode_batch(["57"])[0].tolist()
+    grown = with_words(teacher.tokenizer, ["57 57 57"], count=1)
+    found = encode_pieces(teacher, grown, name="static")[-1]
+    tokens = torch.tensor([[2, *digits, 3]])
+    with torch.no_grad():
+        expected = teacher.model.hidden_states(tokens, torch.tensor([4]))[-1][0].mean(0)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_character_model_needs_words(make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="static.words.words to a number of words"):
+        static(job(make_encoder("flair"), corpus, tmp_path / "out"))
