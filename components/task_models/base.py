@@ -67,6 +67,7 @@ class Task:
         head: (settings, number of features, labels) -> the layers on top of the encoder.
         combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
             the head reads each sequence separately.
+        single: whether a row is one text, and its sequence is that of `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`task_models.contrast`).
@@ -77,6 +78,7 @@ class Task:
     encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
     head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
     combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+    single: bool = False
     windows_apart: bool = False
     labels_rows: bool = False
 

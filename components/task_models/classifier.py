@@ -27,6 +27,7 @@ from components.models.encoder import load_encoder, load_weights, save_encoder, 
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.fixed_batches import FixedBatches
+from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
 from components.tasks.data import Answer, Fields
@@ -73,8 +74,17 @@ class TextClassifier:
         does not depend on the other rows, nor on the number of threads."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
-            found += self._batches.answers(self.encode(rows[start : start + batch_size]))
+            part = rows[start : start + batch_size]
+            if self.task.single and self._batches.reads_bags:
+                found += self._batches.answers_of_sequences(self._plain_pieces(part))
+            else:
+                found += self._batches.answers(self.encode(part))
         return found
+
+    def _plain_pieces(self, rows: Sequence[Fields]) -> list[NDArray[np.int32]]:
+        encoder = self.model.encoder
+        most = most_pieces(self.settings, encoder) - len(encoder.special_tokens([]))
+        return plain_pieces([text for (text,) in rows], self.tokenizer, most)
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         """The piece ids of N rows, as the encoder reads them."""

@@ -5,6 +5,7 @@ bits. Therefore
 
 - a sequence is padded to the next of a fixed set of lengths (`padded_length`), whatever the others are;
 - a batch is computed by one thread; further threads compute other batches;
+- static word vectors are pooled without padding, each text on its own (`components.task_models.bags`);
 - the number of rows of a batch is one of a few sizes whose results are the same to the last bit, for rows at all
   positions. Which sizes these are depends on processor and library: it is found out with rows of random content before
   a length is used (`Sizes`). The rest of a batch is filled with copies of a row.
@@ -32,6 +33,8 @@ from torch import Tensor
 
 from components.models.base import Batch, LanguageModel
 from components.models.layers.fixed_shapes import fixed_shapes
+from components.models.static import StaticVectors
+from components.task_models import bags
 from components.task_models.base import Encoded
 from components.task_models.bf16_inference import cast
 from components.task_models.model import TaskModel, computing, evaluating
@@ -231,6 +234,29 @@ class FixedBatches:
                 results |= zip(rows, self._decide(features, head, workers), strict=True)
         return [results[row] for row in range(len(encoded))]
 
+    @property
+    def reads_bags(self) -> bool:
+        """Whether the features are pooled word vectors, so that `answers_of_sequences` may be used."""
+        return bags.suits(self.model)
+
+    def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
+        """The same answers as those of `answers` to N rows of one sequence each, for pooled word vectors."""
+        key = (1, 0)
+        with self._workers() as workers:
+            sizes = workers.run(self._head_sizes.of, key)
+            kept = workers.run(self._pooled, sequences)
+
+            def decide(job: tuple[list[int], int]) -> list[Answer]:
+                part, size = job
+                filled = kept[part[0] : part[-1] + 1]
+                if len(part) < size:
+                    filled = torch.cat([filled, filled[:1].expand(size - len(part), -1)])
+                return self._decided(filled, {"rows": torch.arange(size)})[: len(part)]
+
+            jobs = split(range(len(sequences)), sizes, threads=workers.threads)
+            parts = map(decide, jobs) if workers.pool is None else workers.pool.map(decide, jobs)
+            return [answer for part in parts for answer in part]
+
     def observed_answers(
         self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Result]]
     ) -> list[tuple[Answer, Result]]:
@@ -263,6 +289,8 @@ class FixedBatches:
 
     def prepare(self, longest: int) -> None:
         """Find the sizes of batches for all lengths up to `longest`, so that no later row waits for it."""
+        if self.reads_bags:
+            return
         with self._workers() as workers:
             for length in sorted({self._padded(length) for length in range(1, longest + 1)}):
                 workers.run(self._encoder_sizes.of, length)
@@ -271,9 +299,12 @@ class FixedBatches:
         sequences = [
             OneSequence(*parts) for row in encoded for parts in zip(row.pieces, row.segments, row.units, strict=True)
         ]
-        found = workers.compute(
-            sequences, [self._padded(len(one.pieces)) for one in sequences], self._encoder_sizes, self._encode
-        )
+        if self.reads_bags:
+            found = list(workers.run(self._pooled, [one.pieces for one in sequences]))
+        else:
+            found = workers.compute(
+                sequences, [self._padded(len(one.pieces)) for one in sequences], self._encoder_sizes, self._encode
+            )
         features, start = [], 0
         for row in encoded:
             vectors = found[start : start + len(row.pieces)]
@@ -311,6 +342,13 @@ class FixedBatches:
                 return [row[:count] for row, count in zip(found, counts.tolist(), strict=True)]
             return list(model.features.pooled(hidden, lengths).float().cpu())
 
+    def _pooled(self, sequences: Sequence[NDArray[Any]]) -> Tensor:
+        """The features of sequences of word vectors: (S, F) float32."""
+        encoder = self.model.encoder
+        assert isinstance(encoder, StaticVectors)  # as `bags.suits` has found
+        with self._computing(self.precision):
+            return bags.pooled(encoder, sequences, pooling=self.model.features.pooling)
+
     def _combined(self, vectors: list[Tensor]) -> Tensor:
         assert self.model.combine is not None
         rows = torch.zeros(len(vectors), dtype=torch.int64, device=self.model.device)
@@ -342,7 +380,9 @@ class FixedBatches:
         return kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])
 
     def _head_answers(self, key: Hashable, rows: Sequence[RowFeatures]) -> list[Answer]:
-        kept, batch = self._head_inputs(rows, key)
+        return self._decided(*self._head_inputs(rows, key))
+
+    def _decided(self, kept: Tensor, batch: Batch) -> list[Answer]:
         with self._computing(self.head_precision):
             return self.model.head.answers(self.model.outputs(self._head_vectors(kept, batch), batch), batch)
 

@@ -33,6 +33,12 @@ def encode_texts(
     return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
 
 
+def plain_pieces(texts: Sequence[str], tokenizer: Tokenizer, most: int) -> list[NDArray[np.int32]]:
+    """The sequences of `encode_texts` for encoders without special pieces, as views of one array."""
+    room, unknown = max(1, most), np.asarray([UNK], dtype=np.int32)
+    return [pieces[:room] if len(pieces) else unknown for pieces in tokenizer.encode_batch(texts)]
+
+
 def shortened(first: Ids, second: Ids, room: int) -> tuple[Ids, Ids]:
     """Both texts, truncated to `room` pieces in total, at least one each: the longer text first, until both have the
     same length, then both (BERT's `_truncate_seq_pair`)."""

@@ -43,4 +43,5 @@ TASK = Task(
     head=head,
     combine=pooling_of_windows,
     labels_rows=True,
+    single=True,
 )

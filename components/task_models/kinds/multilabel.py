@@ -40,4 +40,12 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Mu
     return MultilabelHead.of(settings, features, len(labels))
 
 
-TASK = Task(kind="multilabel", reads="text", encode=encode, head=head, combine=pooling_of_windows, labels_rows=True)
+TASK = Task(
+    kind="multilabel",
+    reads="text",
+    encode=encode,
+    head=head,
+    combine=pooling_of_windows,
+    labels_rows=True,
+    single=True,
+)
