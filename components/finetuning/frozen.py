@@ -37,6 +37,8 @@ LEARNING = {
     "head_penalties",
     "head_rate",
     "head_scale",
+    "reader_hidden",
+    "reader_widths",
     "tagger",
     "tagger_hidden",
     "discriminative",

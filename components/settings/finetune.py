@@ -58,6 +58,14 @@ class FinetuneSettings(Section):
     #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
     #: 3.3).
     pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
+    #: Network between the hidden states and the head, in tasks that read texts: `bilstm` with `pooling` of its outputs,
+    #: or `cnn`, convolutions with the maximum over time (Kim 2014). `none`: the hidden states are pooled. Over a static
+    #: family these are the classical task models over random, frozen or tuned word vectors.
+    reader: Literal["none", "bilstm", "cnn"] = "none"
+    #: Width of each direction of the biLSTM; number of filters of each width.
+    reader_hidden: Positive = 100
+    #: Widths of the convolutions, in pieces.
+    reader_widths: list[Positive] = Field(default=[3, 4, 5], min_length=1)
     #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
     #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
     pairs: Literal["auto", "joined", "apart"] = "auto"

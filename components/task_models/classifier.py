@@ -88,7 +88,7 @@ class TextClassifier:
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         """The piece ids of N rows, as the encoder reads them."""
-        return self.task.encode(rows, self.tokenizer, self.model.encoder, self.settings)
+        return self.task.encode_rows(rows, self.tokenizer, self.model.encoder, self.settings)
 
     def answer_observed(
         self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Observed]]

@@ -17,6 +17,7 @@ from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_contrast
 from components.task_models.contrast import contrast
 from components.task_models.heads import Features
+from components.task_models.readers import reading_head
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
@@ -53,9 +54,16 @@ class TaskModel(nn.Module):
             raise ConfigError(problem)
         self.encoder = encoder
         self.settings = settings
-        self.of_units = task.reads == "units"
+        reads_pieces = task.has_reader(settings)
+        self.of_units = task.reads == "units" or reads_pieces
+        combine = task.combine(settings, encoder)
+        if reads_pieces and isinstance(combine, WindowPooling):
+            raise ConfigError(
+                f"reader: {settings.reader} reads a text as one sequence, but this family reads long texts in windows "
+                "(chunk); remove chunk"
+            )
         #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
-        self.combine = task.combine(settings, encoder)
+        self.combine = None if reads_pieces else combine
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
         self.windows_learned = settings.windows_learned if task.windows_apart else None
@@ -80,7 +88,12 @@ class TaskModel(nn.Module):
             vectors = self.features.mixed(kept)
             if self.combine is not None:
                 vectors = self.combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
-        self.head = task.head(settings, vectors.shape[-1], labels)
+        width = vectors.shape[-1]
+        self.head = (
+            reading_head(settings, task.head, labels, inputs=width, combine=combine)
+            if reads_pieces
+            else task.head(settings, width, labels)
+        )
         #: Width of the vectors of `kept`.
         self.width = (kept if self.features.mix is not None else vectors).shape[-1]
 
