@@ -30,3 +30,26 @@ def test_models_of_additional_initialisations_and_their_parents() -> None:
     assert all(
         candidate.parent is None or candidate.parent in {c.key for c in found.values()} for candidate in found.values()
     )
+
+
+def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() -> None:
+    job = RegisterJob(
+        registry=RegistrySettings(),
+        out=Path("out"),
+        families=["minilm-static"],
+        tasks=["a"],
+        starts=["pretrained", "adapted"],
+        parents={"minilm-static": ["minilm"]},
+        parameters={},
+    )
+    found = list(candidates(job))
+    assert [(one.family, one.start, one.task, one.section) for one in found] == [
+        ("minilm", "pretrained", None, "pretrain"),
+        ("minilm", "adapted", None, "adapt"),
+        ("minilm-static", "pretrained", None, "static"),
+        ("minilm-static", "adapted", None, "static"),
+        ("minilm-static", "pretrained", "a", "finetune"),
+        ("minilm-static", "adapted", "a", "finetune"),
+    ]
+    assert found[3].parent == ("minilm", "adapted", None)
+    assert found[5].parent == ("minilm-static", "adapted", None)
