@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from components.pretraining.increments import Decision, decide, is_worse
 from components.pretraining.language_model import FINAL_PIECES, LanguageModelRun
 from components.pretraining.launch import Trained, train_encoder, write_encoder
 from components.pretraining.perplexity import heldout_sampler, measure
+from components.pretraining.replay import GENERAL, write_mixture
 from components.settings.adapt import IncrementSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section, result_settings
@@ -49,6 +51,7 @@ class AdaptJob(Section):
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
         training: budget, batches, optimizer, schedule.
+        replay: words of general text that are repeated per word of the domain's.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
         seed: of the batches and dropout.
@@ -66,6 +69,7 @@ class AdaptJob(Section):
     general_corpus: Path
     output: Path
     training: LanguageModelTraining
+    replay: float = 0.0
     increment: IncrementSettings | None = None
     rebuild: str = ""
     epochs: float | None = None
@@ -103,7 +107,8 @@ def adapt(job: AdaptJob) -> Path:
     if decision.idle and before is not None:
         print(f"adapt {name}: the adapted model has learned all text already")
         return job.output if before.facts["general_tokens"] == _general_digest(job) else _measured_again(job, before)
-    run = _run(job, decision, store)
+    text = _text(job)
+    run = _run(job, decision, store, text)
     print(f"adapt {name}: {_words(decision, run)}")
     trained = train_encoder(run, settings=job.cluster)
     superseded: Trained | None = None
@@ -111,7 +116,7 @@ def adapt(job: AdaptJob) -> Path:
         was, now = (math.exp(measured["loss"]) for measured in (trained.history.before, trained.history.after))
         reason = f"the increment raised the held-out perplexity from {was:.2f} to {now:.2f}"
         decision = Decision(0, reason, store.tokens)
-        superseded, run = trained, _run(job, decision, store)
+        superseded, run = trained, _run(job, decision, store, text)
         print(f"adapt {name}: {_words(decision, run)}")
         trained = train_encoder(run, settings=job.cluster)
     metrics = _forgetting(job, trained.model) | {
@@ -142,6 +147,8 @@ def adapt(job: AdaptJob) -> Path:
         }
     for done in filter(None, (superseded, trained)):
         done.checkpoints.clear()
+    if text != job.tokens:
+        shutil.rmtree(text, ignore_errors=True)
     return job.output
 
 
@@ -157,7 +164,11 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
     """Everything but the text on which the model depends: the entries of `increments.CHANGES`."""
     return {
         "family": job.family,
-        "settings": {**result_settings(job.training), "epochs": job.epochs},
+        "settings": {
+            **result_settings(job.training),
+            "epochs": job.epochs,
+            **({"replay": job.replay} if job.replay else {}),
+        },
         "seed": job.seed,
         "code": job.code,
         "pretrained": read_manifest(job.pretrained, kind=KIND).digest,
@@ -165,15 +176,36 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
     }
 
 
-def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelRun:
-    """The training run of a decision. An increment makes as many passes over its text as a rebuild makes over all."""
+def _text(job: AdaptJob) -> Path:
+    """The tokens of the domain, with general text among them if it is repeated."""
+    if not job.replay:
+        return job.tokens
+    # Next to the output, which all workers can read. It is written again when the stage resumes.
+    return write_mixture(
+        job.tokens,
+        general=job.general_corpus,
+        general_tokens=job.general_tokens,
+        tokenizer=job.tokenizer,
+        replay=job.replay,
+        seed=job.seed,
+        into=job.output.with_name(f".{job.output.name}-text"),
+    )
+
+
+def _run(job: AdaptJob, decision: Decision, store: TokenStore, text: Path) -> LanguageModelRun:
+    """The training run of a decision on the tokens in `text`. An increment makes as many passes over its text as a
+    rebuild makes over all."""
     name = f"adapt {job.name or job.family}"
-    training, parent, seed = job.training, job.pretrained, job.seed
+    training, parent, seed, increment = job.training, job.pretrained, job.seed, decision.text
     if job.epochs is not None:
         training = training.model_copy(update={"tokens": max(1, round(job.epochs * store.tokens)), "seconds": None})
     if decision.text is not None and job.increment is not None:
         parent, seed = job.output, counter_seed(job.seed, "increment", decision.number)
         share = decision.text.select(store, seed=seed).tokens / store.tokens
+        if text != job.tokens:
+            # General documents are among the earlier text that an increment repeats.
+            learned = tuple(sorted((*decision.text.learned, GENERAL)))
+            increment = decision.text.model_copy(update={"learned": learned})
         # The first updates of an optimizer without state have the size of the rate in every coordinate.
         steps = (training.tokens or STEADY_STEPS * store.tokens) * share / (training.batch_size * training.window)
         changes: dict[str, Any] = {
@@ -188,9 +220,9 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
         name=name,
         family=job.family,
         parent=parent.absolute(),
-        tokens=job.tokens.absolute(),
+        tokens=text.absolute(),
         tokenizer=job.tokenizer.absolute(),
-        increment=decision.text,
+        increment=increment,
         training=training,
         seed=seed,
         code=job.code,

@@ -28,7 +28,7 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import Worker, World
-from components.training.groups import decayed
+from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
@@ -143,13 +143,13 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
             _initialise_from_vectors(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
-        state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
+        state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         _save(checkpoints, state, history, world)
     else:
-        state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
+        state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings)
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
@@ -207,6 +207,20 @@ def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
     return numbers
 
 
+def parameter_groups(model: LanguageModel, settings: LanguageModelTraining) -> list[ParameterGroup]:
+    """All parameters, with the discriminative learning rates of the settings (Howard and Ruder 2018, section 3.2).
+
+    The top layer has the full rate. So have the embeddings, because they are also the output layer in most families,
+    and what belongs to no layer (as in fastai's `awd_lstm_lm_split`).
+    """
+    if settings.discriminative == 1:
+        return decayed(model.parameters())
+    _, *layers = model.layer_groups()
+    inside = {id(parameter) for layer in layers for parameter in layer}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in inside]
+    return discriminative(layers, head=rest, factor=settings.discriminative, unfreezing="none")
+
+
 def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
     """Number of steps of a budget in seconds, from the median time of some steps of a separate model.
 
@@ -215,7 +229,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     settings = run.training
     assert settings.seconds is not None
     model = initial_model(run).to(world.device)
-    state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings, precision=precision)
+    state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
     times: list[float] = []
     clock = began = time.perf_counter()
     for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):

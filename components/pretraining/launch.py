@@ -15,14 +15,19 @@ from components.errors import ArtifactError, ConfigError, TrainingError
 from components.measurements import Curve
 from components.models.base import LanguageModel
 from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
-from components.pretraining.language_model import LanguageModelRun, TrainingHistory, initial_model, work
+from components.pretraining.language_model import (
+    LanguageModelRun,
+    TrainingHistory,
+    initial_model,
+    parameter_groups,
+    work,
+)
 from components.progress import Progress, Rate
 from components.settings.cluster import ClusterSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.distributed import World
-from components.training.groups import decayed
 from components.training.loop import TrainingState
 from components.training.precision import Precision
 
@@ -90,7 +95,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
     history = TrainingHistory(**checkpoint.numbers["progressed"])
     measurements.complete(history)
     model = initial_model(run)
-    state = TrainingState.fresh(model, decayed(model.parameters()), settings=run.training)
+    state = TrainingState.fresh(model, parameter_groups(model, run.training), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
     if state.average is not None:
         state.average.swap()

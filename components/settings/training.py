@@ -53,6 +53,9 @@ class LanguageModelTraining(Training):
     #: Budget in seconds: the only setting whose effect depends on the speed of the machine. The first steps measure the
     #: speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
     seconds: Annotated[float, Field(gt=0)] | None = None
+    #: Learning rate of a layer divided by that of the layer below, for discriminative rates (ULMFiT, section 3.2: 2.6);
+    #: the embeddings, which are also the output layer, and the other output parameters have the full rate. 1: equal.
+    discriminative: Annotated[float, Field(gt=0)] = 1.0
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64
     #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
