@@ -59,8 +59,8 @@ class Cell:
         return self.intervals[self.scoring.main]
 
     @property
-    def dev(self) -> float:
-        """The best value of the primary metric on dev during training, mean over seeds."""
+    def selection(self) -> float:
+        """The best value of the primary metric on dev or in cross-validation, mean over seeds."""
         return mean_of([best_score(run.record) for run in self.runs])
 
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Cell:
                 "seconds": seconds / len(records),
                 "tokens_per_second": tokens / seconds if seconds else 0.0,
                 "best_epoch": mean_of([record["best_epoch"] for record in records]),
-                f"dev_{main}": self.dev,
+                f"selection_{main}": self.selection,
             },
         }
 

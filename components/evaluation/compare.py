@@ -280,8 +280,8 @@ def _compare(one: Cell, other: Cell, *, confidence: float) -> Comparison:
 
 
 def _best(cells: Mapping[tuple[str, int], Cell], names: Sequence[str], budget: int) -> str:
-    """The system with the best primary metric on dev."""
-    return max(names, key=lambda name: cells[name, budget].dev)
+    """The system with the best score of selection."""
+    return max(names, key=lambda name: cells[name, budget].selection)
 
 
 def _main(cells: Mapping[tuple[str, int], Cell]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.evaluation.results import DevSplit, Run
+from components.evaluation.results import Answers, Run
 from components.scoring import Scoring
 from components.scoring.base import Vectors
 from components.tasks.data import Split
@@ -17,8 +17,8 @@ def ensemble_runs(
     runs: Sequence[Run],
     ensembles: Mapping[str, Sequence[str]],
     *,
-    dev: Mapping[str, DevSplit],
-    rows: Split,
+    chosen: Mapping[str, Answers],
+    rows: Callable[[int, int], Split],
     scoring: Scoring,
 ) -> Iterator[Run]:
     """The runs of every ensemble: one for each start, budget and seed that all members have, with the mean of their
@@ -28,8 +28,8 @@ def ensemble_runs(
     Args:
         runs: of all systems.
         ensembles: name -> families.
-        dev: system -> its predictions on dev.
-        rows: of dev.
+        chosen: system -> its predictions of the rows of selection.
+        rows: (budget, seed) -> these rows.
         scoring: of a task whose predictions can be averaged (`Scoring.averages`).
     """
     for name, families in ensembles.items():
@@ -41,12 +41,13 @@ def ensemble_runs(
             if by_family.keys() != set(families):
                 continue
             members = list(by_family.values())
-            on_dev = _mean([dev[run.system].answers[budget, seed] for run in members])
+            predicted, held = _mean([chosen[run.system][budget, seed] for run in members]), rows(budget, seed)
             records = [run.record for run in members]
             record = {
                 "rows": records[0]["rows"],
                 "score": scoring.main,
-                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(rows.fields, rows.targets, on_dev)}],
+                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(held.fields, held.targets, predicted)}],
+                **({"folds": records[0]["folds"]} if "folds" in records[0] else {}),
                 "best_step": 0,
                 "best_epoch": 0.0,
                 "tokens": sum(record["tokens"] for record in records),

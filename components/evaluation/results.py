@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,16 @@ from typing import Any
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.scoring.base import Vectors
+from components.tasks.budgets import sample_rows
 from components.tasks.data import Split
-from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, read_answers
+from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.tasks.results import KIND, OUT_OF_FOLD, read_answers
 
 BASELINES = "baselines"
+#: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.
+SELECTION = {"dev": "dev", "budget": OUT_OF_FOLD}
+#: (budget, seed) -> one vector per row.
+Answers = dict[tuple[int, int], Vectors]
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,6 @@ class TestSplit:
 
     facts: TaskFacts
     rows: Split
-
-
-@dataclass(frozen=True)
-class DevSplit:
-    """Predictions of one system on dev: (budget, seed) -> one vector per row."""
-
-    answers: dict[tuple[int, int], Vectors]
 
 
 def read_test(examples: Path) -> TestSplit:
@@ -92,10 +90,19 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         yield Run(system, record["family"], record["start"], budget, seed, record, answers)
 
 
-def read_dev(directory: Path) -> dict[str, DevSplit]:
-    """System -> its predictions on dev, for one output directory of `finetune`."""
-    found = read_answers(directory, "dev")
-    return {
-        system: DevSplit({(budget, seed): values for (name, budget, seed), values in found.items() if name == system})
-        for system, _, _ in found
-    }
+def read_selection(directory: Path, *, facts: TaskFacts) -> dict[str, Answers]:
+    """System -> its predictions of the rows of selection, for one output directory of `finetune` or `baseline`."""
+    systems: dict[str, Answers] = {}
+    for (system, budget, seed), values in read_answers(directory, SELECTION[facts.selection]).items():
+        systems.setdefault(system, {})[budget, seed] = values
+    return systems
+
+
+def rows_of_selection(examples: Path, facts: TaskFacts) -> Callable[[int, int], Split]:
+    """(budget, seed) -> the rows on which choices are made: dev, or the training rows of the label budget."""
+    if facts.selection == "dev":
+        dev = read_split(examples, "dev")
+        return lambda budget, seed: dev
+    train = read_split(examples, "train")
+    strata = strata_of(train, facts.kind)
+    return lambda budget, seed: train.take(sample_rows(strata, budget, seed=seed)[0])

@@ -6,7 +6,8 @@ output directory:
 evaluation.json    all results (schema below), read by the report, the studies and the promotion
 metrics.json       the metrics as a flat mapping, for `dvc metrics`
 learning_curve.csv test metric against labels: system, budget, labels, score (primary metric), low, high, second metric
-training_curve.csv dev metric against epochs, mean over seeds at the largest budget: system, epoch, primary metric
+training_curve.csv score of selection against epochs, mean over seeds at the largest budget: system, epoch, primary
+                   metric
 confusion.csv      true and predicted label of every test row, for the best system (best seed on dev); only a header
                    unless the task has exactly one label per row
 calibration.csv    reliability of every system at the largest budget: system, confidence, accuracy, rows; only a header
@@ -14,13 +15,14 @@ calibration.csv    reliability of every system at the largest budget: system, co
 
 evaluation.json
     schema, task, kind, confidence, labels (names), rows {test}, digests {train, dev, test}, seeds, budgets (-1: all)
+    selection: {by: budget or dev, folds (budget), rows (dev: labelled rows that choices have used beside the budgets)}
     main: primary metric; scores: names of all metrics, the primary first; titles: name -> title for text
     unit: unit of the budgets
     systems: [{system, family, start,
         budgets: [{budget, labels (in `unit`), seeds, scores: {name: {mean, low, high, seeds: [...]}},
                    per_class: {label: {f1, rows, precision, recall ...}}, slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
-                   training: {seconds, tokens_per_second, best_epoch, dev_<main>}}],
+                   training: {seconds, tokens_per_second, best_epoch, selection_<main>}}],
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
@@ -52,14 +54,22 @@ from components.evaluation.compare import (
     training_curve,
 )
 from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import BASELINES, Run, TestSplit, read_dev, read_runs, read_test
+from components.evaluation.results import (
+    BASELINES,
+    Run,
+    TestSplit,
+    read_runs,
+    read_selection,
+    read_test,
+    rows_of_selection,
+)
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import headline, worth
 from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
 from components.tasks.budgets import budget_name
-from components.tasks.examples import read_split
+from components.tasks.examples import TaskFacts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 
@@ -101,13 +111,17 @@ def evaluate(job: EvaluateJob) -> Path:
     if not runs:
         raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")
     if job.settings.ensembles and scoring.averages:
-        dev = {system: split for name in names[1:] for system, split in read_dev(job.finetuned / name).items()}
-        rows = read_split(job.examples, "dev")
-        runs += ensemble_runs(list(runs), job.settings.ensembles, dev=dev, rows=rows, scoring=scoring)
+        chosen = {
+            system: answers
+            for name in names[1:]
+            for system, answers in read_selection(job.finetuned / name, facts=facts).items()
+        }
+        rows = rows_of_selection(job.examples, facts)
+        runs += ensemble_runs(list(runs), job.settings.ensembles, chosen=chosen, rows=rows, scoring=scoring)
     elif job.settings.ensembles:
         print(f"{facts.task}: no ensembles, because predictions of the kind {facts.kind} cannot be averaged")
     cells = make_cells(runs, test, job.settings, scoring=scoring)
-    content = _content(test, runs, cells, job, scoring)
+    content = _content(test, runs, cells, job, scoring) | {"selection": _selection(job.examples, facts)}
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
@@ -173,6 +187,12 @@ def _content(
         "transfer": transfer(cells, systems, test, job.settings),
         "statements": statements(cells, systems, compared, ensembles=ensembles),
     }
+
+
+def _selection(examples: Path, facts: TaskFacts) -> dict[str, Any]:
+    if facts.selection == "budget":
+        return {"by": "budget", "folds": facts.folds, "rows": 0}
+    return {"by": "dev", "rows": len(read_split(examples, "dev"))}
 
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:

@@ -58,7 +58,7 @@ def headline(
     least = min(entry["labels"] for _, _, entry in entries)
     family, start, entry = max(
         (found for found in entries if found[2]["labels"] == least),
-        key=lambda found: cells[f"{found[0]}-{found[1]}", found[2]["budget"]].dev,
+        key=lambda found: cells[f"{found[0]}-{found[1]}", found[2]["budget"]].selection,
     )
     scoring = next(iter(cells.values())).scoring
     needed, ratio = entry["needed"], entry["ratio"]

@@ -77,9 +77,10 @@ class GroupSpec:
 
     @property
     def title(self) -> str:
-        """Name in monitoring, such as `20 labels seed 1`."""
+        """Name in monitoring, such as `20 labels seed 1` or `20 labels seed 1 fold 0`."""
         budgets = " and ".join(dict.fromkeys(budget_name(member.budget) for member in self.members))
-        return f"{budgets} labels seed {self.seed}"
+        fold = self.members[0].fold
+        return f"{budgets} labels seed {self.seed}" + ("" if fold is None else f" fold {fold}")
 
     @property
     def tasks(self) -> list[str]:

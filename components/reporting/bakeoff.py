@@ -131,7 +131,7 @@ def _entry(
             if both["tuned"] and budget == evaluation["budgets"][-1]:
                 tuning.append(both["tuned"]["training"]["seconds"])
             measured = {kind: _score(cell, evaluation) if cell else None for kind, cell in both.items()}
-            preferred = max((cell for cell in both.values() if cell), key=lambda cell: _dev(cell, evaluation))
+            preferred = max((cell for cell in both.values() if cell), key=lambda cell: _selection(cell, evaluation))
             scores.append(Score(task, round(labels), **measured, chosen=_score(preferred, evaluation)[0]))
     objective = family_named(family).objective
     return Entry(
@@ -149,8 +149,8 @@ def _entry(
     )
 
 
-def _dev(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
-    return float(cell["training"][f"dev_{evaluation['main']}"])
+def _selection(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
+    return float(cell["training"][f"selection_{evaluation['main']}"])
 
 
 def _score(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[float, float, float]:

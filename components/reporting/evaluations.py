@@ -17,6 +17,8 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     """Scores of all systems by label budget, learning curves and the benefits of transfer."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     title = evaluation["titles"][main]
+    selection = evaluation["selection"]
+    chosen = "by cross-validation" if selection["by"] == "budget" else "on dev"
     chapter = Chapter(f"{task}: scores by label budget")
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
@@ -32,7 +34,8 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
                 for system in evaluation["systems"]
             ],
             f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, "
-            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows)",
+            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; "
+            f"{_labels_of_selection(selection)})",
         )
     )
     curves = {
@@ -56,9 +59,10 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         if len(system["training_curve"]) > 1
     }
     if training:
-        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title} on dev", among=list(curves))
+        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
         caption = (
-            f"Dev score during fine-tuning with {_budget(budgets[-1])} {unit}; at epoch 0 only the head is trained."
+            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {_budget(budgets[-1])} {unit}; at epoch "
+            "0 only the head is trained."
         )
         chapter.figures.append(Drawing(svg, caption))
     rows = [
@@ -85,6 +89,13 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         columns = ["system", *(evaluation["titles"][name] for name in others)]
         chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
     return chapter
+
+
+def _labels_of_selection(selection: dict[str, Any]) -> str:
+    """Where hyper-parameters, epochs and systems were chosen, and how many labels that took."""
+    if selection["by"] == "budget":
+        return f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
+    return f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
 
 
 def details(task: str, evaluation: dict[str, Any]) -> Chapter:

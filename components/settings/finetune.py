@@ -13,12 +13,16 @@ from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 
 
+#: One way to learn from the labels.
+Way = Literal["features", "contrastive", "finetune"]
+
+
 class ScratchSettings(Section):
     """Overrides for an encoder with random weights. Its layers need neither the small learning rates nor the gradual
     unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
 
     #: As `finetune.<name>.method`.
-    method: Literal["features", "finetune"] = "finetune"
+    method: Way = "finetune"
     #: Peak learning rate; null: `training.rate`.
     rate: Annotated[float, Field(gt=0)] | None = None
     #: Epochs; null: `epochs`.
@@ -31,6 +35,18 @@ class ScratchSettings(Section):
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
 
 
+class AutoSettings(Section):
+    """What `method: auto` tries."""
+
+    #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
+    #: tie.
+    ways: list[Way] = Field(default=["features", "contrastive", "finetune"], min_length=1)
+    #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way is left out if its cost
+    #: would exceed what is left. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice
+    #: does not depend on the machine's load; null: no limit.
+    minutes: Annotated[float, Field(gt=0)] | None = None
+
+
 class FinetuneSettings(Section):
     """Fine-tuning of one language model.
 
@@ -41,8 +57,11 @@ class FinetuneSettings(Section):
     """
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
-    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features.
-    method: Literal["features", "finetune", "contrastive"] = "finetune"
+    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: the best
+    #: of several ways (`auto`).
+    method: Way | Literal["auto"] = "finetune"
+    #: With `method: auto`: the ways that are tried.
+    auto: AutoSettings = AutoSettings()
     #: Loss, rate and length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
     #: do not apply to it.
     contrastive: ContrastiveSettings = ContrastiveSettings()

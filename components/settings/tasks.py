@@ -154,7 +154,7 @@ class TaskSource(Section):
     #: Where hyper-parameters, epochs and systems are chosen. `budget`: by cross-validation within the rows of each
     #: label budget, so that a budget counts every label that is used (Perez et al. 2021, "True few-shot learning").
     #: `dev`: on the dev split, whose labels are spent in addition.
-    selection: Literal["budget", "dev"] = "dev"
+    selection: Literal["budget", "dev"] = "budget"
     #: Folds of the cross-validation; fewer if the smallest class has fewer rows.
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.

@@ -260,7 +260,7 @@ def _dev_score(evaluation: Mapping[str, Any] | None, system: str, budget: int) -
     for found in evaluation["systems"]:
         for cell in found["budgets"]:
             if found["system"] == system and cell["budget"] == budget:
-                return float(cell["training"][f"dev_{main_score(evaluation)}"])
+                return float(cell["training"][f"selection_{main_score(evaluation)}"])
     return None
 
 

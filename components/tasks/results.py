@@ -91,24 +91,31 @@ def _table(result: RunResult, name: str, answers: Sequence[Answer], slices: Sequ
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Flat numbers for `dvc metrics`: mean best dev score and seconds of every system and budget."""
+    """Flat numbers for `dvc metrics`: mean score of selection and seconds of every system and budget."""
     numbers: dict[str, float] = {}
     for system, budget in sorted({(record["system"], record["budget"]) for record in records}):
         runs = [record for record in records if (record["system"], record["budget"]) == (system, budget)]
         name = f"{system}.{'all' if budget == ALL else budget}"
-        numbers[f"{name}.dev_{runs[0]['score']}"] = round(float(np.mean([best_score(run) for run in runs])), 6)
+        numbers[f"{name}.{chosen_on(runs[0])}_{runs[0]['score']}"] = round(
+            float(np.mean([best_score(run) for run in runs])), 6
+        )
         numbers[f"{name}.seconds"] = round(float(np.mean([run["seconds"] for run in runs])), 3)
     return numbers
 
 
+def chosen_on(record: Mapping[str, Any]) -> str:
+    """Name of what the scores in a run's curve were computed on: `dev`, or `cv` for cross-validation."""
+    return "cv" if "folds" in record else "dev"
+
+
 def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The evaluation of a run with the highest primary metric on dev; the earliest at a tie."""
+    """The evaluation of a run with the highest primary metric on `chosen_on`; the earliest at a tie."""
     point: dict[str, Any] = max(record["curve"], key=lambda point: point[record["score"]])
     return point
 
 
 def best_score(record: Mapping[str, Any]) -> float:
-    """The highest primary metric of a run on dev."""
+    """The highest primary metric of a run on `chosen_on`."""
     return float(best_point(record)[record["score"]])
 
 

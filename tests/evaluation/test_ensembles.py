@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import DevSplit, Run, read_dev
+from components.evaluation.results import Run, read_selection
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.scoring.classification import Classification
 from components.settings.evaluate import EvaluateSettings
 from components.tasks.data import Split
-from components.tasks.examples import read_split
+from components.tasks.examples import read_facts, read_split
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 
@@ -44,12 +44,14 @@ def test_the_mean_of_the_members() -> None:
         run_of("backward", [0.0] * 4, seed=1),
         run_of("bert", [0.0] * 4),
     ]
-    dev = {
-        "ulmfit-adapted": DevSplit({(5, 0): two([0.9, 0.4, 0.1, 0.2])}),
-        "backward-adapted": DevSplit({(5, 0): two([0.3, 0.1, 0.8, 0.6])}),
+    chosen = {
+        "ulmfit-adapted": {(5, 0): two([0.9, 0.4, 0.1, 0.2])},
+        "backward-adapted": {(5, 0): two([0.3, 0.1, 0.8, 0.6])},
     }
     scoring = Classification(["a", "b"])
-    (found,) = ensemble_runs(runs, {"both": ["ulmfit", "backward"]}, dev=dev, rows=ROWS, scoring=scoring)
+    (found,) = ensemble_runs(
+        runs, {"both": ["ulmfit", "backward"]}, chosen=chosen, rows=lambda budget, seed: ROWS, scoring=scoring
+    )
     assert (found.system, found.family, found.start, found.budget, found.seed) == (
         "both-adapted",
         "both",
@@ -107,8 +109,8 @@ def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) 
 
 
 def test_predictions_on_dev_by_system_and_run(with_backward: EvaluateJob) -> None:
-    found = read_dev(with_backward.finetuned / "baselines")
+    found = read_selection(with_backward.finetuned / "baselines", facts=read_facts(with_backward.examples))
     assert found.keys() == {"tfidf-words", "most-frequent"}
-    split = found["most-frequent"]
-    assert split.answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
-    assert all(np.shape(values) == (6, 3) for values in split.answers.values())
+    answers = found["most-frequent"]
+    assert answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
+    assert all(np.shape(values) == (6, 3) for values in answers.values())

@@ -122,7 +122,7 @@ def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.Captu
     adapted = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]
     assert list(adapted["scores"]) == content["scores"] and content["scores"][0] == MAIN[kind]
     assert adapted["labels"] == 16, "a budget of rows is not divided by classes"
-    assert adapted["training"][f"dev_{MAIN[kind]}"] == 0.9
+    assert adapted["training"][f"selection_{MAIN[kind]}"] == 0.9
     assert content["best"] == {"16": "bert-adapted"}
     (statement,) = [found for found in content["statements"] if found["kind"] == "transfer"]
     assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")

@@ -131,7 +131,7 @@ def test_metrics_are_those_of_the_predictions(content: dict) -> None:
         "seconds": 2.0,
         "tokens_per_second": 50.0,
         "best_epoch": 1.0,
-        "dev_macro_f1": pytest.approx(0.9 + 1 / 300),
+        "selection_macro_f1": pytest.approx(0.9 + 1 / 300),
     }
 
 

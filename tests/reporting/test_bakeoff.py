@@ -18,7 +18,7 @@ def cell(budget: int, accuracy: float, seconds: float = 4.0, *, dev: float | Non
         "budget": budget,
         "labels": float(budget),
         "scores": {"accuracy": bounds},
-        "training": {"seconds": seconds, "dev_macro_f1": accuracy if dev is None else dev},
+        "training": {"seconds": seconds, "selection_macro_f1": accuracy if dev is None else dev},
     }
 
 

@@ -58,6 +58,7 @@ def job(tmp_path: Path) -> ReportJob:
         "scores": ["macro_f1", "ece"],
         "titles": {"macro_f1": "macro F1", "ece": "calibration error"},
         "unit": "labels a class",
+        "selection": {"by": "budget", "folds": 5, "rows": 0},
         "headline": "With 5 labels a class, transfer was worth 4 times the labels.",
         "labels": ["list", "map <b>"],
         "rows": {"test": 20},
