@@ -119,7 +119,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    for module in ("stage", "crossvalidation"):
+    for module in ("execution", "crossvalidation"):
         monkeypatch.setattr(f"components.finetuning.{module}.map_parallel", one_by_one)
     torch.set_num_threads(1)
 

@@ -44,8 +44,8 @@ class Selection:
         answers: predictions of the rows of the budget, in the order of their indices, each by the run that has not
             learned from it, at the chosen point.
         frozen: those of the head on the frozen encoder.
-        record: entries of the run's record: `curve` with the scores of all folds together at every point, `penalty`,
-            `penalties`, `folds`, and the `tokens`, `steps` and `seconds` of all folds.
+        record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point,
+            `penalty`, `penalties`, `folds`, and the `tokens` and `seconds` of all folds.
     """
 
     chosen: Chosen
@@ -212,6 +212,7 @@ def _select(
         frozen,
         {
             "curve": curve,
+            "score": pooled.main,
             "folds": len(folds),
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
             **({} if penalty is None else {"penalty": penalty, "penalties": penalties}),

@@ -27,6 +27,7 @@ FEW_PIECES = 250_000
 #: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {
     "method",
+    "auto",
     "contrastive",
     "supervised_contrastive",
     "frozen",

@@ -7,36 +7,32 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from components.artifacts import read_manifest, writing
-from components.cluster import map_parallel
 from components.errors import ConfigError
-from components.finetuning.crossvalidation import Selection, cross_validate, final, stores
-from components.finetuning.features import trim
-from components.finetuning.frozen import compute_all, reading
-from components.finetuning.member import ON_FROZEN, unpack
-from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
+from components.finetuning.execution import TrainedRun, clear, train_all
+from components.finetuning.frozen import reading
+from components.finetuning.member import ON_FROZEN
+from components.finetuning.runs import GroupSpec
 from components.finetuning.specs import RunSpec, build, device
-from components.measurements import Curve
+from components.finetuning.ways import ways_of
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
-from components.progress import Progress
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
-from components.tasks.budgets import ALL, budget_name
-from components.tasks.data import Answer
+from components.task_models.kinds import find_task
+from components.tasks.budgets import ALL
 from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, OUT_OF_FOLD, RunResult, best_score, write_results
+from components.tasks.results import KIND, RunResult, best_score, write_results
 from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
 from components.unlabelled.texts import KIND as UNLABELLED
@@ -89,11 +85,12 @@ def finetune(job: FinetuneJob) -> Path:
     settings = for_start(job.settings, trained=trained)
     if settings.unlabelled is not None and job.unlabelled is None:
         raise ConfigError(f"finetune.{job.family}.unlabelled: the job names no directory with texts without labels")
-    inputs = inputs_of(settings, facts, encoder=encoder.digest, unlabelled=job.unlabelled, code=job.code)
     precision = precision_of(job)
-    specs = [
-        GroupSpec((spec,), key=spec.key) for spec in _specs(job, facts, settings, inputs, precision, trained=trained)
-    ]
+    specs = {}
+    for way, changed in ways_of(settings, find_task(facts.kind)).items():
+        inputs = inputs_of(changed, facts, encoder=encoder.digest, unlabelled=job.unlabelled, code=job.code)
+        found = _specs(job, facts, changed, inputs, precision, trained=trained)
+        specs[way] = [GroupSpec((spec,), key=spec.key) for spec in found]
     trained_runs = train_all(
         specs,
         title=f"finetune {job.task} {job.system}",
@@ -106,92 +103,6 @@ def finetune(job: FinetuneJob) -> Path:
         draft.facts["encoder"] = encoder.digest
     clear(trained_runs, cluster=job.cluster)
     return job.output
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A finished run, with the cross-validation of each member; none where the run chose on dev."""
-
-    spec: GroupSpec
-    selections: Sequence[Selection] = ()
-
-    def result(self, member: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Tensors and record of one member, as `runs.result`; with cross-validation, the record has the scores of the
-        folds, and their tokens and seconds are added."""
-        tensors, record = result(self.spec, member)
-        if not self.selections:
-            return tensors, record
-        found = self.selections[member].record
-        sums = {name: record[name] + found[name] for name in ("tokens", "seconds")}
-        return tensors, record | found | sums
-
-    def answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
-        """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test."""
-        if not self.selections:
-            return {name: unpack(name, tensors) for name in ("dev", "test")}
-        return {OUT_OF_FOLD: self.selections[member].answers, "test": unpack("test", tensors)}
-
-    def frozen_answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
-        """The same of the head on the frozen encoder."""
-        if not self.selections:
-            return {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
-        return {OUT_OF_FOLD: self.selections[member].frozen, "test": unpack(f"{ON_FROZEN}test", tensors)}
-
-
-def train_all(
-    specs: Sequence[GroupSpec],
-    *,
-    title: str,
-    names: Sequence[str],
-    selection: Literal["budget", "dev"],
-    cluster: ClusterSettings,
-) -> list[TrainedRun]:
-    """Execute the runs that are not finished; those with `selection: budget` after their cross-validation.
-
-    Args:
-        specs: all runs.
-        title: of the progress lines.
-        names: as in `execute_all`.
-        selection: where choices are made.
-        cluster: where the runs are executed.
-    """
-    if selection == "dev":
-        execute_all(specs, title=title, names=names, cluster=cluster)
-        return [TrainedRun(spec) for spec in specs]
-    compute_all((member for spec in specs for member in spec.members), cluster=cluster)
-    selections = cross_validate(specs, title=title, cluster=cluster)
-    last = [final(spec, found) for spec, found in zip(specs, selections, strict=True)]
-    execute_all(last, title=title, names=[], cluster=cluster)
-    return [TrainedRun(spec, found) for spec, found in zip(last, selections, strict=True)]
-
-
-def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str], cluster: ClusterSettings) -> None:
-    """Execute the runs that are not finished, in parallel.
-
-    Args:
-        specs: all runs, the longest first, so that no core is idle while the last run finishes.
-        title: of the progress line.
-        names: one per member, for its score in the progress line; none if the runs have no dev.
-        cluster: where the runs are executed.
-    """
-    left = [spec for spec in specs if not finished(spec)]
-    compute_all((member for spec in left for member in spec.members), cluster=cluster)
-    with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
-        for index, records in map_parallel(execute, left, settings=cluster):
-            _write_curve(left[index], records)
-            scores = {
-                f"{name}_{record['score']}": round(best_score(record), 4)
-                for name, record in zip(names, records, strict=bool(names))
-            }
-            bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
-
-
-def _write_curve(spec: GroupSpec, records: Sequence[dict[str, Any]]) -> None:
-    """Write the scores of a finished run as measurements. A run on another node writes none itself."""
-    curve = Curve(spec.title)
-    for point, scores in enumerate(records[0]["curve"]):
-        loss = {"loss": scores["train_loss"]} if len(records) == 1 else {}
-        curve.add(scores["step"], **loss, **dev_scores(records, spec.tasks, point=point))
 
 
 def write_member(
@@ -259,16 +170,6 @@ def _best(runs: Sequence[TrainedRun], member: int, records: Sequence[dict[str, A
     scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
     candidates = [run for run in runs if run.spec.members[member].budget == largest]
     return max(candidates, key=lambda run: scores[run.spec.seed])
-
-
-def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:
-    """Remove the checkpoints of finished runs, and trim the cache of features."""
-    for run in runs:
-        run.spec.store.clear()
-        if run.selections:
-            for store in stores(run.spec):
-                store.clear()
-    trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
 
 
 def inputs_of(

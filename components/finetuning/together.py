@@ -19,15 +19,14 @@ from pydantic import Field
 
 from components.artifacts import read_manifest, writing
 from components.errors import ConfigError
+from components.finetuning.execution import clear, train_all
 from components.finetuning.runs import GroupSpec
 from components.finetuning.stage import (
     FinetuneJob,
-    clear,
     for_start,
     inputs_of,
     precision_of,
     spec_of,
-    train_all,
     write_member,
 )
 from components.models.encoder import KIND as ENCODER
@@ -114,6 +113,9 @@ def together(job: TogetherJob) -> Path:
     encoder = read_manifest(job.encoder, kind=ENCODER)
     trained = bool(encoder.facts.get("trained", True))
     settings = for_start(job.settings, trained=trained).model_copy(update={"frozen": False, "unlabelled": None})
+    if settings.method == "auto":
+        # The other ways do not train several tasks together.
+        settings = settings.model_copy(update={"method": "finetune"})
     if settings.method != "finetune":
         raise ConfigError(f"finetune.{job.family}.method: multi-task learning trains the encoder; set it to finetune")
     members = [_member(job, task, settings, encoder.digest) for task in job.examples]
@@ -125,7 +127,11 @@ def together(job: TogetherJob) -> Path:
         each = "; ".join(f"{task} {selection}" for task, selection in selections.items())
         raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {each}")
     runs = train_all(
-        specs, title=title, names=list(job.examples), selection=members[0].facts.selection, cluster=job.cluster
+        {"finetune": specs},
+        title=title,
+        names=list(job.examples),
+        selection=members[0].facts.selection,
+        cluster=job.cluster,
     )
     with writing(job.output, kind=KIND) as draft:
         facts, numbers = {}, {}

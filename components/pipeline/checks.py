@@ -78,8 +78,8 @@ def check_params(params: Params) -> None:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
-        if params.together and params.finetune[name].method != "finetune":
-            problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune")
+        if params.together and params.finetune[name].method not in ("finetune", "auto"):
+            problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     for group, shared in params.together.items():
         sources = {task: params.data.tasks[task] for task in shared.tasks}
         try:

@@ -12,7 +12,6 @@ from components.settings.section import Fraction, Positive, Section
 from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 
-
 #: One way to learn from the labels.
 Way = Literal["features", "contrastive", "finetune"]
 
@@ -57,8 +56,8 @@ class FinetuneSettings(Section):
     """
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
-    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: the best
-    #: of several ways (`auto`).
+    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: the
+    #: best of several ways (`auto`).
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
@@ -170,6 +169,6 @@ class FinetuneSettings(Section):
     def _contrast(self) -> FinetuneSettings:
         if self.method == "contrastive" and not self.head_steps:
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
-        if self.method != "finetune" and self.supervised_contrastive:
+        if self.method not in ("finetune", "auto") and self.supervised_contrastive:
             raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
         return self

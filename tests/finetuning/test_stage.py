@@ -334,11 +334,11 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
         executed.append(spec.key)
         return real(spec)
 
-    monkeypatch.setattr("components.finetuning.stage.execute", fails_after_two)
+    monkeypatch.setattr("components.finetuning.execution.execute", fails_after_two)
     with pytest.raises(KeyboardInterrupt):
         finetune(job)
     again: list[str] = []
-    monkeypatch.setattr("components.finetuning.stage.execute", lambda spec: again.append(spec.key) or real(spec))
+    monkeypatch.setattr("components.finetuning.execution.execute", lambda spec: again.append(spec.key) or real(spec))
     finetune(job)
     assert len(again) == 2 and not set(again) & set(executed)
 

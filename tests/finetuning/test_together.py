@@ -124,7 +124,7 @@ def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
+    monkeypatch.setattr("components.finetuning.execution.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 

@@ -60,7 +60,9 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
             write_jsonl(folder / f"{split}.jsonl", made)
             first += count
         columns = {"id": "id"} if kind == "questions" else {}
-        source = TaskSource(path=str(folder), kind=kind, budgets=budgets or [6], seeds=[0], overlap="report", **columns)
+        source = TaskSource(
+            path=str(folder), kind=kind, budgets=budgets or [6], seeds=[0], overlap="report", selection="dev", **columns
+        )
         return FinetuneJob(
             task="units",
             family=family,

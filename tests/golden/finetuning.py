@@ -68,7 +68,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
     for split, rows in ROWS.items():
         lines = [json.dumps(_row(settings["kind"], rng)) for _ in range(rows * len(TOPICS))]
         (source / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    task = TaskSource(path=str(source), kind=settings["kind"], budgets=["all"], seeds=[0])
+    task = TaskSource(path=str(source), kind=settings["kind"], budgets=["all"], seeds=[0], selection="dev")
     tokenizer = inputs / "tokenizer" / f"general-{settings['tokenizer']}"
     torch.manual_seed(0)
     model = build_model(FAMILY, vocabulary=load_tokenizer(tokenizer).vocab_size, settings=settings["model"])
@@ -94,7 +94,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
     stage = "components.finetuning"
     with (
         threads.limited(1),
-        mock.patch(f"{stage}.stage.map_parallel", _one_by_one),
+        mock.patch(f"{stage}.execution.map_parallel", _one_by_one),
         mock.patch(f"{stage}.runs.train", recording),
         mock.patch(f"{stage}.probe.train", recording),
     ):

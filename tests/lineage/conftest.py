@@ -128,7 +128,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.stage.map_parallel", one_by_one)
+    monkeypatch.setattr("components.finetuning.execution.map_parallel", one_by_one)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)

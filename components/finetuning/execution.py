@@ -1,0 +1,209 @@
+"""Execution of runs, in parallel: every way to learn, its cross-validation, and the run that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from components.cluster import map_parallel
+from components.finetuning.crossvalidation import Selection, cross_validate, final, stores
+from components.finetuning.features import trim
+from components.finetuning.frozen import compute_all
+from components.finetuning.member import ON_FROZEN, unpack
+from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
+from components.finetuning.ways import Attempt, affordable, minutes
+from components.measurements import Curve
+from components.progress import Progress
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import Way
+from components.tasks.budgets import budget_name
+from components.tasks.data import Answer
+from components.tasks.results import OUT_OF_FOLD, best_score
+from components.training.checkpoint import CheckpointStore
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run.
+
+    Attributes:
+        spec: of the run.
+        selections: the cross-validation of each member; none where the run chose on dev.
+        attempts: the ways to learn that were tried; empty if there is only one.
+        stores: of the run and of everything that led to it.
+    """
+
+    spec: GroupSpec
+    selections: Sequence[Selection] = ()
+    attempts: Sequence[Attempt] = ()
+    stores: Sequence[CheckpointStore] = ()
+
+    def result(self, member: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Tensors and record of one member, as `runs.result`.
+
+        With cross-validation, the record has the scores of the folds, and their tokens and seconds are added. With
+        several ways to learn, it has `way` and `ways`, and the tokens and seconds of all of them.
+        """
+        tensors, record = result(self.spec, member)
+        if self.selections:
+            found = self.selections[member].record
+            record = record | found | {name: record[name] + found[name] for name in ("tokens", "seconds")}
+        if self.attempts:
+            others = [attempt for attempt in self.attempts if attempt.way != self.spec.settings.method]
+            record |= {
+                "way": self.spec.settings.method,
+                "ways": [attempt.as_dict() for attempt in self.attempts],
+                "tokens": record["tokens"] + sum(attempt.tokens for attempt in others),
+                "seconds": round(record["seconds"] + sum(attempt.seconds for attempt in others), 3),
+            }
+        return tensors, record
+
+    def answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
+        """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test."""
+        if not self.selections:
+            return {name: unpack(name, tensors) for name in ("dev", "test")}
+        return {OUT_OF_FOLD: self.selections[member].answers, "test": unpack("test", tensors)}
+
+    def frozen_answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
+        """The same of the head on the frozen encoder."""
+        if not self.selections:
+            return {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
+        return {OUT_OF_FOLD: self.selections[member].frozen, "test": unpack(f"{ON_FROZEN}test", tensors)}
+
+
+def train_all(
+    specs: Mapping[Way, Sequence[GroupSpec]],
+    *,
+    title: str,
+    names: Sequence[str],
+    selection: Literal["budget", "dev"],
+    cluster: ClusterSettings,
+) -> list[TrainedRun]:
+    """Train every run in each way to learn, in the order of the ways, and keep its best way, the first at a tie.
+
+    Args:
+        specs: way to learn -> all runs; the same runs in the same order for each way.
+        title: of the progress lines.
+        names: as in `execute_all`.
+        selection: where choices are made: by cross-validation within the label budget, or on dev.
+        cluster: where the runs are executed.
+    """
+    several = len(specs) > 1
+    count = len(next(iter(specs.values())))
+    kept: list[_Candidate | None] = [None] * count
+    attempts: list[list[Attempt]] = [[] for _ in range(count)]
+    written: list[list[CheckpointStore]] = [[] for _ in range(count)]
+    for way, of_way in specs.items():
+        costs = [minutes(spec) if several else 0.0 for spec in of_way]
+        tried = [
+            run
+            for run, spec in enumerate(of_way)
+            if affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes)
+        ]
+        found = _candidates(
+            [of_way[run] for run in tried],
+            title=f"{title} {way}" if several else title,
+            names=names,
+            selection=selection,
+            cluster=cluster,
+        )
+        candidates = dict(zip(tried, found, strict=True))
+        for run, cost in enumerate(costs):
+            candidate = candidates.get(run)
+            attempts[run].append(Attempt.of(way, cost, None if candidate is None else candidate.records))
+            if candidate is None:
+                continue
+            written[run] += candidate.stores
+            best = kept[run]
+            if best is None or candidate.score > best.score:
+                kept[run] = candidate
+    chosen = [candidate for candidate in kept if candidate is not None]
+    last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
+    if selection == "budget":
+        execute_all(last, title=title, names=[], cluster=cluster)
+    return [
+        TrainedRun(spec, one.selections, tried if several else (), [*stores, spec.store])
+        for spec, one, tried, stores in zip(last, chosen, attempts, written, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A run in one way to learn, as far as its score of selection is known.
+
+    Attributes:
+        spec: of the run.
+        selections: the cross-validation of each member; none where the run chose on dev.
+        records: of each member.
+        stores: that were written.
+    """
+
+    spec: GroupSpec
+    selections: Sequence[Selection]
+    records: Sequence[Mapping[str, Any]]
+    stores: Sequence[CheckpointStore]
+
+    @property
+    def score(self) -> float:
+        """Score of selection, mean over the members."""
+        return sum(map(best_score, self.records)) / len(self.records)
+
+
+def _candidates(
+    specs: Sequence[GroupSpec],
+    *,
+    title: str,
+    names: Sequence[str],
+    selection: Literal["budget", "dev"],
+    cluster: ClusterSettings,
+) -> list[_Candidate]:
+    if selection == "dev":
+        execute_all(specs, title=title, names=names, cluster=cluster)
+        records = [[result(spec, member)[1] for member in range(len(spec.members))] for spec in specs]
+        return [_Candidate(spec, (), found, [spec.store]) for spec, found in zip(specs, records, strict=True)]
+    compute_all((member for spec in specs for member in spec.members), cluster=cluster)
+    return [
+        _Candidate(spec, found, [one.record for one in found], list(stores(spec)))
+        for spec, found in zip(specs, cross_validate(specs, title=title, cluster=cluster), strict=True)
+    ]
+
+
+def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str], cluster: ClusterSettings) -> None:
+    """Execute the runs that are not finished, in parallel.
+
+    Args:
+        specs: all runs, the longest first, so that no core is idle while the last run finishes.
+        title: of the progress line.
+        names: one per member, for its score in the progress line; none if the runs have no dev.
+        cluster: where the runs are executed.
+    """
+    left = [spec for spec in specs if not finished(spec)]
+    compute_all((member for spec in left for member in spec.members), cluster=cluster)
+    with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
+        for index, records in map_parallel(execute, left, settings=cluster):
+            _write_curve(left[index], records)
+            scores = {
+                f"{name}_{record['score']}": round(best_score(record), 4)
+                for name, record in zip(names, records, strict=bool(names))
+            }
+            bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
+
+
+def _write_curve(spec: GroupSpec, records: Sequence[dict[str, Any]]) -> None:
+    """Write the scores of a finished run as measurements. A run on another node writes none itself."""
+    curve = Curve(spec.title)
+    for point, scores in enumerate(records[0]["curve"]):
+        loss = {"loss": scores["train_loss"]} if len(records) == 1 else {}
+        curve.add(scores["step"], **loss, **dev_scores(records, spec.tasks, point=point))
+
+
+def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:
+    """Remove the checkpoints of finished runs, and trim the cache of features."""
+    for run in runs:
+        for store in run.stores:
+            store.clear()
+    trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)

@@ -1,0 +1,103 @@
+"""The ways to learn of a run: one, or with `method: auto` several, of which the one with the best score is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from components.errors import ConfigError
+from components.finetuning.crossvalidation import epoch_of
+from components.finetuning.runs import GroupSpec, schedule_of
+from components.finetuning.specs import build, encode, number_of_folds, rows_of
+from components.settings.finetune import FinetuneSettings, Way
+from components.task_models.base import Task, refuse_contrast
+from components.tasks.examples import read_facts, read_split
+from components.tasks.results import best_score
+
+#: Nominal speed in floating-point operations a minute: a cost in minutes must not depend on the machine or its load.
+OPERATIONS = 50e9 * 60
+
+
+def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
+    """Way to learn -> settings of its runs, in the order in which they are tried; with `method: auto`, ways that do not
+    suit the kind of task are left out.
+
+    Raises:
+        ConfigError: no way is left.
+    """
+    if settings.method != "auto":
+        return {settings.method: settings}
+    ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)}
+    suitable = {way: changed for way, changed in ways.items() if refuse_contrast(task, changed) is None}
+    if not suitable:
+        raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
+    return suitable
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one way to learn has brought in one run.
+
+    Attributes:
+        way: the way.
+        minutes: estimated cost (`minutes`).
+        score: of selection, mean over the members; None if the way was left out because of its cost.
+        tokens, seconds: of training, before the final run of the way that is kept.
+    """
+
+    way: Way
+    minutes: float
+    score: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, way: Way, cost: float, records: Sequence[Mapping[str, Any]] | None) -> Attempt:
+        """The attempt with these records of the members; None if the way was left out."""
+        if records is None:
+            return cls(way, cost)
+        score = sum(map(best_score, records)) / len(records)
+        # The members of a run are trained together.
+        return cls(way, cost, score, records[0]["tokens"], max(record["seconds"] for record in records))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry of a run's record."""
+        return asdict(self) | {"minutes": round(self.minutes, 3)}
+
+
+def minutes(spec: GroupSpec) -> float:
+    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`.
+
+    A forward pass takes 2 operations per parameter and piece, a training step 6 (Kaplan et al. 2020, section 2.1);
+    parameters of the embeddings are not counted.
+    """
+    total = 0.0
+    for member in spec.members:
+        facts, whole = read_facts(member.examples), read_split(member.examples, "train")
+        rows = whole.take(rows_of(member, whole).learned)
+        model, tokenizer = build(member)
+        pieces = sum(len(pieces) for row in encode(member, model, tokenizer, rows.fields) for pieces in row.pieces)
+        layers = model.encoder.layer_groups()[1:]
+        parameters = sum(parameter.numel() for group in layers for parameter in group)
+        folds = number_of_folds(member) if facts.selection == "budget" else 0
+        passes = 2.0
+        if spec.settings.method != "features":
+            # The steps of all folds together are those of `folds - 1` final runs; each row is in one fold.
+            epoch = epoch_of(spec)
+            steps, evaluations = schedule_of(spec, epoch=epoch)
+            passes += 6 * steps / epoch * max(1, folds) + 2 * evaluations
+        total += passes * parameters * pieces
+    return total / OPERATIONS
+
+
+def affordable(attempts: Sequence[Attempt], cost: float, *, limit: float | None) -> bool:
+    """Whether a further way of this cost may be tried after these attempts; the first always is.
+
+    Args:
+        attempts: so far.
+        cost: in minutes.
+        limit: `auto.minutes`.
+    """
+    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
+    return not attempts or limit is None or spent + cost <= limit

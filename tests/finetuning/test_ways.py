@@ -1,0 +1,103 @@
+"""`method: auto`: several ways to learn are tried, and the one with the best score of selection is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest
+from components.errors import ConfigError
+from components.finetuning import execution
+from components.finetuning.runs import GroupSpec
+from components.finetuning.stage import FinetuneJob, finetune
+from components.finetuning.ways import Attempt, affordable, minutes, ways_of
+from components.settings.finetune import AutoSettings, FinetuneSettings
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.examples import read_split
+
+BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
+
+
+def weights(output: Path) -> dict[str, str]:
+    """Digests of the classifier's weights; its settings name the method."""
+    files = read_manifest(output / "classifier").files.items()
+    return {name: entry["sha256"] for name, entry in files if name.endswith(".safetensors")}
+
+
+def answers(output: Path) -> list[list[float]]:
+    return pq.read_table(output / "runs.parquet").column("answer").to_pylist()
+
+
+@pytest.mark.parametrize("selection", ["budget", "dev"])
+def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
+    def job(method: str) -> FinetuneJob:
+        source = BUDGET | {"selection": selection}
+        return make_job("bert", "classification", name=method, source=source, method=method, epochs=3, evaluations=2)
+
+    ways = ["features", "contrastive", "finetune"]
+    alone = {way: finetune(job(way)) for way in ways}
+    scores = {}
+    for way, output in alone.items():
+        (record,) = json.loads((output / "runs.json").read_text())
+        scores[way] = max(point["macro_f1"] for point in record["curve"])
+    output = finetune(job("auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert {found["way"]: found["score"] for found in record["ways"]} == scores
+    best = max(ways, key=lambda way: scores[way])
+    assert record["way"] == best
+    assert weights(output) == weights(alone[best]) and answers(output) == answers(alone[best])
+    served = load_classifier(output / "classifier")
+    assert len(served.answer(read_split(job("auto").examples, "test").fields)) == 6
+    assert not list(Path(job("auto").cluster.storage).rglob("*.safetensors")), "no way leaves checkpoints"
+
+
+def test_a_cheaper_way_wins_a_tie(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr(execution, "best_score", lambda record: 0.5)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == "features"
+
+
+def test_a_way_that_costs_too_much_is_left_out(make_job, in_process) -> None:
+    auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
+    (record,) = json.loads((output / "runs.json").read_text())
+    first, second = record["ways"]
+    assert record["way"] == "features" and first["score"] is not None
+    assert second["score"] is None and second["minutes"] >= 0
+
+
+def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
+    assert affordable([], 10.0, limit=1.0)
+    tried = [Attempt("features", 0.4, score=0.5), Attempt("contrastive", 9.0)]
+    assert affordable(tried, 0.6, limit=1.0) and not affordable(tried, 0.61, limit=1.0)
+    assert affordable(tried, 1e9, limit=None)
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
+def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: FinetuneSettings) -> None:
+    ways = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
+    assert ways == (["features", "contrastive", "finetune"] if TASKS[kind].labels_rows else ["features", "finetune"])
+    only = settings.model_copy(update={"method": "auto", "auto": AutoSettings(ways=["contrastive"])})
+    if not TASKS[kind].labels_rows:
+        with pytest.raises(ConfigError, match=f"none of contrastive suits kind {kind}"):
+            ways_of(only, TASKS[kind])
+
+
+def test_the_cost_of_a_way(make_job, in_process, monkeypatch) -> None:
+    found: dict[str, float] = {}
+
+    def noted(spec: GroupSpec) -> float:
+        found[spec.settings.method] = minutes(spec)
+        return found[spec.settings.method]
+
+    monkeypatch.setattr(execution, "minutes", noted)
+    auto = AutoSettings(ways=["features", "finetune"])
+    finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto, epochs=4, evaluations=3))
+    # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3.
+    assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 4 * 2 + 2 * 3) / 2)
