@@ -315,7 +315,8 @@ def main() -> None:
         values[recipe.name] = found
         shown = {name: value[0] if isinstance(value, tuple) else value for name, value in found.items()}
         print(recipe.name, {name: round(value, 4) for name, value in shown.items()}, flush=True)
-    report(arguments, values, curves)
+        # After each recipe, so that an interrupted benchmark keeps the rows that it has measured.
+        report(arguments, values, curves)
 
 
 def _at(phase: Phase, share: float) -> float:
