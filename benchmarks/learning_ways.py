@@ -53,6 +53,14 @@ COMMON: dict[str, Any] = {
 #: Name -> what differs from COMMON.
 WAYS: dict[str, dict[str, Any]] = {
     "fine-tuning": {},
+    "top layer re-initialised": {"reinitialised": 1},
+    "R-Drop 1": {"r_drop": 1.0},
+    "label smoothing 0.1": {"label_smoothing": 0.1},
+    "mixout 0.9": {"mixout": 0.9},
+    "interpolation 0.25, 0.5, 0.75": {"interpolations": [0.25, 0.5, 0.75]},
+    # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
+    "20 epochs at 2e-5": {"epochs": 20, "min_steps": 120, "training": {"rate": 2e-5, "schedule": "linear"}},
+    "supervised contrast 0.5 beside": {"supervised_contrastive": 0.5, "contrastive": {"temperature": 0.3}},
     "contrastive": {"method": "contrastive"},
 }
 

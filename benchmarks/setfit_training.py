@@ -56,8 +56,10 @@ def main() -> None:
     began = time.process_time()
     trainer.train()
     whole = time.process_time() - began
-    found = model.predict([text for text, _ in job["dev"]], as_numpy=True, show_progress_bar=False)
-    answers = [names[int(index)] for index in np.asarray(found)]
+    answers = []
+    if job["dev"]:
+        found = model.predict(job["dev"], as_numpy=True, show_progress_bar=False)
+        answers = [names[int(index)] for index in np.asarray(found)]
     seconds, cpu = (after - before for before, after in zip(times["began"], times["ended"], strict=True))
     result = {
         "answers": answers,

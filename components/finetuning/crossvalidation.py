@@ -190,20 +190,23 @@ def _select(
     results = [result(fold, member) for fold in folds]
     # A run of which nothing is left to train has one point.
     steps, evaluations = schedule_of(spec, epoch=epoch_of(spec))
-    points = [number for number in range(evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
+    most = max(evaluations, spec.settings.candidates)
+    points = [number for number in range(most + 1) if f"{held(number)}.lengths" in results[0][0]]
     step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
     best: tuple[int, list[Answer], float | None] | None = None
     frozen: list[Answer] = []
     for number in points:
         answers = pooled.answers([unpack(held(number), tensors) for tensors, _ in results])
-        scores, step = pooled.scores(answers), step_of.get(number, 0)
-        if curve and step == curve[-1]["step"]:
+        evaluation, share = spec.settings.candidate(number)
+        scores, step = pooled.scores(answers), step_of.get(evaluation, 0)
+        shown = {"interpolation": share} if spec.settings.interpolations else {}
+        if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
         if best is None or scores[pooled.main] > max(point[pooled.main] for point in curve):
             best = number, answers, pooled.head.calibration
         frozen = frozen or answers
-        curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **scores})
+        curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **shown, **scores})
     assert best is not None
     records = [record for _, record in results]
     return Selection(

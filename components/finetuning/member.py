@@ -26,6 +26,7 @@ from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
+from components.task_models.regularisation import Mixout, interpolated
 from components.task_models.sampler import ExampleSampler
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
@@ -36,9 +37,9 @@ from components.training.loop import TrainingState
 from components.training.rng import counter_rng, counter_seed
 from components.unlabelled.texts import KIND as UNLABELLED
 
-#: Prefixes of a member's tensors in a checkpoint: its best weights so far, and the predictions of its head on the
-#: frozen encoder.
-BEST, ON_FROZEN = "best.", "frozen."
+#: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions of its head on the frozen
+#: encoder, and the weights of that head.
+BEST, ON_FROZEN, START = "best.", "frozen.", "start."
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
@@ -131,6 +132,12 @@ class Member:
         if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
             model.head.set_calibration(spec.chosen.calibration)
         model.head.prepare(splits["train"].targets)
+        if settings.mixout:
+            model.mixout = Mixout(model, probability=settings.mixout)
+        #: Name of each parameter -> its value before training, if candidates are interpolated with it.
+        self._start: dict[str, Tensor] = {}
+        if settings.interpolations:
+            self._start = {name: value.detach().clone() for name, value in model.named_parameters()}
         #: Steps per epoch of this member's rows.
         self.epoch = -(-len(rows.learned) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
@@ -175,6 +182,8 @@ class Member:
             self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
             self._frozen |= pack(f"{ON_FROZEN}test", head_answers(head, self._head_inputs("test")))
         head.to(device())
+        if self._start:
+            self._start |= {f"head.{name}": value.detach().clone() for name, value in head.named_parameters()}
         return found
 
     def answers_by_penalty(self) -> dict[float, list[Answer]]:
@@ -193,7 +202,7 @@ class Member:
         chosen = self.spec.chosen
         return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
 
-    def _refit_head(self) -> FeatureTable | None:
+    def refit_head(self) -> FeatureTable | None:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
         head = self.model.head
@@ -304,14 +313,22 @@ class Member:
             epoch: steps per epoch of the run.
             loss: training loss of the step.
         """
-        if not self.is_scored:
-            self.keep(state, numbers=numbers, epoch=epoch)
-            return
+        settings = self.spec.settings
         _swap(state)
-        dev = self._refit_head() if self.refitted else None
-        found = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(self.model.head, dev))
+        for place, share in enumerate(settings.interpolation_weights):
+            own = [number + place * settings.evaluations for number in numbers]
+            with interpolated(self.model, self._start, share):
+                if not self.is_scored:
+                    self.keep(state, numbers=own, epoch=epoch)
+                    continue
+                dev = self.refit_head() if self.refitted else None
+                found = self._calibrated(lambda dev=dev: self._current_answers(dev))  # type: ignore[misc]
+                self.add_scores(found, state, numbers=own, epoch=epoch, loss=loss, share=share)
         _swap(state)
-        self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
+
+    def _current_answers(self, dev: FeatureTable | None) -> list[Answer]:
+        """Predictions of the current weights on dev, from its features if they are known."""
+        return self._answers("dev") if dev is None else head_answers(self.model.head, dev)
 
     def add_scores(
         self,
@@ -321,6 +338,7 @@ class Member:
         numbers: Sequence[int],
         epoch: int,
         loss: float | None = None,
+        share: float = 1.0,
     ) -> None:
         """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
         so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
@@ -332,23 +350,21 @@ class Member:
         elif not curve or scores[self.scoring.main] > best_score(self.record):
             self._keep(state, epoch=epoch)
             self._best_on_dev = found if step else None
-        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+        shown = {"interpolation": share} if self._start else {}
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **shown, **scores})
 
     def keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
         """Keep the weights if this is the evaluation that cross-validation has chosen."""
         assert self.spec.chosen is not None
         if self.spec.chosen.stop in numbers:
             if self.refitted and state.step:
-                _swap(state)
-                self._refit_head()
-                _swap(state)
+                self.refit_head()
             self._keep(state, epoch=epoch)
 
     def _keep(self, state: TrainingState, *, epoch: int) -> None:
+        """Keep the weights as they are; the caller has put their average, if there is one, in their place."""
         self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
-        _swap(state)
         self._best = cloned_state(self.learning)
-        _swap(state)
 
     def out_of_patience(self) -> bool:
         """Whether the last `patience` evaluations brought no improvement."""
@@ -356,7 +372,9 @@ class Member:
         if self.spec.chosen is not None or self.spec.fold is not None:
             return False
         best = max(range(len(curve)), key=lambda index: curve[index][self.scoring.main])
-        return patience is not None and len(curve) - 1 - best >= patience
+        return patience is not None and len(curve) - 1 - best >= patience * len(
+            self.spec.settings.interpolation_weights
+        )
 
     def result(self) -> dict[str, Tensor]:
         """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
@@ -377,7 +395,8 @@ class Member:
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the member in addition to the run's state."""
         best = {f"{BEST}{name}": value.cpu() for name, value in self._best.items()}
-        return best | self._frozen | self._held_tensors()
+        head = {f"{START}{name}": value.cpu() for name, value in self._start.items() if name.startswith("head.")}
+        return best | self._frozen | self._held_tensors() | head
 
     def _held_tensors(self) -> dict[str, Tensor]:
         return {
@@ -388,7 +407,9 @@ class Member:
         """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
-        numbers = range(self.spec.settings.evaluations + 1)
+        head = {name.removeprefix(START): value for name, value in tensors.items() if name.startswith(START)}
+        self._start |= {name: value.to(device()) for name, value in head.items()}
+        numbers = range(self.spec.settings.candidates + 1)
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
         self.model.head.penalty = float(penalty)

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.self_training import rounds_of
-from components.finetuning.specs import RunSpec, device, load_initial_encoder
+from components.finetuning.specs import RunSpec, device, fresh_encoder, load_initial_encoder
 from components.measurements import Curve
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.contrastive_sampler import pairs_of
+from components.task_models.regularisation import reinitialise
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -209,6 +210,18 @@ class Run:
             else:
                 member.add_scores(found, self.state, numbers=[0], epoch=self.epoch)
         self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
+        if self.settings.reinitialised:
+            self._reinitialise()
+
+    def _reinitialise(self) -> None:
+        """Replace the top layers by new ones, and fit the heads to the features of the changed encoder."""
+        encoder = self.members[0].model.encoder
+        fresh = fresh_encoder(self.spec.members[0], encoder, purpose="reinitialised")
+        reinitialise(encoder, fresh, layers=self.settings.reinitialised)
+        for member in self.members:
+            if self.settings.head_steps:
+                member.refit_head()
+        self.state = self._fresh_state()
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Restore a checkpoint that `train` wrote."""
@@ -267,7 +280,7 @@ class Run:
     def _last_step(self) -> int:
         """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
         chosen = [member.spec.chosen for member in self.members if member.spec.fold is None]
-        stops = {choice.stop for choice in chosen if choice is not None}
+        stops = {self.settings.candidate(choice.stop)[0] for choice in chosen if choice is not None}
         if not stops:
             return self.steps
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from components.models.base import LanguageModel
-from components.models.encoder import build_model, load_encoder
+from components.models.encoder import build_model, family_of, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
 from components.task_models.kinds import find_task
@@ -98,12 +98,17 @@ def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
     loaded = load_encoder(spec.encoder)
     encoder = loaded.model
     if not loaded.trained:
-        torch.manual_seed(counter_seed(spec.seed, "encoder"))
-        sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
-        encoder = build_model(loaded.family, vocabulary=encoder.config.vocabulary, settings=sizes)
+        encoder = fresh_encoder(spec, encoder, purpose="encoder")
         encoder.bind(loaded.tokenizer)
     encoder.set_dropout(spec.settings.dropout)
     return encoder, loaded.tokenizer
+
+
+def fresh_encoder(spec: RunSpec, encoder: LanguageModel, *, purpose: str) -> LanguageModel:
+    """A model of the same architecture with random weights from the run's seed, on the CPU."""
+    torch.manual_seed(counter_seed(spec.seed, purpose))
+    sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
+    return build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
 
 
 def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:

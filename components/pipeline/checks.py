@@ -26,7 +26,7 @@ def check_params(params: Params) -> None:
     from components.interchange.importing import source_digest
     from components.models import FAMILIES
     from components.models.encoder import build_model
-    from components.task_models.base import refuse_contrast
+    from components.task_models.base import refuse_settings
     from components.task_models.kinds import find_task
     from components.tasks.budgets import numbered, refuse_unpaired
     from components.tasks.kinds import find_kind, promotion_metrics
@@ -37,13 +37,17 @@ def check_params(params: Params) -> None:
         family = settings.family or name
         try:
             with torch.device("meta"):
-                build_model(
+                model = build_model(
                     family,
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
                     tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
                 )
+            layers = len(model.layer_groups()) - 1
+            sized = settings.source is None and name in params.finetune
+            if sized and (many := params.finetune[name].reinitialised) > layers:
+                problems.append(f"finetune.{name}.reinitialised: {many}, but {family} has {layers} layers to replace")
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
         if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):
@@ -95,7 +99,7 @@ def check_params(params: Params) -> None:
         found = params.data.tasks[task].kind
         try:
             find_kind(found, key=f"data.tasks.{task}.kind")
-            refused = {name: refuse_contrast(find_task(found), params.finetune[name]) for name in params.run.families}
+            refused = {name: refuse_settings(find_task(found), params.finetune[name]) for name in params.run.families}
             problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
             if metric is not None and metric not in (known := promotion_metrics(found)):
                 problems.append(

@@ -128,6 +128,21 @@ class FinetuneSettings(Section):
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
     #: 2018, section 3.2: 0.5). Masked families make a second forward pass for it.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    #: Label smoothing: share of a target's probability that is spread over all labels (Szegedy et al. 2016). A head
+    #: that is solved on features has none.
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    #: Weight alpha of R-Drop: each batch is encoded twice with different dropout. L = mean of both task losses +
+    #: alpha / 2 * symmetric Kullback-Leibler divergence of both outputs (half of Liang et al. 2021, equation 4).
+    r_drop: Annotated[float, Field(ge=0)] = 0.0
+    #: Probability of mixout: in each step a weight of the encoder's matrices is that of the start with this probability
+    #: (Lee et al. 2020: 0.9).
+    mixout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    #: Number of top layers that start from new, random weights (Zhang et al. 2021). The head on the frozen encoder is
+    #: scored before.
+    reinitialised: Annotated[int, Field(ge=0)] = 0
+    #: Further candidates at every evaluation: (1 - a) * weights at the start + a * current weights for each a (WiSE-FT,
+    #: Wortsman et al. 2022).
+    interpolations: list[Annotated[float, Field(gt=0, lt=1)]] = []
     #: Maximum number of pieces per text, special pieces included; more are truncated.
     max_length: Positive = 128
     #: Pieces per chunk for long texts (BPTT for text classification, ULMFiT, section 3.3: 70); null: no chunks.
@@ -161,6 +176,23 @@ class FinetuneSettings(Section):
         return self.task_tokens == "own" or (self.task_tokens == "auto" and self.method != "features")
 
     @property
+    def interpolation_weights(self) -> list[float]:
+        """Share of the current weights in the candidates of an evaluation, 1 first."""
+        return [1.0, *self.interpolations]
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates of a run, without the head on the frozen encoder, whose number is 0."""
+        return self.evaluations * len(self.interpolation_weights)
+
+    def candidate(self, number: int) -> tuple[int, float]:
+        """The evaluation, from 1, and the share of the current weights of a candidate; the evaluation of 0 is 0."""
+        if not (self.interpolations and number):
+            return number, 1.0
+        share, evaluation = divmod(number - 1, self.evaluations)
+        return evaluation + 1, self.interpolation_weights[share]
+
+    @property
     def step_rows(self) -> int:
         """Rows of a step."""
         return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
@@ -171,4 +203,11 @@ class FinetuneSettings(Section):
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
         if self.method not in ("finetune", "auto") and self.supervised_contrastive:
             raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
+        if self.reinitialised and (self.mixout or self.interpolations):
+            raise ValueError("mixout and interpolations stay near the start, which reinitialised discards; choose one")
+        for name in ("label_smoothing", "r_drop"):
+            if self.method != "finetune" and getattr(self, name):
+                raise ValueError(f"{name} changes the task's loss and needs method finetune")
+        if self.method == "features" and (self.mixout or self.reinitialised or self.interpolations):
+            raise ValueError("mixout, reinitialised and interpolations need a method that trains the encoder")
         return self

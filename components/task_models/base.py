@@ -99,8 +99,8 @@ class Task:
         return [row.with_units() for row in encoded] if self.has_reader(settings) else encoded
 
 
-def refuse_contrast(task: Task, settings: FinetuneSettings) -> str | None:
-    """What is wrong if the settings ask for a contrastive loss on a kind without labels of rows; else None."""
+def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
+    """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
     contrasts = settings.method == "contrastive" or settings.supervised_contrastive
     if contrasts and task.has_reader(settings):
         return f"reader {settings.reader} has no vector of a text without labels; set it to none for a contrastive loss"
@@ -110,8 +110,9 @@ def refuse_contrast(task: Task, settings: FinetuneSettings) -> str | None:
         return None
     if settings.method == "contrastive":
         return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
-    if settings.supervised_contrastive:
-        return f"supervised_contrastive compares texts by their labels; set it to 0 for kind {task.kind}"
+    for name in ("supervised_contrastive", "label_smoothing", "r_drop"):
+        if getattr(settings, name):
+            return f"{name} needs labels of whole texts; set it to 0 for kind {task.kind}"
     return None
 
 

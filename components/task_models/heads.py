@@ -239,6 +239,11 @@ class Head(nn.Module, ABC):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of a batch of `components.task_models.sampler` with `targets`: a scalar, averaged over the batch."""
 
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """Symmetric Kullback-Leibler divergence between two outputs for the same rows (R-Drop); only of kinds with
+        labels of rows."""
+        raise NotImplementedError(type(self).__name__)
+
     @abstractmethod
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """The answers to the B rows of a batch (see `components.tasks.data.Answer`)."""
@@ -277,6 +282,7 @@ class TextHead(Head):
         outputs: C.
         hidden: width of the hidden layer; 0: none.
         dropout: rate before each linear layer.
+        smoothing: label smoothing in training, for kinds with labels of rows.
         norm: `batch`, `fixed` (statistics of the training features) or `none`; a hidden layer gets `batch` or none.
     """
 
@@ -288,8 +294,10 @@ class TextHead(Head):
         hidden: int = 0,
         dropout: float = 0.1,
         norm: Literal["fixed", "batch", "none"] = "fixed",
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__()
+        self.smoothing = smoothing
         self.norm = _norm(norm, features)
         self.dropout = nn.Dropout(dropout)
         self.hidden: nn.Module = nn.Identity()
@@ -302,7 +310,12 @@ class TextHead(Head):
     def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
         """A head with the settings of `finetune.<family>`."""
         return cls(
-            features, outputs, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
+            features,
+            outputs,
+            hidden=settings.head_hidden,
+            dropout=settings.head_dropout,
+            norm=settings.head_norm,
+            smoothing=settings.label_smoothing,
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
@@ -339,8 +352,15 @@ class ClassificationHead(TextHead):
     exclusive = True
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy, plus the penalty."""
-        return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
+        """Mean cross entropy, with label smoothing in training, plus the penalty."""
+        smoothing = self.smoothing if self.training else 0.0
+        labels = batch["targets"][:, 0].long()
+        return self.penalised(nn.functional.cross_entropy(outputs.float(), labels, label_smoothing=smoothing))
+
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """(KL(p || q) + KL(q || p)) / 2, averaged over rows."""
+        logs, others = first.float().log_softmax(1), second.float().log_softmax(1)
+        return ((logs.exp() - others.exp()) * (logs - others)).sum(1).mean() / 2
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from components.errors import ConfigError
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import Encoded, Task, refuse_contrast
+from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
 from components.task_models.heads import Features
 from components.task_models.readers import reading_head
+from components.task_models.regularisation import Mixout
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
@@ -50,10 +51,12 @@ class TaskModel(nn.Module):
         self, encoder: LanguageModel, *, task: Task, settings: FinetuneSettings, labels: Sequence[str]
     ) -> None:
         super().__init__()
-        if (problem := refuse_contrast(task, settings)) is not None:
+        if (problem := refuse_settings(task, settings)) is not None:
             raise ConfigError(problem)
         self.encoder = encoder
         self.settings = settings
+        #: Mixes the weights of a training step with those of the start; set by fine-tuning.
+        self.mixout: Mixout | None = None
         reads_pieces = task.has_reader(settings)
         self.of_units = task.reads == "units" or reads_pieces
         combine = task.combine(settings, encoder)
@@ -151,9 +154,13 @@ class TaskModel(nn.Module):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
-        per piece."""
+        per piece; in training with mixed weights, if `mixout` is set."""
+        return self.mixout.losses(batch) if self.mixout is not None and self.training else self.batch_losses(batch)
+
+    def batch_losses(self, batch: Batch) -> Losses:
+        """`losses` with the current weights."""
         hidden = self._states(batch)
-        loss = self._task_loss(self.above(self._kept(hidden, batch), batch["rows"]), batch)
+        loss = self._task_loss(self._inputs_of_head(hidden, batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -162,14 +169,23 @@ class TaskModel(nn.Module):
             sums["tokens"] = (total.detach(), pieces)
         return Losses(loss, sums)
 
+    def _inputs_of_head(self, hidden: list[Tensor], batch: Batch) -> Tensor:
+        return self.above(self._kept(hidden, batch), batch["rows"])
+
     def _task_loss(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Loss of the head, of the contrast between the texts of the batch, or a weighted mean of both."""
-        weight = self.settings.supervised_contrastive
-        if self.settings.method == "contrastive":
-            return contrast(vectors, batch["targets"], self.settings)
-        loss = self.head.loss(self.outputs(vectors, batch), batch)
-        if weight:
-            loss = (1 - weight) * loss + weight * contrast(vectors, batch["targets"], self.settings)
+        """Loss of the head, of the contrast between the texts of the batch, or a weighted mean of both; with R-Drop
+        averaged over two passes, plus their divergence."""
+        settings = self.settings
+        if settings.method == "contrastive":
+            return contrast(vectors, batch["targets"], settings)
+        outputs = self.outputs(vectors, batch)
+        loss = self.head.loss(outputs, batch)
+        if settings.r_drop:
+            again = self.outputs(self._inputs_of_head(self._states(batch), batch), batch)
+            loss = (loss + self.head.loss(again, batch)) / 2
+            loss = loss + settings.r_drop / 2 * self.head.divergence(outputs, again)
+        if weight := settings.supervised_contrastive:
+            loss = (1 - weight) * loss + weight * contrast(vectors, batch["targets"], settings)
         return loss
 
     @property

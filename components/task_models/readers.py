@@ -152,6 +152,9 @@ class ReadingHead(Head):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return self.head.loss(outputs, batch)
 
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        return self.head.divergence(first, second)
+
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         return self.head.answers(outputs, batch)
 

@@ -19,7 +19,7 @@ from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import refuse_contrast
+from components.task_models.base import refuse_settings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import read_facts, read_split
@@ -141,5 +141,5 @@ def test_settings_that_contradict_each_other_are_refused(settings: FinetuneSetti
     with pytest.raises(ValidationError, match="supervised_contrastive is a loss beside the task's"):
         validated(method="contrastive", supervised_contrastive=0.5)
     names = validated(method="contrastive", contrastive={"label_names": True})
-    assert "one text" in str(refuse_contrast(TASKS["pair"], names))
-    assert refuse_contrast(TASKS["multilabel"], names) is None
+    assert "one text" in str(refuse_settings(TASKS["pair"], names))
+    assert refuse_settings(TASKS["multilabel"], names) is None

@@ -22,13 +22,21 @@ class MultilabelHead(TextHead):
     exclusive = False
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Binary cross entropy, averaged over rows and labels, plus the penalty."""
+        """Binary cross entropy, averaged over rows and labels, with label smoothing in training, plus the penalty."""
         targets = batch["targets"]
         given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
         # Padding is mapped to an extra label, which is dropped.
         given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
         found = precise(outputs)
-        return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, given[:, :-1].to(found.dtype)))
+        wanted = given[:, :-1].to(found.dtype)
+        if self.training and self.smoothing:
+            wanted = wanted * (1 - self.smoothing) + self.smoothing / 2
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, wanted))
+
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """(KL(p || q) + KL(q || p)) / 2 of each label's Bernoulli distribution, averaged over rows and labels."""
+        p, q = first.float(), second.float()
+        return ((p.sigmoid() - q.sigmoid()) * (p - q)).mean() / 2
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""
