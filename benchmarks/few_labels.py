@@ -25,6 +25,7 @@ Systems:
     flair             fine-tuning, 10 epochs (flair's defaults)
     fastai            AWD-LSTM from random weights: its published weights are in no package
     headstart         `method: auto`, `selection: budget`, from the encoder
+    headstart-contrastive  `method: contrastive`, `selection: budget`, from the encoder
     headstart-own     no imported model: own pretraining on general text, adaptation to unlabelled text, and words
 
 No system sees dev or the labels of test. Test is a fixed sample of at most 2,000 rows of a set (1,000 of IMDb and

@@ -11,10 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks import few_labels
 from benchmarks.comparison import peers, sets, summary
 from benchmarks.comparison.cells import Cells, Key, score
+from benchmarks.comparison.headstart import HEADSTART, settings_of
+from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
+from components.tasks.budgets import sample_rows
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 
 KEY = Key("sst2", 8, 0, "tfidf")
 
@@ -29,6 +35,41 @@ def data(tmp_path: Path) -> Path:
     (folder / "dev.tsv").write_text("a bad one\t0\n")
     (folder / "test.tsv").write_text("a bad film\t0\na<br />good film\t1\ngood film 3\t1\n")
     return tmp_path / "raw"
+
+
+def test_all_systems_have_the_same_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = sets.prepare("sst2", data=data, folder=tmp_path / "sets")
+    texts = json.loads((prepared.folder / "peers.json").read_text())
+    assert texts.keys() == {"train", "labels", "test"}
+    assert ["good film 3"] not in texts["train"]
+    assert texts["test"] == [["a bad film"], ["a good film"], ["good film 3"]]
+    assert prepared.truth.tolist() == [0, 1, 1]
+    for system in HEADSTART:
+        raw = settings_of(system, "sst2", prepared, data=data, encoder=tmp_path)
+        source = raw["data"]["tasks"]["sst2"]
+        written = examples(ExamplesJob(task="sst2", source=TaskSource(**source), output=tmp_path / system))
+        train = read_split(written, "train")
+        assert [list(row) for row in train.fields] == texts["train"]
+        assert train.labels.tolist() == texts["labels"]
+        assert read_facts(written).labels == prepared.names
+        for draw in (0, 1):
+            rows, _ = sample_rows(train.labels, 3, seed=draw)
+            assert prepared.rows(3, draw).tolist() == rows.tolist()
+    assert prepared.rows(3, 0).tolist() != prepared.rows(3, 1).tolist()
+    # A second call reads what the first one wrote.
+    monkeypatch.setattr(sets, "_write", lambda *arguments: pytest.fail("prepared twice"))
+    assert sets.prepare("sst2", data=data, folder=tmp_path / "sets").digest == prepared.digest
+
+
+@pytest.mark.parametrize("name", sets.SETS)
+def test_generated_settings_are_valid(name: str, tmp_path: Path) -> None:
+    prepared = sets.Prepared(tmp_path / name, ["a", "b"], np.array([0, 1]), np.array([0]), "")
+    for system in HEADSTART:
+        path = tmp_path / "params.yaml"
+        path.write_text(yaml.safe_dump(settings_of(system, name, prepared, data=tmp_path, encoder=tmp_path)))
+        params = load_params(path)
+        assert params.data.tasks[name].budgets == list(sets.SETS[name].budgets)
+        assert params.data.tasks[name].selection == "budget"
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Headstart's side of `benchmarks/few_labels.py`.
 
 A cell is learned in a process of its own by the stages of the pipeline, called as functions: examples, baseline
-(words) and finetune, with one core. The settings are those of a generated params.yaml,
+(words; with `method: auto`) and finetune, with one core. The settings are those of a generated params.yaml,
 WORK/headstart/SYSTEM/SET/params.yaml, with which `headstart retrain` gives the same models; a cell has one of its
 budgets and seeds. Of all systems the one with the highest score of selection is used, a cross-validation within the
 labels (`selection: budget`): the same rule for fine-tuned models and words.
 
-`headstart` starts from the imported encoder. `headstart-own` pretrains on general text and adapts to the set's
-unlabelled text, once per set; the processor seconds of that are in the details of each cell.
+`headstart` and `headstart-contrastive` start from the imported encoder. `headstart-own` pretrains on general text and
+adapts to the set's unlabelled text, once per set; the processor seconds of that are in the details of each cell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import yaml
 from benchmarks.comparison.cells import Key
 from benchmarks.comparison.sets import SETS, Prepared
 
-HEADSTART = ("headstart", "headstart-own")
+#: System -> way to learn (`finetune.<name>.method`).
+HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-own": "auto"}
 ROOT = Path(__file__).resolve().parents[2]
 #: Tokens of the model without imports, for 30 minutes on two cores.
 GENERAL_TOKENS, DOMAIN_TOKENS = 3_000_000, 3_000_000
@@ -54,7 +55,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         "baselines": "all",
     }
     task |= {"first": "first", "second": "second"} if kind == "pair" else {"text": "text"}
-    imported = system == "headstart"
+    imported = system != "headstart-own"
     if imported:
         family = "minilm"
         pretrain: dict[str, Any] = {"family": "bert", "source": str(encoder)}
@@ -106,7 +107,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         "tokenizer": {"kinds": ["wordpiece"], "wordpiece": {"vocabulary": 8000}},
         "pretrain": {family: {"tokenizer": "wordpiece"} | pretrain},
         "adapt": {} if imported else {family: {"training": training | {"tokens": DOMAIN_TOKENS, "rate": 0.008}}},
-        "finetune": {family: {"method": "auto", "max_length": chosen.max_length} | finetune},
+        "finetune": {family: {"method": HEADSTART[system], "max_length": chosen.max_length} | finetune},
         "evaluate": {"resamples": 1000},
     }
 
@@ -156,7 +157,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
     from components.settings.loading import load_params
-    from components.tasks.results import best_score, read_answers
+    from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 
     imports = _used()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[draw % len(os.sched_getaffinity(0))]})
@@ -182,15 +183,24 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         update={"storage": str(cell / "checkpoints"), "features": str(cell / "features")}
     )
     found = []
-    for stage, item in (("examples", name), ("baseline", name), ("finetune", f"{name}-{family}-{start}")):
+    items = {"examples": name, "baseline": name, "finetune": f"{name}-{family}-{start}"}
+    if params.finetune[family].method != "auto":
+        del items["baseline"]
+    for stage, item in items.items():
         arguments = dict(STAGES[stage].items(params)[item])
         arguments |= {"output": cell / stage}
         arguments |= {"source": source} if stage == "examples" else {"examples": cell / "examples"}
         arguments |= {"cluster": cluster} if "cluster" in arguments else {}
         STAGES[stage].run(arguments)
         if stage != "examples":
+            # Systems without predictions of held-out rows were not selected within the labels, and are no candidates.
+            compared = read_answers(cell / stage, OUT_OF_FOLD)
             records = json.loads((cell / stage / "runs.json").read_text(encoding="utf-8"))
-            found += [(best_score(record), stage, record) for record in records]
+            found += [
+                (best_score(record), stage, record)
+                for record in records
+                if (record["system"], budget, draw) in compared
+            ]
     # The first of equal scores: words, which cost less.
     score, stage, chosen = max(found, key=lambda entry: entry[0])
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]

@@ -220,7 +220,8 @@ def setfit(cell: Cell) -> tuple[Predict, dict[str, Any]]:
 def flair(cell: Cell) -> tuple[Predict, dict[str, Any]]:
     """flair's text classifier over the same encoder, fine-tuned as in its tutorial: 10 epochs at 5e-5, batches of 4."""
     import flair as library
-    from flair.data import Corpus, FlairDatapointDataset, Sentence
+    from flair.data import Corpus, Sentence
+    from flair.datasets import FlairDatapointDataset
     from flair.embeddings import TransformerDocumentEmbeddings
     from flair.models import TextClassifier
     from flair.trainers import ModelTrainer

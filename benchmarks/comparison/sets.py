@@ -2,8 +2,8 @@
 
 A set is prepared once into a folder: train.jsonl, dev.jsonl and test.jsonl, from which Headstart reads; peers.json,
 from which the other systems read the same rows, without the labels of test; and unlabelled.jsonl, the texts of train
-(IMDb: its unlabelled reviews) without labels. Rows of train that are also in dev or test are dropped. Test is a fixed
-sample of at most `test_rows` rows.
+(IMDb: its unlabelled reviews) without labels. Rows of train that are also in dev or test are dropped. The labels of
+dev are shuffled: a system that chose by them would lose. Test is a fixed sample of at most `test_rows` rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from components.artifacts import write_atomic
 from components.settings.tasks import TaskSource
 from components.tasks.budgets import sample_rows
-from components.tasks.data import Split
+from components.tasks.data import Fields
 from components.tasks.kinds import find_kind
 
 
@@ -143,7 +143,9 @@ def _write(name: str, data: Path, target: Path) -> None:
     found = find_kind(source.kind).read(name, source)
     target.mkdir(parents=True, exist_ok=True)
     for split, rows in (("train", found.train), ("dev", found.dev), ("test", found.test)):
-        lines = (json.dumps(_row(rows, index, found.labels), ensure_ascii=False) + "\n" for index in range(len(rows)))
+        given = np.random.default_rng(0).permutation(rows.labels) if split == "dev" else rows.labels
+        pairs = zip(rows.fields, given, strict=True)
+        lines = (json.dumps(_row(fields, found.labels[label]), ensure_ascii=False) + "\n" for fields, label in pairs)
         write_atomic(target / f"{split}.jsonl", "".join(lines))
     train, test = ([[_clean(text) for text in row] for row in split.fields] for split in (found.train, found.test))
     labels = found.train.labels.tolist()
@@ -168,10 +170,9 @@ def _write(name: str, data: Path, target: Path) -> None:
     write_atomic(target / "set.json", json.dumps(content, ensure_ascii=False))
 
 
-def _row(split: Split, index: int, names: list[str]) -> dict[str, str]:
-    fields = [_clean(text) for text in split.fields[index]]
+def _row(fields: Fields, label: str) -> dict[str, str]:
     keys = ("text",) if len(fields) == 1 else ("first", "second")
-    return dict(zip(keys, fields, strict=True)) | {"label": names[int(split.labels[index])]}
+    return dict(zip(keys, map(_clean, fields), strict=True)) | {"label": label}
 
 
 def _clean(text: str) -> str:

@@ -30,6 +30,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 500
 TITLES = {
     "headstart": "Headstart",
+    "headstart-contrastive": "Headstart, contrastive",
     "headstart-own": "Headstart, no imported model",
     "setfit": "SetFit",
     "embeddings": "frozen, C = 1",
@@ -45,6 +46,8 @@ COMPARED = (
     ("headstart", "setfit"),
     ("headstart", "embeddings"),
     ("headstart", "tfidf"),
+    ("headstart-contrastive", "setfit"),
+    ("headstart-contrastive", "embeddings"),
     ("headstart-own", "tfidf"),
     ("headstart-own", "tfidf-characters"),
     ("setfit", "embeddings"),
