@@ -11,7 +11,7 @@ from components.finetuning.crossvalidation import epoch_of
 from components.finetuning.runs import GroupSpec, schedule_of
 from components.finetuning.specs import build, encode, number_of_folds, rows_of
 from components.settings.finetune import FinetuneSettings, Way
-from components.task_models.base import Task, refuse_contrast
+from components.task_models.base import Task, refuse_settings
 from components.tasks.examples import read_facts, read_split
 from components.tasks.results import best_score
 
@@ -29,7 +29,10 @@ def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSetting
     if settings.method != "auto":
         return {settings.method: settings}
     ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)}
-    suitable = {way: changed for way, changed in ways.items() if refuse_contrast(task, changed) is None}
+    if "features" in ways:
+        frozen = {"mixout": 0.0, "reinitialised": 0, "interpolations": []}
+        ways["features"] = ways["features"].model_copy(update=frozen)
+    suitable = {way: changed for way, changed in ways.items() if refuse_settings(task, changed) is None}
     if not suitable:
         raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
     return suitable
