@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from components.artifacts import partial_path
 from components.errors import ArtifactError, DataError
 
+#: Names of the unknown word in published files.
+UNKNOWN: Final = ("<unk>", "[UNK]", "UNK")
 #: Lines whose numbers are parsed together.
 TOGETHER: Final = 1024
 

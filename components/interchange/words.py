@@ -15,15 +15,14 @@ import torch
 
 from components.interchange.fastai import read_fastai
 from components.interchange.published import Imported, unfit
-from components.interchange.vectors_text import read_vectors
+from components.interchange.vectors_text import UNKNOWN, read_vectors
 from components.models.encoder import build_model
 from components.tokenization.bert import backend
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
 
-#: Names of the unknown word and of the document end in files of vectors.
-UNKNOWN: Final = ("<unk>", "[UNK]", "UNK")
+#: Names of the document end in files of vectors.
 ENDS: Final = ("</s>", "[SEP]")
 #: Number of words that are checked against the splitting of text.
 REACHED: Final = 20_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from components.artifacts import digest_files
 from components.data_checks import stage as data_checks
 from components.errors import ConfigError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
@@ -55,6 +56,15 @@ def check_params(params: Params) -> None:
             problems.append(
                 f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
             )
+        if settings.vectors is not None:
+            if settings.source is not None:
+                problems.append(f"pretrain.{name}.vectors: the source has its own embeddings; remove one of both")
+            elif not Path(settings.vectors).is_file():
+                problems.append(f"pretrain.{name}.vectors: {settings.vectors} does not exist")
+            elif (digest := digest_files([Path(settings.vectors)])) != settings.vectors_digest:
+                problems.append(
+                    f"pretrain.{name}.vectors_digest: {settings.vectors_digest}, but {settings.vectors} has {digest}"
+                )
         if settings.source is None:
             continue
         if settings.preset or settings.model:

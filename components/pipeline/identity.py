@@ -29,7 +29,7 @@ PLACES: Final = ("output", "record", "out")
 #: Argument of a job -> key in params.yaml, where the names differ.
 KEYS: Final = {"seed": "run.seed", "families": "run.families", "tasks": "run.tasks", "starts": "run.starts"}
 #: Arguments that are keys of a block in `pretrain`.
-MODEL_KEYS: Final = ("preset", "model", "source", "digest")
+MODEL_KEYS: Final = ("preset", "model", "source", "digest", "vectors", "vectors_digest")
 SCRATCH: Final = "scratch"
 
 

@@ -148,6 +148,8 @@ def pretrain(params: Params) -> dict[str, Arguments]:
             "model": settings.model,
             "source": settings.source,
             "digest": settings.digest,
+            "vectors": settings.vectors,
+            "vectors_digest": settings.vectors_digest,
             "training": settings.training,
             "seed": params.run.seed,
             "cluster": params.cluster,

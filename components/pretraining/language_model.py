@@ -18,10 +18,12 @@ from pydantic import Field
 from components.errors import TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
+from components.models.static import StaticVectors
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
 from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
+from components.pretraining.word_vectors import start_from_vectors
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
@@ -55,6 +57,7 @@ class LanguageModelRun(Section):
         name: for progress lines.
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
+        vectors: output of `word_vectors.prepare_vectors`, from which the embeddings of a new model start.
         tokens, tokenizer: directories of the token shards and of their tokenizer.
         increment: the part of the train split that is read; None: all of it.
         training: budget, batches, optimizer, schedule.
@@ -68,6 +71,7 @@ class LanguageModelRun(Section):
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     parent: Path | None = None
+    vectors: Path | None = None
     tokens: Path
     tokenizer: Path
     increment: IncrementText | None = None
@@ -139,7 +143,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     checkpoints = CheckpointStore(run.storage, key=run.key)
     checkpoint = checkpoints.latest_for_all(world)
     if checkpoint is None:
-        if settings.vectors:
+        if settings.vectors or run.vectors is not None:
             _initialise_from_vectors(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
@@ -327,11 +331,17 @@ def _save(checkpoints: CheckpointStore, state: TrainingState, history: TrainingH
 
 
 def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Initialise untrained embeddings with co-occurrence vectors of the run's text."""
+    """Initialise untrained embeddings with word vectors of a file, and the others with co-occurrence vectors of the
+    run's text."""
     table = model.piece_embedding()
     if table is None:
         return
     known = None
+    if run.vectors is not None:
+        # Static vectors are the model; other models expect the scale that their layers are initialised for.
+        known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
+        if not run.training.vectors:
+            return
     if run.parent is not None:
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
     vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])

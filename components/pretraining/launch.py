@@ -33,7 +33,7 @@ from components.training.precision import Precision
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
-NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent"}
+NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent", "vectors"}
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,11 @@ def _check(run: LanguageModelRun) -> None:
                 f"{run.parent}: is an encoder of {parent.family!r}; run the pretrain stage of {run.family} first"
             )
         model = parent.model
+    if run.vectors is not None and model.piece_embedding() is None:
+        raise ConfigError(
+            f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "
+            "remove vectors"
+        )
     window, positions = run.training.window, model.max_tokens
     if positions is not None and window > positions:
         raise ConfigError(
@@ -207,4 +212,5 @@ def _key(run: LanguageModelRun) -> str:
         tokenizer=load_tokenizer(run.tokenizer).fingerprint(),
         parent=read_manifest(run.parent).digest if run.parent else None,
         torch=torch.__version__,
+        **({} if run.vectors is None else {"vectors": read_manifest(run.vectors).digest}),
     )

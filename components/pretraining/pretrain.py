@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import Field
 
-from components.artifacts import write_json, writing
+from components.artifacts import digest_files, write_json, writing
 from components.errors import ConfigError
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder
 from components.pretraining.language_model import LanguageModelRun
 from components.pretraining.launch import train_encoder, write_encoder
+from components.pretraining.word_vectors import Matched, prepare_vectors
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
@@ -29,6 +31,7 @@ class PretrainJob(Section):
     Attributes:
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
+        vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
         tokens: token shards of the general corpus.
         tokenizer: directory of the tokenizer of the shards.
         source, digest: a published model to import instead of training, and its expected SHA-256.
@@ -45,6 +48,8 @@ class PretrainJob(Section):
     model: dict[str, Any] = Field(default_factory=dict)
     source: Path | None = None
     digest: str | None = None
+    vectors: Path | None = None
+    vectors_digest: str | None = None
     tokens: Path
     tokenizer: Path
     output: Path
@@ -81,7 +86,7 @@ def pretrain(job: PretrainJob) -> Path:
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer; the source has another digest.
-        ConfigError: invalid sizes of the model.
+        ConfigError: invalid sizes of the model, or word vectors for a model without a table of pieces.
         TrainingError: the loss is not finite, no space for a checkpoint, or workers died repeatedly.
     """
     if job.source is not None:
@@ -105,9 +110,18 @@ def pretrain(job: PretrainJob) -> Path:
         seed=job.seed,
         code=job.code,
     )
-    trained = train_encoder(run, settings=job.cluster)
+    with tempfile.TemporaryDirectory() as folder:
+        matched: Matched | None = None
+        if job.vectors is not None:
+            run = run.model_copy(update={"vectors": Path(folder) / "vectors"})
+            assert run.vectors is not None
+            tokenizer = load_tokenizer(job.tokenizer)
+            matched = prepare_vectors(job.vectors, tokenizer, digest=job.vectors_digest, output=run.vectors)
+        trained = train_encoder(run, settings=job.cluster)
     with writing(job.output, kind=KIND) as draft:
-        write_encoder(draft, trained, run=run)
+        write_encoder(draft, trained, run=run, metrics=None if matched is None else matched.numbers())
+        if job.vectors is not None:
+            draft.facts |= {"vectors": digest_files([job.vectors])}
     trained.checkpoints.clear()
     return job.output
 

@@ -25,5 +25,10 @@ class PretrainSettings(Section):
     source: str | None = None
     #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes.
     digest: str | None = None
+    #: Word vectors as text (word2vec, GloVe, fastText, or `headstart export --format vectors`) from which the embedding
+    #: table starts; pieces are matched with its words. null: random. Not for character models.
+    vectors: str | None = None
+    #: SHA-256 of the vectors, as `headstart check` prints it.
+    vectors_digest: str | None = None
     #: Training of the language model.
     training: LanguageModelTraining

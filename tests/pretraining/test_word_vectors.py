@@ -1,0 +1,113 @@
+"""Embedding tables that start from a file of word vectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from components.artifacts import digest_files, read_manifest
+from components.errors import ArtifactError, ConfigError
+from components.interchange.vectors_text import WordVectors, write_vectors
+from components.models.encoder import load_encoder
+from components.pretraining.pretrain import pretrain
+from components.pretraining.word_vectors import first_directions, match, prepare_vectors, start_from_vectors
+from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.wordpiece import WordPieceTokenizer
+from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
+
+PIECES = ["Cat", "dog", "##ing", "sun", "##s"]
+
+
+def tokenizer(**options: object) -> WordPieceTokenizer:
+    return WordPieceTokenizer(
+        [*SPECIAL_PIECES, *PIECES], segmentation=Segmentation("none"), lowercase=False, strip_accents=False, **options
+    )
+
+
+def test_pieces_are_matched_with_words_and_counted() -> None:
+    """ "##ing" is not the word "ing", but "##s" is in the file as a piece; "Cat" is there in lower case only."""
+    counts = np.asarray([0, 9, 0, 5, 0, 4, 3, 2, 1, 0])
+    read = WordVectors(["ing", "cat", "dog", "##s", "<unk>"], np.eye(5, dtype=np.float32))
+    found = match(tokenizer(frequencies=counts), read)
+    assert found.rows.tolist() == [-1, 4, -1, -1, -1, 1, 2, -1, -1, 3]
+    assert found.numbers() == {"vectors_pieces": 0.6, "vectors_occurrences": 0.7}
+
+
+def test_directions_of_the_largest_second_moments() -> None:
+    vectors = torch.tensor([[3.0, 4.0, 0.0], [-6.0, -8.0, 0.0], [0.0, 0.0, 1.0]])
+    torch.testing.assert_close(first_directions(vectors, 1).flatten(), torch.tensor([5.0, -10.0, 0.0]))
+
+
+@pytest.mark.parametrize("keep_scale", [True, False])
+def test_vectors_are_copied_to_the_rows_of_their_pieces(tmp_path: Path, keep_scale: bool) -> None:
+    """Narrower vectors fill the first columns; the scale of the table is kept or that of the vectors."""
+    write_vectors(tmp_path / "v.vec", ["dog", "sun"], np.asarray([[1, -1], [3, 1]], dtype=np.float32))
+    prepare_vectors(tmp_path / "v.vec", tokenizer(), digest=None, output=tmp_path / "ready")
+    table = nn.Parameter(torch.randn(10, 3))
+    before = table.detach().clone()
+    known = start_from_vectors(table, tmp_path / "ready", keep_scale=keep_scale)
+    assert known.nonzero()[0].tolist() == [6, 8]
+    factor = 1.0 if keep_scale else float(before.std() / torch.tensor([1.0, -1, 3, 1]).std())
+    torch.testing.assert_close(table[[6, 8], :2], factor * torch.tensor([[1.0, -1.0], [3.0, 1.0]]))
+    assert torch.equal(table[:, 2], before[:, 2]) and torch.equal(table[~torch.from_numpy(known)], before[~known])
+
+
+def vocabulary(inputs: Path, family: str) -> Tokenizer:
+    return load_tokenizer(inputs / "tokenizer" / f"general-{tokenizer_of(family)}")
+
+
+def vectors_file(inputs: Path, folder: Path, *, width: int, family: str = "bert") -> Path:
+    """Vectors of half of the pieces of the inputs."""
+    pieces = [piece for piece in vocabulary(inputs, family).pieces[FIRST_ORDINARY::2] if not piece.isspace()]
+    values = np.random.default_rng(0).normal(size=(len(pieces), width)).astype(np.float32)
+    folder.mkdir(exist_ok=True)
+    write_vectors(folder / "vectors.vec", pieces, values)
+    return folder / "vectors.vec"
+
+
+@pytest.mark.parametrize("family", ["bert", "word2vec"])
+def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs: Path, tmp_path: Path, family: str) -> None:
+    file = vectors_file(inputs, tmp_path, width=40, family=family)
+    job = pretrain_job(inputs, family, tmp_path / "run", training=lm_settings(tokens=32, rate=1e-9))
+    job = job.model_copy(update={"vectors": file, "vectors_digest": digest_files([file])})
+    output = pretrain(job)
+    numbers = json.loads((output / "metrics.json").read_text())
+    assert numbers["vectors_pieces"] == pytest.approx(0.5, abs=0.02) and 0 < numbers["vectors_occurrences"] < 1
+    assert read_manifest(output).facts["vectors"] == digest_files([file])
+    model = load_encoder(output).model
+    table = model.piece_embedding().detach()
+    with torch.no_grad():
+        expected = nn.Parameter(table.clone())
+        prepare_vectors(file, vocabulary(inputs, family), digest=None, output=tmp_path / "ready")
+        known = start_from_vectors(expected, tmp_path / "ready", keep_scale=family == "word2vec")
+    similarity = torch.cosine_similarity(table[known], expected[known])
+    assert float(similarity.min()) > 0.999
+
+
+def test_a_killed_run_ends_like_an_uninterrupted_one(inputs: Path, tmp_path: Path) -> None:
+    file = vectors_file(inputs, tmp_path, width=8)
+    long = lm_settings(tokens=4 * 8 * 20, vectors=True)
+    unbroken = pretrain_job(inputs, "bert", tmp_path / "unbroken", training=long).model_copy(update={"vectors": file})
+    killed = pretrain_job(inputs, "bert", tmp_path / "killed", training=long).model_copy(update={"vectors": file})
+    pretrain(unbroken)
+    assert run_with_kills(pretrain, killed, checkpoints=tmp_path / "killed" / "checkpoints", seed=1) >= 1
+    assert same_bits(weights(unbroken.output), weights(killed.output))
+
+
+def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
+    write_vectors(tmp_path / "v.vec", ["nothing-of-this"], np.ones((1, 4), dtype=np.float32))
+    with pytest.raises(ConfigError, match="none of its 1 words is a piece of the vocabulary"):
+        prepare_vectors(tmp_path / "v.vec", tokenizer(), digest=None, output=tmp_path / "ready")
+    with pytest.raises(ArtifactError, match="expected 123 \\(vectors_digest\\)"):
+        prepare_vectors(tmp_path / "v.vec", tokenizer(), digest="123", output=tmp_path / "ready")
+    file = vectors_file(inputs, tmp_path, width=8, family="flair")
+    job = pretrain_job(inputs, "flair", tmp_path / "run", training=lm_settings(tokens=32))
+    with pytest.raises(ConfigError, match="flair reads characters and has no table of pieces"):
+        pretrain(job.model_copy(update={"vectors": file}))
