@@ -7,6 +7,7 @@ and the member evaluates them and predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from components.finetuning.features import FeatureTable, extract, head_answers, read_by_head
 from components.finetuning.frozen import features
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.self_training import train_rounds
+from components.finetuning.self_training import one_hot, pool_of, train_rounds
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
+from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
 from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import ClassificationHead, TextHead
@@ -35,7 +37,9 @@ from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.rng import counter_rng, counter_seed
+from components.training.windows import Sampler
 from components.unlabelled.texts import KIND as UNLABELLED
+from components.unlabelled.texts import read_unlabelled
 
 #: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions of its head on the frozen
 #: encoder, and the weights of that head.
@@ -278,7 +282,7 @@ class Member:
             head.cpu()
         head.to(device())
 
-    def sampler(self) -> ExampleSampler | FeatureSampler | ContrastiveSampler:
+    def sampler(self) -> Sampler:
         """The training batches."""
         batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
         seed = counter_seed(self.spec.seed, "batches")
@@ -286,7 +290,7 @@ class Member:
             return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
         if self.refitted:
             return self._contrastive_sampler(seed)
-        return ExampleSampler(
+        labelled = ExampleSampler(
             self._encoded("train"),
             targets,
             batch_size=batch_size,
@@ -294,6 +298,42 @@ class Member:
             masks=self.model.masks,
             windows=self.model.windows_learned,
         )
+        return self._consistency_sampler(labelled) if self.is_consistent else labelled
+
+    @cached_property
+    def is_consistent(self) -> bool:
+        """Whether the model also learns from texts without labels while it is trained."""
+        soft = isinstance(self.model.head, TextHead) and self.model.head.exclusive is not None
+        return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
+
+    def consistent_model(self) -> ConsistentModel:
+        """The model with its teacher."""
+        settings = self.spec.settings.unlabelled
+        assert settings is not None
+        labels = one_hot(self.splits["train"].targets, labels=len(self.facts.labels)).sum(axis=0)
+        shares = labels / labels.sum()
+        made = ConsistentModel(self.model, settings=settings, shares=shares, tokenizer=self.tokenizer)
+        return made.to(device())
+
+    def _consistency_sampler(self, labelled: ExampleSampler) -> ConsistencySampler:
+        spec, settings = self.spec, self.spec.settings.unlabelled
+        assert settings is not None
+        assert spec.unlabelled is not None
+        found = read_unlabelled(spec.unlabelled)
+        fields = [found[row] for row in self._pool]
+        return ConsistencySampler(
+            labelled,
+            encode(spec, self.model, self.tokenizer, fields),
+            ratio=settings.ratio,
+            dropped=settings.dropped,
+            kept=kept_pieces(self.model.encoder),
+            seed=counter_seed(spec.seed, "unlabelled"),
+        )
+
+    @cached_property
+    def _pool(self) -> NDArray[np.int64]:
+        """Indices of the texts without labels."""
+        return pool_of(self.spec, self.splits)
 
     def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
         encoded, targets = list(self._encoded("train")), list(self.splits["train"].targets)

@@ -28,6 +28,7 @@ from components.finetuning.specs import RunSpec, device, fresh_encoder, load_ini
 from components.measurements import Curve
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
+from components.task_models.consistency import ConsistentModel
 from components.task_models.contrastive_sampler import pairs_of
 from components.task_models.regularisation import reinitialise
 from components.tasks.budgets import budget_name
@@ -167,6 +168,8 @@ class Run:
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
         self.model: nn.Module = members[0].learning
+        if members[0].is_consistent:
+            self.model = members[0].consistent_model()
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
         self.state = self._fresh_state()
@@ -202,6 +205,8 @@ class Run:
     def start(self) -> None:
         """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
         answers = [member.fit_head() for member in self.members]
+        if isinstance(self.model, ConsistentModel):
+            self.model.restart()
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
         for member, found in zip(self.members, answers, strict=True):

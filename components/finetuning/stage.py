@@ -129,7 +129,7 @@ def write_member(
     chosen = best.spec.members[member]
     tensors, record = best.result(member)
     # The head of the best weights may have been fitted to features, in float32.
-    fitted = record["best_step"] == 0 or chosen.settings.method != "finetune"
+    fitted = record["best_step"] == 0 or chosen.settings.method in ("features", "contrastive")
     write_classifier(
         directory / "classifier",
         chosen,

@@ -13,7 +13,7 @@ from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 
 #: One way to learn from the labels.
-Way = Literal["features", "contrastive", "finetune"]
+Way = Literal["features", "contrastive", "finetune", "consistency"]
 
 
 class ScratchSettings(Section):
@@ -38,8 +38,8 @@ class AutoSettings(Section):
     """What `method: auto` tries."""
 
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
-    #: tie.
-    ways: list[Way] = Field(default=["features", "contrastive", "finetune"], min_length=1)
+    #: tie. `consistency` is left out without `unlabelled`.
+    ways: list[Way] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way is left out if its cost
     #: would exceed what is left. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice
     #: does not depend on the machine's load; null: no limit.
@@ -56,7 +56,8 @@ class FinetuneSettings(Section):
     """
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
-    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: the
+    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `consistency`:
+    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: the
     #: best of several ways (`auto`).
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
@@ -199,9 +200,11 @@ class FinetuneSettings(Section):
 
     @model_validator(mode="after")
     def _contrast(self) -> FinetuneSettings:
+        if self.method == "consistency" and self.unlabelled is None:
+            raise ValueError("method consistency needs text without labels: set unlabelled, as in {source: task}")
         if self.method == "contrastive" and not self.head_steps:
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
-        if self.method not in ("finetune", "auto") and self.supervised_contrastive:
+        if self.method not in ("finetune", "consistency", "auto") and self.supervised_contrastive:
             raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
         if self.reinitialised and (self.mixout or self.interpolations):
             raise ValueError("mixout and interpolations stay near the start, which reinitialised discards; choose one")

@@ -14,7 +14,7 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import self_training
+from components.finetuning import runs, self_training
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
 from components.settings.tasks import TaskSource
@@ -53,14 +53,9 @@ def few(make_job, tmp_path: Path) -> Callable[..., FinetuneJob]:
                     task="things", family=family, examples=made, corpus=tmp_path, settings=settings, output=texts
                 )
             )
-        job = make_job(family, kind, name=name, **{"method": "features", "head_steps": 30, **changes})
-        return job.model_copy(
-            update={
-                "examples": made,
-                "unlabelled": texts,
-                "settings": job.settings.model_copy(update={"unlabelled": settings}),
-            }
-        )
+        changes = {"method": "features", "head_steps": 30, "unlabelled": settings, **changes}
+        job = make_job(family, kind, name=name, **changes)
+        return job.model_copy(update={"examples": made, "unlabelled": texts})
 
     return make
 
@@ -173,3 +168,53 @@ def test_documents_are_no_rows_of_pairs(few, tmp_path: Path) -> None:
                 output=tmp_path / "none",
             )
         )
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family_is_trained_with_consistency(family: str, few, in_process) -> None:
+    job = few(family, selection="dev", method="consistency", epochs=2)
+    output = finetune(job)
+    record = record_of(output)
+    assert record["curve"][-1]["train_loss"] is not None and record["steps"] == 6
+    served = load_classifier(output / "classifier").answer(read_split(job.examples, "test").fields)
+    np.testing.assert_array_equal(served, np.asarray(answers_of(output), dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "pair", "tagging"])
+def test_kinds_are_trained_with_consistency_or_without(kind: str, few, in_process) -> None:
+    changes = {"selection": "dev", "epochs": 2}
+    losses = {
+        method: [
+            point["train_loss"] for point in record_of(finetune(few("ulmfit", kind, method=method, **changes)))["curve"]
+        ]
+        for method in ("consistency", "finetune")
+    }
+    assert (losses["consistency"] == losses["finetune"]) == (kind == "tagging")
+
+
+def test_training_with_consistency_resumes_bit_identical(few, in_process, monkeypatch) -> None:
+    def job(name: str) -> FinetuneJob:
+        made = few("gpt", name=name, selection="dev", method="consistency", epochs=2)
+        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
+        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+
+    unbroken = finetune(job("unbroken"))
+    real, starts = runs.train, 0
+
+    def breaks_off(*arguments: Any, **named: Any):
+        for report in real(*arguments, **named):
+            yield report
+            if starts == 1 and report.step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", breaks_off)
+    broken = job("broken")
+    while not broken.output.exists():
+        starts += 1
+        with suppress(KeyboardInterrupt):
+            finetune(broken)
+    assert starts == 2 and answers_of(broken.output) == answers_of(unbroken)
+    files = [read_manifest(output / "classifier").files for output in (broken.output, unbroken)]
+    assert {name: entry["sha256"] for name, entry in files[0].items()} == {
+        name: entry["sha256"] for name, entry in files[1].items()
+    }
