@@ -21,21 +21,34 @@ OPERATIONS = 50e9 * 60
 
 def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
     """Way to learn -> settings of its runs, in the order in which they are tried; with `method: auto`, ways that do not
-    suit the kind of task are left out.
+    suit the kind of task are left out. With `method: consistency`, training without unlabelled text is tried too, so
+    that such text never makes a model worse.
 
     Raises:
         ConfigError: no way is left.
     """
-    if settings.method != "auto":
+    names: list[Way] = ["finetune", "consistency"]
+    if settings.method == "auto":
+        names = settings.auto.ways
+    elif settings.method != "consistency":
         return {settings.method: settings}
-    ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)}
+    ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(names)}
     if "features" in ways:
         frozen = {"mixout": 0.0, "reinitialised": 0, "interpolations": []}
         ways["features"] = ways["features"].model_copy(update=frozen)
-    suitable = {way: changed for way, changed in ways.items() if refuse_settings(task, changed) is None}
+    suitable = {
+        way: changed
+        for way, changed in ways.items()
+        if refuse_settings(task, changed) is None and (way != "consistency" or _suits_consistency(task, changed))
+    }
     if not suitable:
         raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
     return suitable
+
+
+def _suits_consistency(task: Task, settings: FinetuneSettings) -> bool:
+    """Whether a kind has probabilities of labels, and there is text without labels."""
+    return settings.unlabelled is not None and task.labels_rows
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,10 @@ def minutes(spec: GroupSpec) -> float:
             # The steps of all folds together are those of `folds - 1` final runs; each row is in one fold.
             epoch = epoch_of(spec)
             steps, evaluations = schedule_of(spec, epoch=epoch)
-            passes += 6 * steps / epoch * max(1, folds) + 2 * evaluations
+            # Each unlabelled text is read by the teacher too.
+            free = spec.settings.unlabelled.ratio if spec.settings.unlabelled is not None else 0
+            step = 6 + 8 * free * (spec.settings.method == "consistency")
+            passes += step * steps / epoch * max(1, folds) + 2 * evaluations
         total += passes * parameters * pieces
     return total / OPERATIONS
 

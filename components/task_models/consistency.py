@@ -86,7 +86,8 @@ class ConsistencySampler(Sampler):
                 stays[int(rng.integers(len(own)))] = True
             pieces.append(own[stays])
             segments.append(segment[stays])
-        return Encoded.of_texts(pieces, segments)
+        found = Encoded.of_texts(pieces, segments)
+        return found.with_units() if any(map(len, self.encoded[row].units)) else found
 
 
 def kept_pieces(encoder: LanguageModel) -> frozenset[int]:
