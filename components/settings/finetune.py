@@ -209,7 +209,7 @@ class FinetuneSettings(Section):
         if self.reinitialised and (self.mixout or self.interpolations):
             raise ValueError("mixout and interpolations stay near the start, which reinitialised discards; choose one")
         for name in ("label_smoothing", "r_drop"):
-            if self.method not in ("finetune", "auto") and getattr(self, name):
+            if self.method not in ("finetune", "consistency", "auto") and getattr(self, name):
                 raise ValueError(f"{name} changes the task's loss and needs method finetune")
         if self.method == "features" and (self.mixout or self.reinitialised or self.interpolations):
             raise ValueError("mixout, reinitialised and interpolations need a method that trains the encoder")
