@@ -85,7 +85,7 @@ LAYERS = (
     ("artifacts", "code_identity", "data_version", "inputs", "storage"),
     ("settings", "formats", "scoring"),
     ("tokenization", "tasks"),
-    ("models", "tracking", "words"),
+    ("models", "ngrams", "tracking", "words"),
     ("training",),
     ("cluster", "ray_cluster", "task_models", "interchange", "unlabelled"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),

@@ -130,6 +130,31 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
     }
 
 
+def ngrams(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
+    return {
+        f"{corpus}-{kind}": {
+            "tokens": out(params, "tokens", f"{corpus}-{kind}"),
+            "output": out(params, "ngrams", f"{corpus}-{kind}"),
+            "settings": params.ngrams,
+            "characters": kind == "char",
+            "models": {
+                name: {
+                    "family": params.pretrain[name].family or name,
+                    "preset": params.pretrain[name].preset,
+                    "model": params.pretrain[name].model,
+                    "batch_size": block.training.batch_size,
+                    "window": block.training.window,
+                }
+                for name, block in (params.pretrain if corpus == "general" else params.adapt).items()
+                if params.pretrain[name].tokenizer == kind
+            },
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
 def _vocabulary(params: Params, corpus: str) -> str:
     """The corpus on which the vocabulary of `corpus` is trained."""
     return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -12,7 +12,7 @@ import torch
 from components.errors import DataError
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
-from components.pretraining.samplers import WindowSampler, sampler_for
+from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
 from components.tokenization.store import TokenStore
 from components.training.distributed import World
 from components.training.masking import PREDICTED
@@ -58,7 +58,7 @@ class Perplexity:
 
 def heldout_sampler(
     family: str,
-    store: TokenStore,
+    store: Tokens,
     *,
     config: ModelConfig,
     pieces: Sequence[str],
@@ -100,18 +100,15 @@ def measure(
         family: of the model; its objective determines the meaning of the loss.
     """
     model.eval()
-    wanted = min(pieces, store.tokens)
     sums: dict[str, torch.Tensor] = {}
     carry: Carry = ()
-    step = 0
-    while step == 0 or sampler.tokens_before(step + 1) <= wanted:
+    for step in range(measured_steps(sampler, min(pieces, store.tokens))):
         batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(step, world.rank, world.size).items()}
         with computing(precision, world.device):
             losses = model.losses(batch, carry)
         for name, (total, targets) in losses.sums.items():
             sums[name] = sums.get(name, 0) + torch.stack([total.double(), targets.double()])
         carry = losses.carry
-        step += 1
     means = {}
     for name, part in sums.items():
         total_nats, predicted = world.total(part).tolist()
@@ -119,14 +116,34 @@ def measure(
     loss, predicted = means.pop("tokens")
     if family_named(family).objective == "static":
         return Perplexity(loss=loss, pieces=predicted)
+    further = {name: mean for name, (mean, _) in means.items()}
+    return perplexity_of(loss, predicted, store, further=further)
+
+
+def perplexity_of(
+    loss: float, pieces: int, store: TokenStore, *, further: Mapping[str, float] | None = None
+) -> Perplexity:
+    """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store.
+
+    Args:
+        further: as in `Perplexity`.
+    """
     return Perplexity(
         loss=loss,
-        pieces=predicted,
+        pieces=pieces,
         perplexity=_exp(loss),
         perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
         bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
-        further={name: mean for name, (mean, _) in means.items()},
+        further=further or {},
     )
+
+
+def measured_steps(sampler: WindowSampler, pieces: int) -> int:
+    """Number of batches of a sampler with at most `pieces` tokens in total; at least 1."""
+    step = 1
+    while sampler.tokens_before(step + 1) <= pieces:
+        step += 1
+    return step
 
 
 def _exp(nats: float) -> float:

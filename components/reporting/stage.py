@@ -110,6 +110,7 @@ def report(job: ReportJob) -> Path:
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
+        "ngrams": {path.stem: _json(path) for path in sorted((job.out / "metrics" / "ngrams").glob("*.json"))},
         "leakage": leaks,
         "studies": {name: study.numbers for name, study in studies.items()},
     }
@@ -142,6 +143,7 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
                 f"{found['tokens_per_second']:,.0f}",
                 str(found["precision"]),
                 f"{perplexity:,.2f}" if perplexity else "",
+                _yardstick(job.out, family, start),
                 _pair(found, "general_before_perplexity_per_word", "general_after_perplexity_per_word"),
             ]
         )
@@ -153,12 +155,14 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
         "tokens/s",
         "precision",
         "perplexity per word",
+        "of n-grams",
         "general: before, after",
     ]
     chapter.tables.append(Table(columns, rows))
     chapter.text.append(
-        "Perplexity per word is measured on held-out text of the last training corpus. The last column is the "
-        "perplexity on general text before and after adaptation; an increase is forgetting."
+        "Perplexity per word is measured on held-out text of the last training corpus. Of n-grams: that of an n-gram "
+        "model (modified Kneser-Ney, all text of the corpus) for the same held-out pieces, if the model is causal. The "
+        "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
     for start, stage in job.trained:
         curves = {
@@ -170,6 +174,15 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
+
+
+def _yardstick(out: Path, family: str, start: str) -> str:
+    """Perplexity per word of the n-gram model on the held-out pieces of a language model; empty if there is none."""
+    corpus = {"pretrained": "general", "adapted": "domain"}.get(start)
+    for path in sorted((out / "metrics" / "ngrams").glob(f"{corpus}-*.json")):
+        if found := _json(path).get("models", {}).get(family):
+            return f"{found['perplexity_per_word']:,.2f}"
+    return ""
 
 
 def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:

@@ -114,6 +114,7 @@ def job(tmp_path: Path) -> ReportJob:
         },
         **{f"metrics/ingest/{corpus}.json": {"documents": 12000, "bad_bytes": 0} for corpus in ("general", "domain")},
         "metrics/tokenizer/domain-wordpiece.json": {"vocabulary": 8000, "unknown_rate": 0.001},
+        "metrics/ngrams/domain-wordpiece.json": {"models": {"ulmfit": {"perplexity_per_word": 61.25}}},
     }
     for name, content in files.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +141,7 @@ def job(tmp_path: Path) -> ReportJob:
 
 def test_the_page_is_self_contained_and_compares_the_systems(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
+    assert "61.25" in page
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     for expected in [
@@ -208,6 +210,7 @@ def test_json_holds_the_same_numbers(job: ReportJob) -> None:
     numbers = json.loads((report(job) / "report.json").read_text())
     assert numbers["data"] == {"data": "0123456789abcdef.dir"}
     assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
+    assert numbers["ngrams"]["domain-wordpiece"]["models"]["ulmfit"]["perplexity_per_word"] == 61.25
     assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
 
 

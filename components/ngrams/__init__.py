@@ -1,0 +1,1 @@
+"""N-gram language models: the yardstick of every perplexity."""
