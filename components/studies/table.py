@@ -13,6 +13,7 @@ from components.studies import (
     transferability,
     vocabulary,
     which_source,
+    word_order,
     worth,
     zero_shot,
 )
@@ -31,6 +32,7 @@ STUDIES: dict[str, Study] = {
         transferability.STUDY,
         vocabulary.STUDY,
         which_source.STUDY,
+        word_order.STUDY,
         worth.STUDY,
         zero_shot.STUDY,
     )
