@@ -190,6 +190,8 @@ def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sou
         families = list(dict.fromkeys(one.family for one in used))
         # A vocabulary of words replaces that of a teacher without word pieces.
         tokenizers = list(dict.fromkeys([*(one.tokenizer for one in used), *(["word"] if block.parents else [])]))
+    if isinstance(models := arguments.get("models"), Mapping):
+        families = list(dict.fromkeys(str(model["family"]) for model in models.values()))
     return entries_of(
         families=families,
         tokenizers=None

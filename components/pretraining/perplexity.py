@@ -134,7 +134,7 @@ def perplexity_of(
         perplexity=_exp(loss),
         perplexity_per_word=_exp(loss * store.predicted / max(1, store.words)),
         bits_per_character=loss * store.predicted / max(1, store.chars) / math.log(2),
-        further=further or {},
+        further=dict(further or {}),
     )
 
 
