@@ -14,7 +14,7 @@ Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import torch
 from pydantic import Field
@@ -175,6 +175,20 @@ class AWDLSTM(LanguageModel):
         return outputs, tuple(states)
 
 
+#: Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.
+_ULMFIT: Final = {
+    "embedding": 400,
+    "hidden": 1150,
+    "layers": 3,
+    "dropout_embedding": 0.05,
+    "dropout_input": 0.4,
+    "dropout_weight": 0.5,
+    "dropout_hidden": 0.3,
+    "dropout_output": 0.4,
+    "activation": 2.0,
+    "slowness": 1.0,
+}
+
 FAMILY = ModelFamily(
     name="ulmfit",
     config=AWDLSTMConfig,
@@ -198,19 +212,9 @@ FAMILY = ModelFamily(
             "activation": 2.0,
             "slowness": 1.0,
         },
-        # Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.
-        "awd-lstm-wt103": {
-            "embedding": 400,
-            "hidden": 1150,
-            "layers": 3,
-            "dropout_embedding": 0.05,
-            "dropout_input": 0.4,
-            "dropout_weight": 0.5,
-            "dropout_hidden": 0.3,
-            "dropout_output": 0.4,
-            "activation": 2.0,
-            "slowness": 1.0,
-        },
+        "awd-lstm-wt103": _ULMFIT,
+        # The same with a width that is a multiple of 8, for bf16; the whole recipe is experiments/ulmfit.
+        "ulmfit": {**_ULMFIT, "hidden": 1152},
         # fastai's defaults since 2018 and its published weights for WikiText-103: 1152 is a multiple of 8, and the
         # dropout rates are lower, for a large corpus.
         "awd-lstm-1152": {
