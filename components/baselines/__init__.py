@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from components.baselines.base import Baseline, Data, Predictions, Systems
+from components.baselines.base import Systems
 from components.tables import LazyTable
+from components.tasks.selection import System
+from components.words.systems import with_characters
 
 #: Name of the constant system.
 MOST_FREQUENT = "most-frequent"
-#: Languages that are written without spaces between words.
-UNSPACED = frozenset(("th", "zh", "ja", "lo", "km", "my"))
 
 #: Kind of task -> its systems; a kind without an entry has the constant system only.
 BASELINES: LazyTable[Systems] = LazyTable(
@@ -26,7 +26,7 @@ BASELINES: LazyTable[Systems] = LazyTable(
 )
 
 
-def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Baseline]:
+def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, System]:
     """Name -> system of a kind of task; the constant system is the last.
 
     Args:
@@ -35,8 +35,5 @@ def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Baseli
         which: `data.tasks.<name>.baselines`, `auto` or `all`.
     """
     systems = BASELINES.get(kind, Systems())
-    further = systems.characters if which == "all" or language in UNSPACED else {}
+    further = systems.characters if with_characters(language=language, which=which) else {}
     return {**further, **systems.usual, MOST_FREQUENT: systems.constant}
-
-
-__all__ = ["BASELINES", "MOST_FREQUENT", "Baseline", "Data", "Predictions", "baselines_of"]

@@ -1,110 +1,113 @@
-"""Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors.
-
-Document frequencies need no labels; they are those of the whole train split, independent of the label budget.
-"""
+"""Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 from scipy.special import log_softmax, softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines.base import Data, Predictions, Systems, cosines, tfidf
-from components.baselines.texts import regression
-from components.tasks.data import Answer, Split
+from components.baselines.base import Systems
+from components.tasks.data import Answer, Fields
+from components.tasks.selection import Candidate, Training
+from components.words.features import cosines
+from components.words.systems import SYSTEMS
+from components.words.text import tfidf
 
 #: Candidates for the factor on the cosines before the softmax; selected by likelihood on the training rows.
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
-def cosine(data: Data) -> Predictions:
-    """Logistic regression on the cosine of both texts."""
-    vectorizer = _counted(data)
-    return regression(data, *(_cosines(split, vectorizer)[:, None] for split in (data.train, data.dev, data.test)))
+@dataclass(frozen=True)
+class Line:
+    """A number as a linear function of the cosine of two texts."""
+
+    vectorizer: TfidfVectorizer
+    slope: float
+    offset: float
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """[value] of each row."""
+        return list((self.offset + self.slope * _cosines(rows, self.vectorizer)).astype(np.float32)[:, None])
 
 
-def both(data: Data) -> Predictions:
-    """Logistic regression on the vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that
-    of the training rows."""
-    vectorizer = tfidf().fit([text for parts in data.train.fields for text in parts])
-
-    def features(split: Split) -> Any:
-        first, second = _vectors(split, vectorizer)
-        cosine = sparse.csr_matrix(cosines(first, second)[:, None])
-        return sparse.hstack([first, second, abs(first - second), first.multiply(second), cosine], format="csr")
-
-    predictions = regression(data, *map(features, (data.train, data.dev, data.test)))
-    return Predictions(predictions.answers, predictions.details | {"vocabulary": len(vectorizer.vocabulary_)})
-
-
-def line(data: Data) -> Predictions:
+def line(training: Training) -> list[Candidate]:
     """Least-squares regression of the number on the cosine of both texts."""
-    vectorizer = _counted(data)
-    x, y = _cosines(data.train, vectorizer), np.asarray([target[0] for target in data.train.targets])
+    vectorizer = _counted(training)
+    x = _cosines(training.rows.fields, vectorizer)
+    y = np.asarray([target[0] for target in training.rows.targets])
     # If all cosines are equal, the slope is undefined.
     slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
-
-    def answers(split: Split) -> list[Answer]:
-        return list((offset + slope * _cosines(split, vectorizer)).astype(np.float32)[:, None])
-
-    predictions = {"dev": answers(data.dev), "test": answers(data.test)}
-    return Predictions(predictions, {"slope": float(slope), "offset": float(offset)})
+    found = Line(vectorizer, float(slope), float(offset))
+    return [Candidate(found, {"slope": found.slope, "offset": found.offset})]
 
 
-def overlap(data: Data) -> Predictions:
+@dataclass(frozen=True)
+class Overlap:
+    """Softmax over the scaled cosines of a text with its choices."""
+
+    vectorizer: TfidfVectorizer
+    scale: float
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """Probabilities of each row's choices."""
+        return [softmax(self.scale * row).astype(np.float32) for row in _choices(rows, self.vectorizer)]
+
+
+def overlap(training: Training) -> list[Candidate]:
     """Softmax over the scaled cosines of text and choices."""
-    vectorizer = _counted(data)
-    train = _choices(data.train, vectorizer)
-    right = [int(target[0]) for target in data.train.targets]
+    vectorizer = _counted(training)
+    train = _choices(training.rows.fields, vectorizer)
+    right = [int(target[0]) for target in training.rows.targets]
     likelihoods = [
         sum(float(log_softmax(scale * row)[index]) for row, index in zip(train, right, strict=True)) for scale in SCALES
     ]
     # At least the smallest positive scale, so that the choices are ranked by cosine.
     scale = SCALES[max(1, int(np.argmax(likelihoods)))]
-    predictions = {
-        name: [softmax(scale * row).astype(np.float32) for row in _choices(split, vectorizer)]
-        for name, split in (("dev", data.dev), ("test", data.test))
-    }
-    return Predictions(predictions, {"scale": scale})
+    return [Candidate(Overlap(vectorizer, scale), {"scale": scale})]
 
 
-def usual_position(data: Data) -> Predictions:
-    """Relative frequencies of the position of the correct choice in training, normalised over the row's choices."""
-    shares = data.scoring.constant(data.train.targets)[0]
+@dataclass(frozen=True)
+class UsualPosition:
+    """Relative frequencies of the position of the correct choice, normalised over the row's choices."""
 
-    def answer(choices: int) -> Answer:
+    shares: Answer
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """Probabilities of each row's choices."""
+        return [self._answer(len(parts) - 1) for parts in rows]
+
+    def _answer(self, choices: int) -> Answer:
         known = np.zeros(choices, dtype=np.float32)
-        known[: len(shares)] = shares[:choices]
+        known[: len(self.shares)] = self.shares[:choices]
         return known / known.sum() if known.any() else np.full(choices, 1 / choices, dtype=np.float32)
 
-    splits = (("dev", data.dev), ("test", data.test))
-    return Predictions({name: [answer(len(parts) - 1) for parts in split.fields] for name, split in splits}, {})
+
+def usual_position(training: Training) -> list[Candidate]:
+    """Relative frequencies of the position of the correct choice in training."""
+    return [Candidate(UsualPosition(training.scoring.constant(training.rows.targets)[0]))]
 
 
-def _counted(data: Data) -> TfidfVectorizer:
-    return tfidf().fit([text for parts in data.inputs for text in parts])
+def _counted(training: Training) -> TfidfVectorizer:
+    """Document frequencies need no labels; they are those of the whole train split, independent of the label budget."""
+    return tfidf().fit([text for parts in training.inputs for text in parts])
 
 
-def _vectors(split: Split, vectorizer: TfidfVectorizer) -> tuple[Any, Any]:
-    first, second = (vectorizer.transform([parts[index] for parts in split.fields]) for index in (0, 1))
-    return first, second
+def _cosines(rows: Sequence[Fields], vectorizer: TfidfVectorizer) -> np.ndarray:
+    first, second = (vectorizer.transform([parts[index] for parts in rows]) for index in (0, 1))
+    return cosines(first, second)
 
 
-def _cosines(split: Split, vectorizer: TfidfVectorizer) -> np.ndarray:
-    return cosines(*_vectors(split, vectorizer))
-
-
-def _choices(split: Split, vectorizer: TfidfVectorizer) -> list[np.ndarray]:
+def _choices(rows: Sequence[Fields], vectorizer: TfidfVectorizer) -> list[np.ndarray]:
     """Cosines of the text with each of the row's choices."""
-    counts = [len(parts) - 1 for parts in split.fields]
-    texts = vectorizer.transform(split.texts)[np.repeat(np.arange(len(counts)), counts)]
-    choices = vectorizer.transform([choice for _, *choices in split.fields for choice in choices])
+    counts = [len(parts) - 1 for parts in rows]
+    texts = vectorizer.transform([parts[0] for parts in rows])[np.repeat(np.arange(len(counts)), counts)]
+    choices = vectorizer.transform([choice for _, *choices in rows for choice in choices])
     return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
 
 
-PAIR = Systems({"tfidf-cosine": cosine, "tfidf-both": both})
+PAIR = Systems(SYSTEMS["pair"].usual)
 SIMILARITY = Systems({"tfidf-cosine": line})
 CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_position)

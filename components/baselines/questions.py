@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from components.baselines.base import Data, Predictions, Systems
+from components.baselines.base import Systems
 from components.task_models.span_head import NEVER, apply_threshold, best_threshold
 from components.tasks.data import Answer, Fields
+from components.tasks.selection import Candidate, Training
 from components.tokenization.segmenters import Segmentation
 
 #: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
@@ -96,11 +97,11 @@ class SlidingWindow:
         self.threshold = NEVER
 
     def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
-        """Select the minimum score of an answer on dev.
+        """Select the minimum score of an answer.
 
         Args:
-            fields: inputs of dev.
-            score: answers on dev -> (N,) primary metric of each row.
+            fields: N inputs.
+            score: answers to them -> (N,) primary metric of each row.
         """
         self.threshold = NEVER
         raw = np.stack(self.answers(fields))
@@ -254,17 +255,17 @@ def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
     return min(apart) / words if apart else 1.0
 
 
-def by_overlap(data: Data) -> Predictions:
-    """The sliding window; stop words are counted in all contexts of the train split."""
-    baseline = SlidingWindow(context for _, context in data.inputs)
-    dev, scoring = data.dev, data.scoring
+def by_overlap(training: Training) -> list[Candidate]:
+    """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
+    only."""
+    baseline = SlidingWindow(context for _, context in training.inputs)
+    rows, scoring = training.held_out, training.scoring
 
     def per_row(found: list[Answer]) -> NDArray[np.float64]:
-        return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
+        return scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
 
-    baseline.fit(dev.fields, per_row)
-    answers = {"dev": baseline.answers(dev.fields), "test": baseline.answers(data.test.fields)}
-    return Predictions(answers, {"threshold": baseline.threshold})
+    baseline.fit(rows.fields, per_row)
+    return [Candidate(baseline, {"threshold": baseline.threshold})]
 
 
 QUESTIONS = Systems({"sliding-window": by_overlap})

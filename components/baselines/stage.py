@@ -1,28 +1,33 @@
 """Stage `baseline`: systems without a language model.
 
 Every system of `components.baselines` is trained on the same rows as the fine-tuned systems, and writes the same output
-format.
+format. The best one that can be served is written as a classifier, which is a candidate for promotion as any other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from components.artifacts import writing
-from components.baselines import Baseline, Data, baselines_of
+from components.baselines import baselines_of
+from components.errors import ConfigError
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.names import BASELINE
 from components.settings.section import Section
 from components.tasks.budgets import budget_name, sample_rows
-from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
-from components.tasks.results import KIND, RunResult, write_results
+from components.tasks.results import KIND, RunResult, best_score, write_results
+from components.tasks.selection import Data, Predictions, System, predict
+from components.words.classifier import WordsModel, save_words
 
 
 class BaselineJob(Section):
@@ -35,8 +40,12 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.tasks.results`.
 
+    If the task has words models (`components.words`), the one of the system with the best mean score of selection at
+    the largest budget is written to `classifier/`: its best seed.
+
     Raises:
         ArtifactError: the examples are incomplete.
+        ConfigError: a budget has too few rows for a cross-validation.
     """
     facts = read_facts(job.examples)
     train = read_split(job.examples, "train")
@@ -45,13 +54,17 @@ def baseline(job: BaselineJob) -> Path:
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
+    best = BestModel(facts)
 
     def results() -> Iterator[RunResult]:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
             for budget in facts.budgets:
                 for seed in facts.seeds:
                     rows, short = sample_rows(strata, budget, seed=seed)
-                    data = Data(train.take(rows), splits["dev"], splits["test"], train.fields, facts.labels, scoring)
+                    folds = _folds(facts, strata[rows], budget, seed=seed) if facts.selection == "budget" else None
+                    data = Data(
+                        train.take(rows), splits["dev"], splits["test"], train.fields, facts.labels, scoring, folds
+                    )
                     record = {
                         "budget": budget,
                         "seed": seed,
@@ -59,7 +72,8 @@ def baseline(job: BaselineJob) -> Path:
                         "short": {str(stratum): count for stratum, count in short.items()},
                     }
                     for name, system in systems.items():
-                        result = _run(name, system, data, record)
+                        result, model = _run(name, system, data, record)
+                        best.offer(result, model)
                         score = result.record["curve"][-1][scoring.main]
                         Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                             0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
@@ -69,25 +83,83 @@ def baseline(job: BaselineJob) -> Path:
 
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
-        draft.facts |= {"task": facts.task, "system": "baselines", "examples": facts.digests, "runs": len(records)}
+        best.write(draft.path / "classifier")
+        draft.facts |= {
+            "task": facts.task,
+            "system": "baselines",
+            "selection": facts.selection,
+            "examples": facts.digests,
+            "runs": len(records),
+        }
     return job.output
 
 
-def _run(name: str, system: Baseline, data: Data, record: dict[str, Any]) -> RunResult:
+def _folds(facts: TaskFacts, strata: Any, budget: int, *, seed: int) -> Any:
+    if len(strata) < 2:
+        raise ConfigError(
+            f"data.tasks.{facts.task}.budgets: {budget_name(budget)} is one row, too few for a cross-validation; "
+            "choose a larger budget, or selection: dev"
+        )
+    return folds_of(strata, facts.folds, seed=seed)
+
+
+def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:
     began = time.perf_counter()
     # Matrix products of this size take less time than starting a second thread.
     with threadpool_limits(1, user_api="blas"):
-        predictions = system(data)
-    curve = [{"step": 0, "epoch": 0.0, "train_loss": None, **data.dev_scores(predictions.answers["dev"])}]
-    record = {
+        predictions = predict(system, data)
+    point = {"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}
+    found = {
         **record,
         **predictions.details,
+        **({} if data.folds is None else {"folds": len(np.unique(data.folds))}),
         "score": data.scoring.main,
-        "curve": curve,
+        "curve": [point],
         "best_step": 0,
         "best_epoch": 0.0,
         "steps": 0,
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return RunResult(name, BASELINE, "none", record, predictions.answers)
+    return RunResult(name, BASELINE, "none", found, predictions.answers), predictions
+
+
+class BestModel:
+    """The words models of the largest budget, one per system: that of the seed with the best score of selection.
+
+    Args:
+        facts: of the task.
+    """
+
+    def __init__(self, facts: TaskFacts) -> None:
+        self._facts = facts
+        self._models: dict[str, tuple[float, int, WordsModel]] = {}
+        self._scores: dict[str, list[float]] = {}
+
+    def offer(self, result: RunResult, predictions: Predictions) -> None:
+        """A run; the first of equal seeds is kept."""
+        model, score = predictions.model, best_score(result.record)
+        if result.record["budget"] != self._facts.budgets[-1] or not isinstance(model, WordsModel):
+            return
+        self._scores.setdefault(result.system, []).append(score)
+        if result.system not in self._models or score > self._models[result.system][0]:
+            self._models[result.system] = score, int(result.record["seed"]), model
+
+    def write(self, directory: Path) -> None:
+        """Write the model of the best system; of equal systems, that with the smaller vocabulary."""
+        if not self._models:
+            return
+        facts = self._facts
+
+        def rank(system: str) -> tuple[float, int]:
+            return float(np.mean(self._scores[system])), -self._models[system][2].features.vocabulary
+
+        system = max(self._models, key=rank)
+        _, seed, model = self._models[system]
+        save_words(
+            directory,
+            model=model,
+            kind=facts.kind,
+            labels=facts.labels,
+            facts={"task": facts.task, "system": system, "budget": facts.budgets[-1], "seed": seed},
+        )

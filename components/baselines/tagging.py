@@ -6,8 +6,7 @@ for the features, A (C, C) for the transitions, a and b (C,) for the first and t
 
     -sum log p(tags | words) + penalty / 2 * (|W|^2 + |A|^2 + |a|^2 + |b|^2)
 
-by L-BFGS, from the strongest to the weakest penalty, each initialised with the weights of the previous one; the penalty
-is selected on dev.
+by L-BFGS, from the strongest to the weakest penalty, each initialised with the weights of the previous one.
 
 Shapes: N words of R sentences, F features, C tags.
 """
@@ -15,7 +14,7 @@ Shapes: N words of R sentences, F features, C tags.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -25,10 +24,11 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 from torch import Tensor
 
-from components.baselines.base import Data, Predictions, Systems
+from components.baselines.base import Systems
 from components.models.layers.crf import LinearChainCRF
 from components.task_models.tag_constraints import legal_transitions
 from components.tasks.data import Answer, Fields, Split
+from components.tasks.selection import Candidate, Training
 
 #: Candidates for the strength of the L2 penalty, in order.
 PENALTIES: Final = (3.0, 1.0, 0.3, 0.1)
@@ -68,22 +68,17 @@ class FeatureTagger:
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = labels
         self.crf = LinearChainCRF(len(labels), legal=legal_transitions(labels)).double()
         self.weights: Floats = np.zeros((0, len(labels)))
         self._number: dict[str, int] = {}
 
-    def fit(
-        self, train: Split, *, score: Callable[[FeatureTagger], float], penalties: Sequence[float] = PENALTIES
-    ) -> dict[float, float]:
-        """Train on labelled sentences; keeps the weights of the best penalty (the strongest at a tie).
+    def fit(self, train: Split, *, penalties: Sequence[float] = PENALTIES) -> Iterator[tuple[float, FeatureTagger]]:
+        """Train on labelled sentences; yields each penalty with the tagger that it gives.
 
         Args:
             train: R sentences.
-            score: tagger -> metric on dev, higher is better.
             penalties: candidates, in order.
-
-        Returns:
-            Penalty -> score.
         """
         found = [_features(words) for words in train.fields]
         known = sorted({name for sentence in found for names in sentence for name in names})
@@ -91,8 +86,6 @@ class FeatureTagger:
         x_NF = self._matrix(found)
         problem = _Likelihood(self.crf, x_NF, [target.astype(np.int64) for target in train.targets])
         point = np.zeros(problem.size)
-        scores: dict[float, float] = {}
-        best = point
         for penalty in penalties:
             point = optimize.minimize(
                 problem.value_and_gradient,
@@ -103,11 +96,14 @@ class FeatureTagger:
                 options={"maxiter": STEPS, "maxcor": 6},
             ).x
             self.weights = problem.take(point)
-            scores[penalty] = score(self)
-            if scores[penalty] > max((value for key, value in scores.items() if key != penalty), default=-np.inf):
-                best = point
-        self.weights = problem.take(best)
-        return scores
+            yield penalty, self._copy()
+
+    def _copy(self) -> FeatureTagger:
+        """A tagger with the present weights."""
+        found = FeatureTagger(self.labels)
+        found.crf.load_state_dict(self.crf.state_dict())
+        found.weights, found._number = self.weights.copy(), self._number
+        return found
 
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
         """Tag indices of each sentence's words."""
@@ -246,28 +242,26 @@ def _kind(character: str) -> str:
     return character
 
 
-def usual_tags(data: Data) -> Predictions:
+class UsualTags:
     """The most frequent tag of each word in the training rows."""
-    return Predictions(
-        {name: most_frequent_tags(data.train, split.fields) for name, split in _scored(data).items()}, {}
-    )
+
+    def __init__(self, train: Split) -> None:
+        self._train = train
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """Tag indices of each sentence's words."""
+        return most_frequent_tags(self._train, rows)
 
 
-def by_features(data: Data) -> Predictions:
-    """The CRF on features; the penalty is selected on dev."""
-    tagger = FeatureTagger(data.labels)
-    scores = tagger.fit(data.train, score=lambda found: _on_dev(data, found))
-    answers = {name: tagger.answers(split.fields) for name, split in _scored(data).items()}
-    best = max(scores, key=lambda penalty: (scores[penalty], penalty))
-    return Predictions(answers, {"penalty": best, "features": len(tagger.weights)})
+def usual_tags(training: Training) -> list[Candidate]:
+    """The most frequent tag of each word in the training rows."""
+    return [Candidate(UsualTags(training.rows))]
 
 
-def _on_dev(data: Data, tagger: FeatureTagger) -> float:
-    return data.dev_scores(tagger.answers(data.dev.fields))[data.scoring.main]
-
-
-def _scored(data: Data) -> dict[str, Split]:
-    return {"dev": data.dev, "test": data.test}
+def by_features(training: Training) -> list[Candidate]:
+    """The CRF on features, with each penalty."""
+    found = FeatureTagger(training.labels).fit(training.rows)
+    return [Candidate(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in found]
 
 
 TAGGING = Systems({"word-features-crf": by_features}, constant=usual_tags)

@@ -28,6 +28,7 @@ FEW_PIECES = 250_000
 LEARNING = {
     "method",
     "auto",
+    "words",
     "contrastive",
     "supervised_contrastive",
     "label_smoothing",

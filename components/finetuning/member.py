@@ -41,9 +41,9 @@ from components.training.windows import Sampler
 from components.unlabelled.texts import KIND as UNLABELLED
 from components.unlabelled.texts import read_unlabelled
 
-#: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions of its head on the frozen
-#: encoder, and the weights of that head.
-BEST, ON_FROZEN, START = "best.", "frozen.", "start."
+#: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions and weights of its head on
+#: the frozen encoder, the weights of that head, and the weights of a model.
+BEST, ON_FROZEN, START, MODEL = "best.", "frozen.", "start.", "model."
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
@@ -173,26 +173,27 @@ class Member:
     def fit_head(self) -> list[Answer] | None:
         """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
         settings, head = self.spec.settings, self.model.head
-        dev = self._head_inputs("dev") if self.is_scored else None
+        dev = self.head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(self._head_inputs("train"), dev, penalties=self._penalties)
+            self._fit_head(self.head_inputs("train"), dev, penalties=self._penalties)
         elif self.head_only and not self.is_solved:
-            head.fit_norm(self._head_inputs("train").matrix())
+            head.fit_norm(self.head_inputs("train").matrix())
         self.model.eval()
         found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
+        head.to(device())
         if settings.frozen and self.spec.fold is None:
             self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
-            self._frozen |= pack(f"{ON_FROZEN}test", head_answers(head, self._head_inputs("test")))
-        head.to(device())
+            self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
+            self._frozen |= {f"{ON_FROZEN}{name}": value for name, value in self.weights(without="encoder.").items()}
         if self._start:
             self._start |= {f"head.{name}": value.detach().clone() for name, value in head.named_parameters()}
         return found
 
     def answers_by_penalty(self) -> dict[float, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate of the penalty."""
-        train, dev, head = self._head_inputs("train"), self._head_inputs("dev"), self.model.head.cpu()
+        train, dev, head = self.head_inputs("train"), self.head_inputs("dev"), self.model.head.cpu()
         found = {}
         for penalty in self.spec.settings.head_penalties:
             self._fit_head(train, dev, penalties=[penalty])
@@ -272,7 +273,7 @@ class Member:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
         head = self.model.head
         assert isinstance(head, TextHead)
-        labelled, unlabelled = self._head_inputs("train"), self._head_inputs(UNLABELLED)
+        labelled, unlabelled = self.head_inputs("train"), self.head_inputs(UNLABELLED)
         head.eval().cpu()
         for details in train_rounds(
             self.spec, head, self.splits, self.rows.learned, labelled=labelled, unlabelled=unlabelled
@@ -425,12 +426,19 @@ class Member:
         self.model.eval()
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and not self.head_only
-        predictions = pack("test", self._test_answers(trained=trained))
+        predictions = pack("test", self.test_answers(trained=trained))
         if self.is_scored:
             answer = self._answers if self.record["best_step"] else self._head_answers
             predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
-        weights = {f"model.{name}": value.cpu() for name, value in cloned_state(self.model).items()}
-        return predictions | self._frozen | weights
+        return predictions | self._frozen | self.weights()
+
+    def weights(self, *, without: str | None = None) -> dict[str, Tensor]:
+        """The model's present weights under `model.`, except those whose names begin with `without`."""
+        return {
+            f"{MODEL}{name}": value.cpu()
+            for name, value in cloned_state(self.model).items()
+            if without is None or not name.startswith(without)
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the member in addition to the run's state."""
@@ -464,9 +472,9 @@ class Member:
 
     def _head_answers(self, split: str) -> list[Answer]:
         """Predictions of the current head on the encoder as it was before training."""
-        return head_answers(self.model.head, self._head_inputs(split))
+        return head_answers(self.model.head, self.head_inputs(split))
 
-    def _test_answers(self, *, trained: bool) -> list[Answer]:
+    def test_answers(self, *, trained: bool) -> list[Answer]:
         """Predictions of the best weights on test: those of the stored classifier, to the last bit.
 
         Args:
@@ -502,7 +510,7 @@ class Member:
             self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
         return self._encodings[split]
 
-    def _head_inputs(self, split: str) -> FeatureTable:
+    def head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
         return read_by_head(self.model, self._features(split))
 

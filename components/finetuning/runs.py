@@ -101,7 +101,8 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
 
     Returns:
         Tensors: predictions on `dev` and `test` (`member.unpack`), those of the head on the frozen encoder under
-        `frozen.dev` and `frozen.test` if the settings ask for them, weights under `model.`; and the record.
+        `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
+        under `model.`; and the record.
     """
     stored = spec.store.latest()
     assert stored is not None, f"run {spec.key} is not finished"

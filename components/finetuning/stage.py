@@ -17,10 +17,11 @@ from components.artifacts import read_manifest, writing
 from components.errors import ConfigError
 from components.finetuning.execution import TrainedRun, clear, train_all
 from components.finetuning.frozen import reading
-from components.finetuning.member import ON_FROZEN
-from components.finetuning.runs import GroupSpec
+from components.finetuning.member import MODEL, ON_FROZEN
+from components.finetuning.runs import GroupSpec, below
 from components.finetuning.specs import RunSpec, build, device
 from components.finetuning.ways import ways_of
+from components.finetuning.words import Mixed, with_words
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
@@ -30,6 +31,7 @@ from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
 from components.task_models.kinds import find_task
+from components.task_models.words_part import WordsPart
 from components.tasks.budgets import ALL
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.results import KIND, RunResult, best_score, write_results
@@ -72,7 +74,8 @@ def finetune(job: FinetuneJob) -> Path:
     """Train a model for every budget and seed; write predictions, records, and the best model.
 
     The output directory holds the files of `components.tasks.results`, `classifier/` (largest budget, best seed on dev;
-    see `components.task_models.classifier`) and metrics.json.
+    see `components.task_models.classifier`) and metrics.json. With `frozen: true` and if fine-tuning has changed the
+    encoder, `classifier-frozen/` holds the head on the frozen encoder, likewise.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -123,11 +126,13 @@ def write_member(
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
-    results = _results(runs, member, system=system, family=job.family, start=start)
+    mixed = [_with_words(run, member) for run in runs]
+    results = _results(runs, mixed, member, system=system, family=job.family, start=start)
     records = write_results(directory, results, splits=splits, labels=facts.labels)
     best = _best(runs, member, [record for record in records if record["start"] == start])
-    chosen = best.spec.members[member]
+    chosen, words = best.spec.members[member], mixed[runs.index(best)]
     tensors, record = best.result(member)
+    tensors, record = words.weights or tensors, record | words.record
     # The head of the best weights may have been fitted to features, in float32.
     fitted = record["best_step"] == 0 or chosen.settings.method in ("features", "contrastive")
     write_classifier(
@@ -137,7 +142,21 @@ def write_member(
         task=job.task,
         start=start,
         head_precision="float32" if fitted else None,
+        words=words.part,
     )
+    frozen = [record for record in records if record["start"] == f"{start}{FROZEN}"]
+    if frozen:
+        head = _best(runs, member, frozen)
+        # Fine-tuning that brought nothing has left the same model.
+        if head is not best or record["best_step"] or words.part is not None:
+            write_classifier(
+                directory / "classifier-frozen",
+                head.spec.members[member],
+                below(ON_FROZEN, head.result(member)[0]),
+                task=job.task,
+                start=f"{start}{FROZEN}",
+                head_precision="float32",
+            )
     return {
         "task": job.task,
         "system": system,
@@ -150,14 +169,21 @@ def write_member(
     }
 
 
-def _results(runs: Sequence[TrainedRun], member: int, *, system: str, family: str, start: str) -> Iterator[RunResult]:
-    def order(run: TrainedRun) -> tuple[bool, int, int]:
-        budget = run.spec.members[member].budget
-        return budget == ALL, budget, run.spec.seed
+def _with_words(run: TrainedRun, member: int) -> Mixed:
+    tensors, record = run.result(member)
+    return with_words(run.spec.members[member], run.answers(member, tensors), record)
 
-    for run in sorted(runs, key=order):
+
+def _results(
+    runs: Sequence[TrainedRun], mixed: Sequence[Mixed], member: int, *, system: str, family: str, start: str
+) -> Iterator[RunResult]:
+    def order(entry: tuple[TrainedRun, Mixed]) -> tuple[bool, int, int]:
+        budget = entry[0].spec.members[member].budget
+        return budget == ALL, budget, entry[0].spec.seed
+
+    for run, words in sorted(zip(runs, mixed, strict=True), key=order):
         tensors, record = run.result(member)
-        yield RunResult(system, family, start, record, run.answers(member, tensors))
+        yield RunResult(system, family, start, record | words.record, words.answers)
         if f"{ON_FROZEN}test" in tensors:
             answers = run.frozen_answers(member, tensors)
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
@@ -182,7 +208,8 @@ def inputs_of(
     """
     read = unlabelled is not None and settings.unlabelled is not None
     return {
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        # Words are combined with the finished run.
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
         "encoder": encoder,
         "examples": facts.digests,
         "kind": facts.kind,
@@ -200,12 +227,12 @@ def write_classifier(
     task: str,
     start: str,
     head_precision: Precision | None = None,
+    words: WordsPart | None = None,
 ) -> None:
-    """Write the classifier of a finished run; `tensors` holds its weights under `model.`."""
+    """Write the classifier of a finished run; `tensors` holds its weights under `model.`. Weights that are missing are
+    those before training."""
     classifier, _ = build(spec)
-    prefix = "model."
-    weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    classifier.load_state_dict(weights)
+    classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
     facts = read_facts(spec.examples)
     save_classifier(
         directory,
@@ -224,6 +251,7 @@ def write_classifier(
         },
         precision=spec.precision,
         head_precision=head_precision,
+        words=words,
     )
 
 

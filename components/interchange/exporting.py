@@ -18,6 +18,7 @@ from components.interchange.vectors_text import write_vectors
 from components.models.encoder import CONFIG, TOKENIZER, WEIGHTS, Encoder, load_encoder
 from components.models.static import StaticVectors
 from components.tokenization.special import FIRST_ORDINARY
+from components.words.classifier import DESCRIPTION
 
 KIND: Final = "export"
 VECTORS: Final = "vectors.txt"
@@ -35,10 +36,15 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") ->
 
     Raises:
         ArtifactError: `encoder` is not a complete encoder directory.
-        ConfigError: the format is unknown, or does not support the family or its tokenizer.
+        ConfigError: the format is unknown, or does not support the family or its tokenizer; or `encoder` is a words
+            model.
     """
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
+    if (Path(encoder) / DESCRIPTION).is_file():
+        raise ConfigError(
+            f"{encoder}: is a words model, which has no encoder to export; it is served by Headstart only"
+        )
     loaded = load_encoder(Path(encoder), verify=True)
     assert loaded.manifest is not None
     with writing(Path(output), kind=KIND) as draft:

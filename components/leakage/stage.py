@@ -50,8 +50,8 @@ class LeakageJob(Section):
         examples: directory with its labelled data.
         others: tasks that are learned together with it -> directories with their labelled data.
         corpus: directory with all corpora.
-        systems: `<family>-<start>` -> what it or its ancestors were trained on: `corpus/<name>`, and `train/<task>` for
-            the train rows of a task.
+        systems: `<family>-<start>`, or `baselines` -> what it or its ancestors were trained on: `corpus/<name>`, and
+            `train/<task>` for the train rows of a task.
         unknown: `<family>-<start>` -> imported models among its ancestors.
         settings: `params.leakage`.
         near: `params.ingest.near_duplicates`, whose signatures in the corpora are used if they have the same form.

@@ -443,12 +443,14 @@ def _leakage(
     params: Params, task: str, starts: Sequence[str], *, others: Sequence[str], group: str = ""
 ) -> dict[str, Any]:
     systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
+    # Systems without a language model have seen the train rows only.
+    baselines = {} if group else {"baselines": [f"train/{task}"]}
     return {
         "task": task,
         "examples": out(params, "examples", task),
         "others": {name: out(params, "examples", name) for name in others if name != task},
         "corpus": out(params, "corpus"),
-        "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()},
+        "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()} | baselines,
         "unknown": {
             system: [family]
             for (family, start), system in systems.items()

@@ -10,13 +10,11 @@ from components.errors import ArtifactError
 from components.registry.comparison import TrainingNoise
 from components.registry.noise import best_seed, pooled, read_test_scores, recipe_name
 from components.registry.promotion import Scored
+from components.registry.runs import BASELINES, results_of
 from components.scoring import Scoring
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
 from components.tasks.results import RunKey, read_answers
-
-#: Output directory of the stage `baseline`, next to those of `finetune`.
-BASELINES = "baselines"
 
 
 def best_baseline(
@@ -35,14 +33,15 @@ def best_baseline(
         split: the test split.
         scoring: of the task.
         metric: name of the metric.
-        system: the challenger's system, `<family>-<start>`.
+        system: the challenger's system.
         budget: label budget of the challenger (-1: all labels); the largest one of the baselines if they lack it.
 
     Returns:
-        None if the task has no baselines. A `Scored` without statistics if the results cannot be read.
+        None if the task has no baselines, or the challenger is one: it is compared with the constant prediction. A
+        `Scored` without statistics if the results cannot be read.
     """
-    directory = finetuned / BASELINES
-    if not directory.is_dir():
+    directory, challengers = finetuned / BASELINES, results_of(finetuned, system)
+    if not directory.is_dir() or challengers == directory:
         return None
 
     def read(folder: Path, name: str | None = None) -> dict[RunKey, float]:
@@ -60,9 +59,9 @@ def best_baseline(
             systems.setdefault(name, {})[seed] = score
         best = max(systems, key=lambda name: float(np.mean(list(systems[name].values()))))
         theirs = systems[best]
-        own = {seed: score for (_, _, seed), score in read(finetuned / system, system).items()}
+        own = {seed: score for (_, _, seed), score in read(challengers, system).items()}
         common = sorted(own.keys() & theirs.keys()) if size == budget else []
-        chosen = best_seed(finetuned / system, system=system, budget=budget)
+        chosen = best_seed(challengers, system=system, budget=budget)
         paired = len(common) > 1 and chosen in common
         seed = chosen if paired else best_seed(directory, system=best, budget=size)
         answers = scoring.renamed(read_answers(directory, "test")[best, size, seed], facts.labels)

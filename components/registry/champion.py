@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.errors import RegistryError
+from components.inference.loading import load_model
 from components.inference.prediction import Classifier
 from components.registry.alias_changes import missing_champion
 from components.registry.bundle_code import CODE_DIGEST, check_code, differing_file
@@ -107,9 +108,7 @@ def load_bundle(files: Files, *, what: str = "", on_close: Callable[[], object] 
         ArtifactError: the code of the version cannot be run.
     """
     if files.code is None:
-        from components.task_models.classifier import load_classifier  # imports torch
-
-        return load_classifier(files.bundle)
+        return load_model(files.bundle)
     return IsolatedClassifier(files.bundle, code=files.code, what=what, on_close=on_close)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.artifacts import read_json
+from components.settings.names import FROZEN
 from components.tasks.budgets import budget_name
 from components.tracking import Registry, Version
 
@@ -75,8 +76,13 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
     budget, seed = facts.get("budget"), facts.get("seed")
     labels = "" if budget is None else f" with the label budget {budget_name(budget)}"
     seeded = "" if seed is None else f", seed {seed}"
-    start = STARTS.get(candidate.start, candidate.start)
-    return f"Model of the task {candidate.task}: {candidate.family}, fine-tuned from {start}{labels}{seeded}."
+    model = f"Model of the task {candidate.task}"
+    if candidate.is_words:
+        return f"{model}: {candidate.system}, TF-IDF and a linear model, without a language model{labels}{seeded}."
+    start = STARTS.get(candidate.start.removesuffix(FROZEN), candidate.start)
+    if candidate.is_frozen:
+        return f"{model}: {candidate.family}, a head on {start} without fine-tuning{labels}{seeded}."
+    return f"{model}: {candidate.family}, fine-tuned from {start}{labels}{seeded}."
 
 
 def _score(candidate: Candidate, out: Path) -> str:
@@ -84,7 +90,7 @@ def _score(candidate: Candidate, out: Path) -> str:
     path = out / "evaluation" / str(candidate.task) / "evaluation.json"
     found = read_json(path, made_by="the stage evaluate", missing_ok=True)
     try:
-        system = next(one for one in found["systems"] if one["system"] == candidate.directory.name)
+        system = next(one for one in found["systems"] if one["system"] == candidate.system)
         score, title = system["budgets"][-1]["scores"][found["main"]], found["titles"][found["main"]]
         mean = f", mean of {len(score['seeds'])} seeds" if len(score["seeds"]) > 1 else ""
         interval = f"[{score['low']:.3f}, {score['high']:.3f}]"

@@ -30,7 +30,7 @@ START_SECONDS = 300.0
 
 
 class IsolatedClassifier:
-    """`TextClassifier` in another process; several threads may call it.
+    """A classifier in another process; several threads may call it.
 
     The process ends with this object, with `close`, or with this process. If it dies, it is started again once per
     call.

@@ -2,7 +2,7 @@
 
 Run as a script with the arguments: folder that contains the version's package `components`, bundle, file descriptor of
 the connection, number of threads. This file belongs to the present code and uses of the version's code only
-`load_classifier` and `answer`.
+`load_classifier` or `load_words`, and `answer`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
     sys.path.insert(0, code)
     try:
         import numpy as np
-        import torch
 
-        torch.set_num_threads(int(threads))
-        from components.task_models.classifier import load_classifier
-
-        classifier = load_classifier(Path(bundle))
+        classifier = _load(Path(bundle), threads=int(threads))
         _send(connection, {"kind": classifier.kind, "labels": list(classifier.labels)})
     except Exception as error:
         _send(connection, {"error": f"{type(error).__name__}: {error}"})
@@ -50,6 +46,20 @@ def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
             continue
         _send(connection, {"lengths": [len(answer) for answer in answers]})
         connection.send_bytes(np.concatenate(answers).astype(np.float32).tobytes())
+
+
+def _load(bundle: Path, *, threads: int) -> Any:
+    config = json.loads((bundle / "config.json").read_text(encoding="utf-8"))
+    if config.get("form") == "words":
+        from components.words.classifier import load_words
+
+        return load_words(bundle)
+    import torch
+
+    torch.set_num_threads(threads)
+    from components.task_models.classifier import load_classifier
+
+    return load_classifier(bundle)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -24,6 +24,7 @@ from components.registry.noise import (
     recipe_name,
 )
 from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
+from components.registry.runs import results_of
 from components.settings.promote import PromotionRule
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
@@ -206,7 +207,7 @@ def _noises(
     system, budget = challenger["system"], challenger["budget"]
     try:
         found = read_test_scores(
-            finetuned / system,
+            results_of(finetuned, system),
             facts=facts,
             split=split,
             scoring=rows.scoring,
@@ -232,4 +233,5 @@ def _recipe(version: Version, present: str, system: str) -> str:
     were stored; it is assumed to have the challenger's label budget."""
     if (stored := parse_scores(version)) is not None:
         return stored.recipe
-    return present if f"{version.tags.get('family')}-{version.tags.get('start')}" == system else ""
+    known = version.tags.get("system") or f"{version.tags.get('family')}-{version.tags.get('start')}"
+    return present if known == system else ""

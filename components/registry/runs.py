@@ -16,18 +16,31 @@ from components.tasks.results import best_point
 
 @dataclass(frozen=True)
 class DevScore:
-    """Mean over seeds of a dev metric at the largest label budget (-1: all labels), each run at its best evaluation."""
+    """Mean over seeds of a metric at the largest label budget (-1: all labels), each run at its best evaluation, on dev
+    or by cross-validation (`data.tasks.<name>.selection`)."""
 
     budget: int
     metric: str
     score: float
 
 
-def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
-    """The dev score of the system in a `runs.json`.
+#: Folder of the results of all systems without a language model, next to those of the stage `finetune`.
+BASELINES = "baselines"
+
+
+def results_of(finetuned: Path, system: str) -> Path:
+    """The folder of a system's results among those of its task. A system with a frozen encoder is in that of the
+    fine-tuned system, systems without a language model share one."""
+    directory = finetuned / system.removesuffix(FROZEN)
+    return directory if directory.is_dir() else finetuned / BASELINES
+
+
+def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> DevScore:
+    """The score of selection of a system in a `runs.json`.
 
     Args:
         path: path of the file.
+        system: name of the system.
         metric: name of the metric; None: the metric that selected the weights.
 
     Raises:
@@ -35,8 +48,7 @@ def read_dev_score(path: Path, *, metric: str | None = None) -> DevScore:
         ConfigError: the runs have no such metric.
     """
     try:
-        # The file also holds the runs with a frozen encoder; the fine-tuned model is registered.
-        runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if not run["start"].endswith(FROZEN)]
+        runs = [run for run in json.loads(path.read_text(encoding="utf-8")) if run["system"] == system]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
         best = [best_point(run) for run in runs if run["budget"] == largest]
         name = metric or str(runs[0]["score"])
@@ -55,7 +67,7 @@ def read_own_scores(
     Args:
         path: runs.json of the system.
         evaluation: output directory of the stage `evaluate`; without it there are no test scores.
-        system: `<family>-<start>`.
+        system: name of the system.
         run: (budget, seed).
         metric: of the dev score; None: the metric that selected the weights.
 
@@ -68,7 +80,7 @@ def read_own_scores(
     found: dict[str, float] = {}
     try:
         for record in json.loads(path.read_text(encoding="utf-8")):
-            if (record["budget"], record["seed"]) == run and not record["start"].endswith(FROZEN):
+            if (record["system"], record["budget"], record["seed"]) == (system, *run):
                 name = metric or str(record["score"])
                 found[f"dev.{name}"] = float(best_point(record)[name])
         evaluated = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
@@ -125,10 +137,12 @@ def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     Raises:
         ArtifactError: its output is damaged.
     """
+    system = system.removesuffix(FROZEN)
     _, together, group = system.partition(WITH)
     path = out / "leakage" / f"{task}{together}{group}" / "leakage.json"
-    found = read_json(path, made_by="the stage leakage", missing_ok=True)
-    return dict(found.get("systems", {}).get(system, {}))
+    systems = read_json(path, made_by="the stage leakage", missing_ok=True).get("systems", {})
+    # All systems without a language model have seen the same rows.
+    return dict(systems.get(system) or systems.get(BASELINES, {}))
 
 
 def _beaten_by_baseline(content: dict[str, Any], system: dict[str, Any]) -> list[str]:

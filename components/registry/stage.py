@@ -12,33 +12,43 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import flatten, read_json, write_atomic
+from components.artifacts import MANIFEST, flatten, read_json, read_manifest, write_atomic
 from components.drift.measurements import REFERENCE
+from components.drift.reference import record_reference
 from components.errors import ArtifactError
+from components.inference.loading import load_model
 from components.registry.bundle_code import CODE_DIGEST, code_digest
 from components.registry.descriptions import describe_model, describe_version
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
-from components.registry.runs import read_dev_score, read_leakage, read_own_scores
-from components.settings.names import TASK_ADAPTED, WITH, Start
+from components.registry.runs import BASELINES, read_dev_score, read_leakage, read_own_scores
+from components.settings.names import FROZEN, TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
 from components.tasks.kinds import find_kind
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"
+#: (family, start, task) of a model, unique within a run.
+Key = tuple[str, str, str | None]
 #: Prefix of metrics that are means over the seeds of a system, of which one is registered.
 MEAN = "mean_over_seeds"
 SCHEMA = 1
 ENCODER_SCRIPT = Path(__file__).with_name("pyfunc_encoder.py")
 CLASSIFIER_SCRIPT = Path(__file__).with_name("pyfunc_classifier.py")
+WORDS_SCRIPT = Path(__file__).with_name("pyfunc_words.py")
+#: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
+CLASSIFIER = "classifier"
+FROZEN_CLASSIFIER = "classifier-frozen"
+#: Family of models without a language model.
+WORDS = "words"
 
 
 class RegisterJob(Section):
@@ -82,25 +92,47 @@ class Candidate:
     start: str
     section: str
     task: str | None = None
+    _: KW_ONLY
+    #: Of an encoder: block of the model that its weights were computed from.
     computed_from: str | None = None
+    #: Of a classifier: name of its system in results, and its folder below `directory`.
+    system: str = ""
+    part: str = CLASSIFIER
 
     @property
     def model(self) -> Path:
         """Directory of the model within its stage's output."""
-        return self.directory / "classifier" if self.task is not None else self.directory
+        return self.directory / self.part if self.task is not None else self.directory
 
     @property
-    def key(self) -> tuple[str, str, str | None]:
-        """(family, start, task), unique within a run."""
+    def is_words(self) -> bool:
+        """Whether it is a words model, without an encoder."""
+        return self.section == "baseline"
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is a head on a frozen encoder."""
+        return self.part == FROZEN_CLASSIFIER
+
+    @property
+    def cost(self) -> int:
+        """Rank by the cost of training and serving: words, frozen, fine-tuned."""
+        return 0 if self.is_words else 1 if self.is_frozen else 2
+
+    @property
+    def key(self) -> Key:
+        """Identity within a run."""
         return (self.family, self.start, self.task)
 
     @property
-    def parent(self) -> tuple[str, str, str | None] | None:
+    def parent(self) -> Key | None:
         """Key of the model that this one was initialised from or computed from; None for random weights."""
         if self.computed_from is not None:
             return (self.computed_from, self.start, None)
+        if self.is_words:
+            return None
         if self.task is not None:
-            encoder = self.start.partition(WITH)[0]
+            encoder = self.start.removesuffix(FROZEN).partition(WITH)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
             return None if encoder == "scratch" else (self.family, encoder, None)
         if self.start.startswith(TASK_ADAPTED):
@@ -127,11 +159,26 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
                 name = f"{job.registry.prefix}-{family}-{start}"
                 yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, "adapt")
     for task in job.tasks:
+        name = f"{job.registry.prefix}-{task}"
         for family in job.families:
             for start in [*job.starts, *job.further.get(task, [])]:
-                directory = job.out / "finetuned" / task / f"{family}-{start}"
-                name = f"{job.registry.prefix}-{task}"
-                yield Candidate(name, directory, "classifier", family, start, "finetune", task)
+                system = f"{family}-{start}"
+                directory = job.out / "finetuned" / task / system
+                yield Candidate(name, directory, "classifier", family, start, "finetune", task, system=system)
+                if _exists(directory / FROZEN_CLASSIFIER):
+                    frozen = {"system": f"{system}{FROZEN}", "part": FROZEN_CLASSIFIER}
+                    yield Candidate(
+                        name, directory, "classifier", family, f"{start}{FROZEN}", "finetune", task, **frozen
+                    )
+        directory = job.out / "finetuned" / task / BASELINES
+        if _exists(directory / CLASSIFIER):
+            system = str(read_manifest(directory / CLASSIFIER).facts["system"])
+            yield Candidate(name, directory, "classifier", WORDS, system, "baseline", task, system=system)
+
+
+def _exists(directory: Path) -> bool:
+    """Whether the stage has written a classifier; not every task has a words model."""
+    return (directory / MANIFEST).is_file()
 
 
 def register(job: RegisterJob) -> Path:
@@ -139,8 +186,9 @@ def register(job: RegisterJob) -> Path:
 
     The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of the
     data that the run has read; `models`, a list of
-    {name, version, digest, kind, family, start, task, parent, directory}; and `challengers`, task -> {name, version,
-    digest, system, metric, budget, dev_score}: the system with the best dev score at the largest label budget.
+    {name, version, digest, kind, family, start, task, system, parent, directory}; and `challengers`, task -> {name,
+    version, digest, system, metric, budget, dev_score}: the system with the best score of selection at the largest
+    label budget; of equal ones the cheapest: words, then a frozen encoder, then a fine-tuned one.
 
     Returns:
         The path of registered.json.
@@ -154,15 +202,17 @@ def register(job: RegisterJob) -> Path:
     }
     registry = connect(job.registry)
     lineage = read_lineage(job.project, out=job.out, data=job.data)
-    versions: dict[tuple[str, str, str | None], Version] = {}
+    versions: dict[Key, Version] = {}
     for key, (candidate, content) in contents.items():
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
-    challengers = {task: _challenger(job, task, versions) for task in job.tasks}
-    for (_, _, task), version in versions.items():
+    found = {key: candidate for key, (candidate, _) in contents.items()}
+    challengers = {task: _challenger(job, task, found, versions) for task in job.tasks}
+    for key, version in versions.items():
+        task = found[key].task
         # Only challengers are promoted automatically; `headstart drift` measures the reference of another version.
-        if task is not None and version.number == challengers[task]["version"]:
-            _ensure_reference(registry, version, job.out / "finetuned" / task / challengers[task]["system"], job, task)
+        if task is not None and found[key].system == challengers[task]["system"]:
+            _ensure_reference(registry, version, found[key].model, job, task)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
@@ -179,6 +229,7 @@ def register(job: RegisterJob) -> Path:
                 "family": candidate.family,
                 "start": candidate.start,
                 "task": candidate.task,
+                "system": candidate.system,
                 "parent": version.tags.get("parent") or None,
                 "directory": candidate.directory.as_posix(),
             }
@@ -207,7 +258,8 @@ def _ensure_version(
         return found
     draft = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
-        script = CLASSIFIER_SCRIPT if candidate.kind == "classifier" else ENCODER_SCRIPT
+        script = WORDS_SCRIPT if candidate.is_words else CLASSIFIER_SCRIPT
+        script = script if candidate.kind == "classifier" else ENCODER_SCRIPT
         code, libraries = model_code(script)
         package = copy_code(code, draft / "code")
         version = registry.record(
@@ -219,7 +271,7 @@ def _ensure_version(
                 requirements=requirements(libraries, job.project / "requirements.lock"),
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
-            run_name=candidate.directory.relative_to(job.out).as_posix(),
+            run_name=(candidate.directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
             metrics=_metrics(job, candidate, content),
             parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
             curves=_curves(candidate.directory / "curve.csv"),
@@ -231,6 +283,7 @@ def _ensure_version(
                 "family": candidate.family,
                 "start": candidate.start,
                 "task": candidate.task or "",
+                "system": candidate.system,
                 "parent": parent.label if parent is not None else "",
                 "parent_digest": parent.digest if parent is not None else "",
                 **lineage.tags(candidate.directory),
@@ -253,14 +306,11 @@ def _ensure_version(
     return version
 
 
-def _ensure_reference(registry: Registry, version: Version, directory: Path, job: RegisterJob, task: str) -> None:
+def _ensure_reference(registry: Registry, version: Version, model: Path, job: RegisterJob, task: str) -> None:
     """Record the rows that the version's traffic is compared with, unless that was done before."""
     examples = job.out / "examples" / task
     if registry.attached(version, REFERENCE) is None and examples.is_dir():
-        from components.drift.reference import record_reference  # imports torch
-        from components.task_models.classifier import load_classifier
-
-        record_reference(registry, version, load_classifier(directory / "classifier"), examples=examples)
+        record_reference(registry, version, load_model(model), examples=examples)
 
 
 def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[str, float]:
@@ -273,9 +323,11 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is None:
         return metrics
-    dev = read_dev_score(candidate.directory / "runs.json", metric=job.metric)
+    evaluation, system = job.out / "evaluation" / candidate.task, candidate.system
+    # The file may hold several systems.
+    metrics = {key: value for key, value in metrics.items() if key.startswith(f"{system}.")}
+    dev = read_dev_score(candidate.directory / "runs.json", system=system, metric=job.metric)
     metrics[f"dev.{dev.metric}"] = dev.score
-    evaluation, system = job.out / "evaluation" / candidate.task, candidate.directory.name
     evaluated = _numbers(read_json(evaluation / "metrics.json", made_by="the stage evaluate", missing_ok=True))
     metrics |= {
         f"test.{key.removeprefix(f'{system}.')}": value
@@ -289,15 +341,18 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked
 
 
-def _challenger(job: RegisterJob, task: str, versions: Mapping[tuple[str, str, str | None], Version]) -> dict[str, Any]:
-    """The task's system with the best dev score; among equals the first in the order of families and starts."""
-    ranked = []
-    for family, start, trained_on in versions:
-        if trained_on == task:
-            system = f"{family}-{start}"
-            dev = read_dev_score(job.out / "finetuned" / task / system / "runs.json", metric=job.metric)
-            ranked.append((dev, system, versions[family, start, trained_on]))
-    dev, system, version = max(ranked, key=lambda item: item[0].score)
+def _challenger(
+    job: RegisterJob, task: str, found: Mapping[Key, Candidate], versions: Mapping[Key, Version]
+) -> dict[str, Any]:
+    """The task's system with the best score of selection; among equals the cheapest, and then the first in the order of
+    families and starts."""
+    ranked = [
+        (read_dev_score(candidate.directory / "runs.json", system=candidate.system, metric=job.metric), candidate, key)
+        for key, candidate in found.items()
+        if candidate.task == task
+    ]
+    dev, candidate, key = max(ranked, key=lambda item: (item[0].score, -item[1].cost))
+    version, system = versions[key], candidate.system
     return {
         "name": version.name,
         "version": version.number,

@@ -71,6 +71,10 @@ class FinetuneSettings(Section):
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
     frozen: bool = False
+    #: Words beside the encoder, for kinds with probabilities of labels: `mean` mixes the probabilities of a TF-IDF
+    #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
+    #: `auto` is the best of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
+    words: Literal["none", "mean", "joint", "auto"] = "none"
     #: Hidden states that the head reads.
     layers: LayerChoice = "all"
     #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal

@@ -4,6 +4,7 @@ config.json         task kind, settings, precision of training and evaluation
 labels.json         names of the labels, by index
 head.safetensors    weights above the encoder
 encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
+words/              with `finetune.<name>.words`: words.json, words.safetensors (components.words.classifier)
 manifest.json       digests of all files (components.artifacts)
 """
 
@@ -30,6 +31,8 @@ from components.task_models.fixed_batches import FixedBatches
 from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
+from components.task_models.sketches import Projection, pieces_of, sketches
+from components.task_models.words_part import WordsPart
 from components.tasks.data import Answer, Fields
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
@@ -54,6 +57,7 @@ class TextClassifier:
         precision: of prediction; float32 if the processor has no instructions for bfloat16.
         head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
             computed in float32.
+        words: a words model that is combined with the encoder; None: there is none.
     """
 
     labels: Sequence[str]
@@ -63,6 +67,7 @@ class TextClassifier:
     settings: FinetuneSettings
     precision: Precision = "float32"
     head_precision: Precision | None = None
+    words: WordsPart | None = None
 
     @property
     def kind(self) -> str:
@@ -76,9 +81,10 @@ class TextClassifier:
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
             if self.task.single and self._batches.reads_bags:
-                found += self._batches.answers_of_sequences(self._plain_pieces(part))
+                answers = self._batches.answers_of_sequences(self._plain_pieces(part))
             else:
-                found += self._batches.answers(self.encode(part))
+                answers = self._batches.answers(self.encode(part))
+            found += answers if self.words is None else self.words.combined(part, answers)
         return found
 
     def _plain_pieces(self, rows: Sequence[Fields]) -> list[NDArray[np.int32]]:
@@ -93,7 +99,7 @@ class TextClassifier:
     def answer_observed(
         self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Observed]]
     ) -> list[tuple[Answer, Observed]]:
-        """The same answers as those of `answer` to N encoded rows, each with a value that `observe` computes from the
+        """The answers of the encoder and its head to N encoded rows, each with a value that `observe` computes from the
         inputs of the head, which costs no further pass through the encoder.
 
         Args:
@@ -101,6 +107,25 @@ class TextClassifier:
             observe: (model, inputs of its head, batch of B rows) -> B values.
         """
         return self._batches.observed_answers(encoded, observe)
+
+    def answer_measured(
+        self, rows: Sequence[Fields], projection: Projection
+    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
+        """The same answers as those of `answer`, with what `components.drift` measures.
+
+        Args:
+            rows: N inputs.
+            projection: number of features F -> (F, S) random numbers.
+
+        Returns:
+            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
+        """
+        encoded = self.encode(rows)
+        both = self.answer_observed(encoded, lambda model, vectors, batch: sketches(model, vectors, batch, projection))
+        counts = np.array([pieces_of(row) for row in encoded], dtype=np.int64).reshape(-1, 2)
+        found = np.stack([sketch for _, sketch in both]) if both else np.zeros((0, 1), dtype=np.float32)
+        answers = [answer for answer, _ in both]
+        return answers if self.words is None else self.words.combined(rows, answers), counts, found
 
     def prepare(self) -> None:
         """Do now what would delay the first row of each length."""
@@ -137,6 +162,7 @@ def save_classifier(
     facts: dict[str, Any],
     precision: Precision = "float32",
     head_precision: Precision | None = None,
+    words: WordsPart | None = None,
 ) -> None:
     """Write a task model as a directory, which may be part of another draft.
 
@@ -151,8 +177,9 @@ def save_classifier(
         facts: of the manifest.
         precision: of training.
         head_precision: of the head, if it differs.
+        words: a words model that is combined with the encoder.
     """
-    config = {
+    config: dict[str, Any] = {
         "kind": kind,
         # The checkpoint interval has no influence on the model.
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
@@ -161,6 +188,8 @@ def save_classifier(
     if head_precision not in (None, precision):
         config["head_precision"] = head_precision
     with writing(directory, kind=KIND) as draft:
+        if words is not None:
+            config["words"] = words.write(draft.path)
         (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         (draft.path / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
         save_weights(draft.path / "head.safetensors", _AboveEncoder(classifier))
@@ -184,9 +213,12 @@ def load_classifier(directory: Path) -> TextClassifier:
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
         head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
+        words = WordsPart.read(directory, config["words"], labels=len(labels)) if "words" in config else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoder = load_encoder(directory / "encoder", part=True)
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(labels, classifier.eval(), encoder.tokenizer, task, settings, precision, head_precision)
+    return TextClassifier(
+        labels, classifier.eval(), encoder.tokenizer, task, settings, precision, head_precision, words
+    )

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines import Baseline, Data, baselines_of
-from components.baselines.base import WORD, most_frequent, spaced, tfidf
+from components.baselines import baselines_of
+from components.baselines.base import most_frequent
 from components.tasks.data import Fields, Split
 from components.tasks.kinds import scoring_for
+from components.tasks.selection import Data, System, predict
+from components.words.text import WORD, spaced, tfidf
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:
@@ -28,7 +30,7 @@ def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | 
     return Data(whole, whole, whole, whole.fields, labels or [], scoring_for(kind, labels or []))
 
 
-def systems_of(kind: str) -> Mapping[str, Baseline]:
+def systems_of(kind: str) -> Mapping[str, System]:
     return baselines_of(kind, language="en", which="auto")
 
 
@@ -44,7 +46,7 @@ def sentences(number: int) -> tuple[str, str]:
 @pytest.mark.parametrize("system", ["tfidf-cosine", "tfidf-both"])
 def test_pairs_are_classified_by_shared_words(system: str) -> None:
     rows = [(sentences(number), [float(number >= 2)]) for number in (0, 1, 3, 4)] * 5
-    predictions = systems_of("pair")[system](data("pair", rows, ["no", "yes"]))
+    predictions = predict(systems_of("pair")[system], data("pair", rows, ["no", "yes"]))
     found = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 0, 1, 1] * 5
@@ -54,7 +56,7 @@ def test_pairs_are_classified_by_shared_words(system: str) -> None:
 def test_similarity_is_a_linear_regression_on_the_cosine() -> None:
     rows = [(sentences(number), [1.0 + number]) for number in range(5)]
     given = data("similarity", rows)
-    predictions = systems_of("similarity")["tfidf-cosine"](given)
+    predictions = predict(systems_of("similarity")["tfidf-cosine"], given)
     weights = TfidfVectorizer(sublinear_tf=True).fit([text for fields, _ in rows for text in fields])
     cosines = [
         (weights.transform([first]) @ weights.transform([second]).T).toarray()[0, 0] for (first, second), _ in rows
@@ -67,12 +69,13 @@ def test_similarity_is_a_linear_regression_on_the_cosine() -> None:
     np.testing.assert_allclose(
         np.concatenate(predictions.answers["dev"]), offset + slope * np.asarray(cosines), rtol=1e-5
     )
-    assert given.dev_scores(predictions.answers["dev"])["spearman"] == pytest.approx(1.0)
+    assert predictions.scores["spearman"] == pytest.approx(1.0)
 
 
 def test_equal_cosines_give_slope_zero() -> None:
-    predictions = systems_of("similarity")["tfidf-cosine"](
-        data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])])
+    predictions = predict(
+        systems_of("similarity")["tfidf-cosine"],
+        data("similarity", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])]),
     )
     assert predictions.details == {"slope": 0.0, "offset": 3.0}
 
@@ -85,7 +88,7 @@ def test_multilabel_probabilities_are_independent() -> None:
         (("here there",), []),
     ]
     labels = ["fruit", "metal", "never"]
-    predictions = systems_of("multilabel")["tfidf-words"](data("multilabel", [*rows * 4], labels))
+    predictions = predict(systems_of("multilabel")["tfidf-words"], data("multilabel", [*rows * 4], labels))
     found = np.stack(predictions.answers["dev"])
     assert (found[:4] >= 0.5).tolist() == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
     assert not found[:, 2].any(), "a label without training rows is never predicted"
@@ -97,10 +100,10 @@ def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
         (("goat and horse", "a horse", "gold", "plum"), [0]),
     ]
     given = data("choice", rows)
-    predictions = systems_of("choice")["tfidf-overlap"](given)
+    predictions = predict(systems_of("choice")["tfidf-overlap"], given)
     assert [answer.argmax() for answer in predictions.answers["test"]] == [1, 0]
     assert [len(answer) for answer in predictions.answers["test"]] == [2, 3]
-    usual = systems_of("choice")["most-frequent"](given)
+    usual = predict(systems_of("choice")["most-frequent"], given)
     # Both positions were correct once; the first row has no third choice.
     np.testing.assert_allclose(np.concatenate(usual.answers["test"]), [0.5, 0.5, 0.5, 0.5, 0.0])
 
@@ -109,7 +112,7 @@ def test_a_row_with_fewer_choices_than_the_training_rows() -> None:
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
     short = Data(given.train, split([("x", "a", "b")], [[0.0]]), given.test, given.inputs, [], given.scoring)
-    assert systems_of("choice")["most-frequent"](short).answers["dev"][0].tolist() == [0.5, 0.5]
+    assert predict(systems_of("choice")["most-frequent"], short).answers["dev"][0].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("system", ["tfidf-words-characters", "svm-words-characters"])
@@ -119,7 +122,7 @@ def test_character_features_classify_unseen_words(system: str) -> None:
         for number in range(10)
     ]
     systems = baselines_of("classification", language="th", which="auto")
-    predictions = systems[system](data("classification", rows, ["even", "odd"]))
+    predictions = predict(systems[system], data("classification", rows, ["even", "odd"]))
     found = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 1] * 5
@@ -128,7 +131,9 @@ def test_character_features_classify_unseen_words(system: str) -> None:
 def test_a_multiclass_svm_gives_probabilities() -> None:
     rows: list[tuple[Fields, list[float]]] = [((word,), [float(index // 3)]) for index, word in enumerate(WORDS)]
     systems = baselines_of("classification", language="en", which="all")
-    found = np.stack(systems["svm-words-characters"](data("classification", rows, ["f", "m", "a"])).answers["dev"])
+    found = np.stack(
+        predict(systems["svm-words-characters"], data("classification", rows, ["f", "m", "a"])).answers["dev"]
+    )
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert found.argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
@@ -161,5 +166,5 @@ def test_words_of_a_language_without_spaces() -> None:
     ],
 )
 def test_constant_predictions(kind: str, labels: list[str], targets: list[list[float]], expected) -> None:
-    predictions = most_frequent(data(kind, [(("x", "y"), target) for target in targets], labels))
+    predictions = predict(most_frequent, data(kind, [(("x", "y"), target) for target in targets], labels))
     np.testing.assert_allclose(predictions.answers["test"], [expected] * 3, rtol=1e-6)

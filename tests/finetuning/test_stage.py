@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
@@ -22,7 +23,7 @@ from components.finetuning import frozen, member, runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.measurements import FILE
 from components.models import FAMILIES
-from components.models.encoder import architecture_of
+from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ScratchSettings
 from components.settings.tasks import TaskSource
@@ -418,6 +419,28 @@ def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process) -> None:
     names = {"system": "ulmfit-adapted", "start": "adapted"}
     assert [row | names for row in frozen] == alone
     assert [row for row in both if row["start"] == "adapted"] == tuned
+
+
+def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr(member, "best_score", lambda record: -1.0)  # every later evaluation is better
+    output = finetune(job := make_job(frozen=True, epochs=1))
+    facts = read_manifest(output / "classifier-frozen").facts
+    assert facts["start"] == "adapted-frozen" and facts["budget"] == 4
+    stored = [
+        row["answer"]
+        for row in pq.read_table(output / "runs.parquet").to_pylist()
+        if (row["start"], row["split"], row["budget"], row["seed"]) == ("adapted-frozen", "test", 4, facts["seed"])
+    ]
+    classifier = load_classifier(output / "classifier-frozen")
+    np.testing.assert_array_equal(classifier.answer(read_split(job.examples, "test").fields), stored)
+    before = load_encoder(job.encoder).model.state_dict()
+    for name, value in classifier.model.encoder.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_frozen_model_that_fine_tuning_has_not_changed_is_written_once(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr(member, "best_score", lambda record: 2.0)  # no later evaluation is better
+    assert not (finetune(make_job(frozen=True, epochs=1)) / "classifier-frozen").exists()
 
 
 def test_random_weights_are_never_scored_frozen(make_job, in_process) -> None:

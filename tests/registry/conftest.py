@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -92,7 +94,9 @@ class Pipeline:
             (draft.path / "curve.csv").write_text("step,loss,heldout\n10,2.5,\n20,1.5,1.75\n")
             draft.facts["trained"] = True
 
-    def write_examples(self, *, rows: int = 260, group: str | None = None) -> None:
+    def write_examples(
+        self, *, rows: int = 260, group: str | None = None, budgets: Sequence[int | Literal["all"]] = (5,)
+    ) -> None:
         """Letters in alphabetical order; the first 13 are in the slice `early`, the others in `late`. The column
         `letter` can be named as the clusters."""
         folder = self.root / "letters"
@@ -108,7 +112,8 @@ class Pipeline:
                 for row in range(rows)
             ]
             (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        source = TaskSource(path=str(folder), slice="part", group=group, budgets=[5], overlap="report")
+        keys = {"slice": "part", "group": group, "overlap": "report", "selection": "dev"}
+        source = TaskSource.model_validate({"path": str(folder), "budgets": list(budgets), **keys})
         examples(ExamplesJob(task="letters", source=source, output=self.out / "examples" / "letters"))
 
     def write_classifier(self, start: Start, *, knows: int) -> None:

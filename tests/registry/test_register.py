@@ -293,7 +293,7 @@ def test_missing_dev_scores_are_an_error(pipeline: Pipeline) -> None:
 def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
     def run(start: str, budget: int, *points: tuple[float, float]) -> dict:
         curve = [{"span_f1": span, "accuracy": accuracy} for span, accuracy in points]
-        return {"start": start, "budget": budget, "score": "span_f1", "curve": curve}
+        return {"system": f"flair-{start}", "start": start, "budget": budget, "score": "span_f1", "curve": curve}
 
     path = tmp_path / "runs.json"
     path.write_text(
@@ -306,12 +306,14 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
             ]
         )
     )
-    assert read_dev_score(path) == DevScore(-1, "span_f1", pytest.approx(0.55))
-    assert read_dev_score(path, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
+    own = "flair-adapted"
+    assert read_dev_score(path, system=own) == DevScore(-1, "span_f1", pytest.approx(0.55))
+    assert read_dev_score(path, system=own, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
+    assert read_dev_score(path, system="flair-adapted-frozen").score == 1.0
     with pytest.raises(
         ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
-        read_dev_score(path, metric="macro_f1")
+        read_dev_score(path, system=own, metric="macro_f1")
 
 
 def test_promote_requires_register(pipeline: Pipeline) -> None:

@@ -1,0 +1,21 @@
+"""Load the directory of a classifier of any form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components.inference.prediction import Classifier
+from components.words.classifier import FORM, form_of, load_words
+
+
+def load_model(directory: Path) -> Classifier:
+    """The classifier in a directory: a words model, without importing torch, or a model with an encoder.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered.
+    """
+    if form_of(directory) == FORM:
+        return load_words(directory)
+    from components.task_models.classifier import load_classifier  # imports torch
+
+    return load_classifier(directory)

@@ -1,0 +1,51 @@
+"""Projections of the features that the head of a task model reads (`components.drift.measuring`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.models.base import Batch
+from components.task_models.base import Encoded
+from components.task_models.heads import FixedNorm, mask
+from components.task_models.model import TaskModel
+from components.tokenization.special import UNK
+
+#: Number of features F -> (F, S) random numbers.
+Projection = Callable[[int], NDArray[np.float32]]
+
+
+def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
+    """The sketches (S,) of the B rows of a batch.
+
+    Args:
+        model: the model.
+        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
+        batch: of B rows.
+        projection: of the features.
+    """
+    norm = getattr(model.head, "norm", None)
+    if model.of_units:
+        lengths = batch["unit_lengths"]
+        inside = mask(lengths, vectors.shape[1])[..., None]
+        vectors = vectors.float().masked_fill(~inside, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
+    if isinstance(norm, FixedNorm):
+        vectors = norm(vectors)
+    table = torch.from_numpy(projection(vectors.shape[-1])).to(vectors.device)
+    with torch.autocast(vectors.device.type, enabled=False):
+        found = vectors.float() @ table
+    rows = batch["rows"]
+    count = int(rows[-1]) + 1
+    if len(found) != count:
+        total = found.new_zeros(count, table.shape[1]).index_add(0, rows, found)
+        found = total / torch.bincount(rows, minlength=count)[:, None]
+    return list(found.cpu().numpy())
+
+
+def pieces_of(row: Encoded) -> tuple[int, int]:
+    """Pieces of a row, and unknown ones."""
+    return sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)

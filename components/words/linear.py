@@ -1,0 +1,164 @@
+"""Linear models on word features, as arrays: what is stored is what predicts, in training and in serving.
+
+Shapes: N rows, F features, C labels, K linear functions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+from sklearn.utils.extmath import safe_sparse_dot, softmax
+
+from components.tasks.data import Labels, Target
+
+#: Maximum number of iterations of the solvers.
+ITERATIONS: Final = 1000
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Probabilities of C labels.
+
+    Attributes:
+        weights: (K, F).
+        intercepts: (K,).
+        classes: indices of the labels that the functions are about. Exclusive labels: ascending, K of them, or two if
+            K = 1, the second of which the function is about. Independent labels: K of them.
+        usual: (C,) probabilities of the other labels: 1 for one that all training rows have, otherwise 0.
+        exclusive: whether a row has one label: softmax over the functions, otherwise a sigmoid of each.
+    """
+
+    weights: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+    classes: NDArray[np.int64]
+    usual: NDArray[np.float32]
+    exclusive: bool
+
+    def probabilities(self, features: Any) -> NDArray[np.float32]:
+        """(N, F) features -> (N, C). A row does not depend on the others."""
+        found = np.tile(self.usual, (features.shape[0], 1))
+        if not len(self.classes):
+            return found
+        values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+        if self.exclusive and len(self.classes) > 2:
+            found[:, self.classes] = softmax(values, copy=False)
+        elif self.exclusive:
+            right = expit(values[:, 0])
+            found[:, self.classes] = np.stack([1 - right, right], axis=1)
+        else:
+            found[:, self.classes] = expit(values)
+        return found
+
+    def logits(self, features: Any) -> NDArray[np.float64]:
+        """(N, F) features -> (N, C) logits; 0 for labels without a function. Of two exclusive labels, the first has
+        logit 0."""
+        found = np.zeros((features.shape[0], len(self.usual)))
+        if len(self.classes):
+            values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+            found[:, self.classes[-values.shape[1] :]] = values
+        return found
+
+    def dump(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        exclusive = np.asarray([self.exclusive], dtype=np.uint8)
+        return {
+            "weights": np.ascontiguousarray(self.weights),
+            "intercepts": self.intercepts,
+            "classes": self.classes,
+            "usual": self.usual,
+            "exclusive": exclusive,
+        }
+
+    @classmethod
+    def load(cls, arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel:
+        """The model of `dump`.
+
+        Raises:
+            KeyError, ValueError: an array is missing, or has the wrong shape.
+        """
+        found = cls(
+            arrays["weights"],
+            arrays["intercepts"],
+            arrays["classes"],
+            arrays["usual"],
+            bool(arrays["exclusive"][0]),
+        )
+        functions = len(found.classes)
+        if found.exclusive and functions == 2:
+            functions = 1
+        expected = (functions, features), (functions,), (labels,)
+        if (found.weights.shape, found.intercepts.shape, found.usual.shape) != expected:
+            raise ValueError(f"weights of shape {found.weights.shape} for {features} features and {labels} labels")
+        return found
+
+
+def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
+    """Multinomial logistic regression.
+
+    Args:
+        features: (N, F).
+        labels: (N,) indices; labels without rows have probability 0.
+        count: C.
+        c: inverse strength of the L2 penalty.
+    """
+    return _fitted(LogisticRegression(C=c, max_iter=ITERATIONS), features, labels, count)
+
+
+def fit_margin(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
+    """A linear support vector machine; a softmax (two classes: a sigmoid) of its distances from the hyperplanes gives
+    uncalibrated probabilities. Arguments as of `fit_exclusive`."""
+    return _fitted(LinearSVC(C=c, max_iter=ITERATIONS, random_state=0), features, labels, count)
+
+
+def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: float) -> LinearModel:
+    """One logistic regression per label, with the same strength of the penalty.
+
+    Args:
+        features: (N, F).
+        targets: N vectors of label indices.
+        count: C.
+        c: inverse strength of the L2 penalty.
+    """
+    given = np.zeros((len(targets), count), dtype=bool)
+    for row, target in enumerate(targets):
+        given[row, target.astype(np.int64)] = True
+    varies = np.flatnonzero(given.any(0) & ~given.all(0))
+    models = [_fit(LogisticRegression(C=c, max_iter=ITERATIONS), features, given[:, label]) for label in varies]
+    return LinearModel(
+        weights=np.concatenate([model.coef_ for model in models] or [np.zeros((0, features.shape[1]))]),
+        intercepts=np.concatenate([model.intercept_ for model in models] or [np.zeros(0)]),
+        classes=varies.astype(np.int64),
+        usual=np.asarray(given.all(0), dtype=np.float32),
+        exclusive=False,
+    )
+
+
+def _fitted(estimator: Any, features: Any, labels: Labels, count: int) -> LinearModel:
+    classes, usual = np.unique(labels), np.zeros(count, dtype=np.float32)
+    if len(classes) < 2:
+        # Nothing to tell apart, which the estimators refuse.
+        usual[classes] = 1
+        return LinearModel(np.zeros((0, features.shape[1])), np.zeros(0), classes[:0], usual, exclusive=True)
+    model = _fit(estimator, features, labels)
+    return LinearModel(
+        weights=model.coef_,
+        intercepts=np.atleast_1d(model.intercept_),
+        classes=model.classes_.astype(np.int64),
+        usual=usual,
+        exclusive=True,
+    )
+
+
+def _fit(estimator: Any, features: Any, labels: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(features, labels)

@@ -1,0 +1,134 @@
+"""Words models that are fitted with every candidate of their penalty: logistic regression or a linear support vector
+machine on TF-IDF features.
+
+For pairs, document frequencies of `cosine` need no labels; they are those of the whole train split, independent of the
+label budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.tasks.selection import Candidate, System, Training
+from components.words.classifier import WordsModel
+from components.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
+from components.words.linear import LinearModel, fit_exclusive, fit_independent, fit_margin
+from components.words.text import tfidf
+
+#: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
+C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
+#: The same for a support vector machine.
+MARGINS: Final = (0.01, 0.1, 1.0, 10.0)
+#: Languages that are written without spaces between words.
+UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))
+
+
+def words(training: Training, *, ngrams: tuple[int, int]) -> list[Candidate]:
+    """Logistic regression on word n-grams; the vocabulary is that of the training rows."""
+    return _exclusive(training, word_vectorizers(ngrams), fit_exclusive, C_GRID)
+
+
+def words_and_characters(training: Training) -> list[Candidate]:
+    """Logistic regression on words, word pairs and character n-grams."""
+    return _exclusive(training, character_vectorizers(), fit_exclusive, C_GRID)
+
+
+def margin(training: Training) -> list[Candidate]:
+    """A linear support vector machine on the same features."""
+    return _exclusive(training, character_vectorizers(), fit_margin, MARGINS)
+
+
+def one_against_rest(training: Training, *, ngrams: tuple[int, int]) -> list[Candidate]:
+    """One logistic regression per label, with the same strength of the penalty."""
+    features, x = fit_text(word_vectorizers(ngrams), training.rows.fields)
+    targets, count = training.rows.targets, len(training.labels)
+    return [_candidate(features, fit_independent(x, targets, count, c=c), c) for c in C_GRID]
+
+
+def _exclusive(
+    training: Training, vectorizers: Sequence[TfidfVectorizer], fit: Callable[..., LinearModel], grid: Sequence[float]
+) -> list[Candidate]:
+    features, x = fit_text(vectorizers, training.rows.fields)
+    labels, count = training.rows.labels, len(training.labels)
+    return [_candidate(features, fit(x, labels, count, c=c), c) for c in grid]
+
+
+def _candidate(features: WordFeatures, linear: LinearModel, c: float) -> Candidate:
+    return Candidate(WordsModel(features, linear), {"c": c, "vocabulary": features.vocabulary})
+
+
+def cosine(training: Training) -> list[Candidate]:
+    """Logistic regression on the cosine of both texts."""
+    features = WordFeatures("cosine", (_counted(training),))
+    return [Candidate(model, {"c": c}) for c, model in _regressions(training, features)]
+
+
+def both(training: Training) -> list[Candidate]:
+    """Logistic regression on the vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that
+    of the training rows."""
+    vectorizer = tfidf().fit([text for parts in training.rows.fields for text in parts])
+    features = WordFeatures("pair", (vectorizer,))
+    details = {"vocabulary": features.vocabulary}
+    return [Candidate(model, {"c": c, **details}) for c, model in _regressions(training, features)]
+
+
+def _regressions(training: Training, features: WordFeatures) -> list[tuple[float, WordsModel]]:
+    x, labels = features.matrix(training.rows.fields), training.rows.labels
+    return [(c, WordsModel(features, fit_exclusive(x, labels, len(training.labels), c=c))) for c in C_GRID]
+
+
+def _counted(training: Training) -> TfidfVectorizer:
+    return tfidf().fit([text for parts in training.inputs for text in parts])
+
+
+@dataclass(frozen=True)
+class WordsSystems:
+    """The words models of one kind of task.
+
+    Attributes:
+        usual: name -> system, with probabilities.
+        characters: further ones, slower, for languages without spaces between words and for `baselines: all`.
+        margins: further ones whose probabilities are not calibrated, likewise.
+    """
+
+    usual: Mapping[str, System]
+    characters: Mapping[str, System] = field(default_factory=dict)
+    margins: Mapping[str, System] = field(default_factory=dict)
+
+
+#: Kind of task -> its words models.
+SYSTEMS: Final = {
+    "classification": WordsSystems(
+        {"tfidf-words": partial(words, ngrams=(1, 1)), "tfidf-words-pairs": partial(words, ngrams=(1, 2))},
+        characters={"tfidf-words-characters": words_and_characters},
+        margins={"svm-words-characters": margin},
+    ),
+    "multilabel": WordsSystems(
+        {
+            "tfidf-words": partial(one_against_rest, ngrams=(1, 1)),
+            "tfidf-words-pairs": partial(one_against_rest, ngrams=(1, 2)),
+        }
+    ),
+    "pair": WordsSystems({"tfidf-cosine": cosine, "tfidf-both": both}),
+}
+
+
+def with_characters(*, language: str, which: str) -> bool:
+    """Whether the systems on characters are used too.
+
+    Args:
+        language: `data.tasks.<name>.language`.
+        which: `data.tasks.<name>.baselines`, `auto` or `all`.
+    """
+    return which == "all" or language in UNSPACED
+
+
+def probable_systems(kind: str, *, language: str, which: str) -> dict[str, System]:
+    """Name -> words model with calibrated probabilities; empty for kinds without one."""
+    found = SYSTEMS.get(kind, WordsSystems({}))
+    return {**found.usual, **(found.characters if with_characters(language=language, which=which) else {})}

@@ -1,0 +1,158 @@
+"""Hyper-parameters of baselines: on dev, or by cross-validation within the label budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from components.artifacts import read_manifest
+from components.baselines.stage import BaselineJob, baseline
+from components.baselines.texts import CLASSIFICATION
+from components.errors import ConfigError
+from components.settings.tasks import TaskSource
+from components.tasks.budgets import sample_rows
+from components.tasks.data import Answer, Fields, Split
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
+from components.tasks.folds import folds_of
+from components.tasks.kinds import scoring_for
+from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.tasks.selection import Candidate, Data, Training, predict
+from components.words.classifier import load_words
+from tests.example_task import ROWS, rows, write_jsonl
+
+LABELS = ["a", "b"]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Knows the labels of its rows, and answers `other` to the rest."""
+
+    known: dict[str, int]
+    other: int
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        return [np.eye(2, dtype=np.float32)[self.known.get(text, self.other)] for (text,) in rows]
+
+
+def split(*labels: int, name: str = "t") -> Split:
+    fields: list[Fields] = [(f"{name}{number}",) for number in range(len(labels))]
+    return Split(fields, [np.asarray([label], dtype=np.float64) for label in labels], [None] * len(labels))
+
+
+def lookups(training: Training) -> list[Candidate]:
+    known = {text: int(label) for (text,), label in zip(training.rows.fields, training.rows.labels, strict=True)}
+    return [Candidate(Lookup(known, other), {"other": other, "known": len(known)}) for other in (0, 1)]
+
+
+def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
+    chosen = None if folds is None else np.asarray(folds)
+    return Data(train, dev, split(0, name="test"), train.fields, LABELS, scoring_for("classification", LABELS), chosen)
+
+
+def test_dev_or_the_rows_of_the_budget_choose() -> None:
+    train, dev = split(0, 1, 1, 1), split(0, 0, 0, 1, name="dev")
+    on_dev = predict(lookups, data(train, dev))
+    assert on_dev.details == {"other": 0, "known": 4} and set(on_dev.answers) == {"dev", "test"}
+    crossed = predict(lookups, data(train, dev, folds=[0, 1, 0, 1]))
+    # Each row is answered by a model that knows the other fold only.
+    assert crossed.details == {"other": 1, "known": 4} and set(crossed.answers) == {OUT_OF_FOLD, "test"}
+    assert [answer.argmax() for answer in crossed.answers[OUT_OF_FOLD]] == [1, 1, 1, 1]
+    assert crossed.scores["accuracy"] == 0.75
+    assert crossed.answers["test"][0].argmax() == 1
+    assert isinstance(crossed.model, Lookup) and len(crossed.model.known) == 4, "fitted on all rows"
+
+
+def test_at_a_tie_the_first_candidate_is_chosen() -> None:
+    assert predict(lookups, data(split(0, 1), split(0), folds=[0, 1])).details["other"] == 0
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    folder = tmp_path / "task"
+    for name, count, offset in (("train", 12, 0), ("dev", 6, 100), ("test", 8, 200)):
+        write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
+    source = TaskSource(path=str(folder), budgets=[2, 6], seeds=[0, 1], selection="budget", folds=3)
+    return examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
+
+
+def test_the_stage_stores_the_answers_out_of_fold(task: Path, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = {(r["system"], r["budget"], r["seed"]): r for r in json.loads((output / "runs.json").read_text())}
+    table = pq.read_table(output / "runs.parquet")
+    assert set(table.column("split").to_pylist()) == {OUT_OF_FOLD, "test"}, "dev is not read"
+    facts, train = read_facts(task), read_split(task, "train")
+    scoring = scoring_for(facts.kind, facts.labels)
+    found = read_answers(output, OUT_OF_FOLD)
+    assert found.keys() == records.keys()
+    for (system, budget, seed), answers in found.items():
+        chosen, _ = sample_rows(strata_of(train, facts.kind), budget, seed=seed)
+        split = train.take(chosen)
+        record = records[system, budget, seed]
+        assert len(answers) == len(split) == record["rows"]
+        assert scoring.score(split.fields, split.targets, answers)[scoring.main] == best_score(record)
+        assert record["folds"] == 3
+
+
+def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task: Path) -> None:
+    """The answers to one fold are those of a fresh run without its rows."""
+    facts, train = read_facts(task), read_split(task, "train")
+    scoring = scoring_for(facts.kind, facts.labels)
+    folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
+    system = CLASSIFICATION.usual["tfidf-words"]
+    found = predict(system, Data(train, train.take([]), train, train.fields, facts.labels, scoring, folds))
+    rest = train.take(np.flatnonzero(folds != 1))
+    alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
+    chosen = next(candidate for candidate in alone if candidate.details["c"] == found.details["c"])
+    inside = np.flatnonzero(folds == 1)
+    np.testing.assert_array_equal(
+        np.stack([found.answers[OUT_OF_FOLD][row] for row in inside]),
+        np.stack(chosen.model.answers([train.fields[row] for row in inside])),
+    )
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_kind_chooses_within_its_budget(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    for name, count, offset in (("train", 4, 0), ("dev", 1, 100), ("test", 2, 200)):
+        write_jsonl(folder / f"{name}.jsonl", [ROWS[kind](row) for row in rows(count, offset=offset)])
+    source = TaskSource(path=str(folder), kind=kind, budgets=["all"], seeds=[0], selection="budget", baselines="all")
+    made = examples(ExamplesJob(task="things", source=source, output=tmp_path / "examples"))
+    output = baseline(BaselineJob(examples=made, output=tmp_path / "baselines"))
+    found = read_answers(output, OUT_OF_FOLD)
+    assert all(len(answers) == 12 for answers in found.values())
+    served = output / "classifier"
+    assert served.exists() == (kind in ("classification", "multilabel", "pair"))
+    if served.exists():
+        system = read_manifest(served).facts["system"]
+        test = read_split(made, "test")
+        stored = read_answers(output, "test")[system, -1, 0]
+        np.testing.assert_array_equal(np.stack(load_words(served).answer(test.fields)), np.stack(stored))
+
+
+def test_the_served_model_is_that_of_the_best_system_and_seed(task: Path, tmp_path: Path) -> None:
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    records = [r for r in json.loads((output / "runs.json").read_text()) if r["budget"] == 6]
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        if record["system"] != "most-frequent":
+            scores.setdefault(record["system"], []).append(best_score(record))
+    facts = read_manifest(output / "classifier").facts
+    assert np.mean(scores[facts["system"]]) == max(map(np.mean, scores.values()))
+    assert facts["budget"] == 6 and facts["task"] == "things"
+    assert facts["seed"] == int(np.argmax(scores[facts["system"]]))
+
+
+def test_a_budget_of_one_row_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    for name, offset in (("train", 0), ("dev", 100), ("test", 200)):
+        write_jsonl(folder / f"{name}.jsonl", [ROWS["similarity"](row) for row in rows(2, offset=offset)])
+    source = TaskSource(path=str(folder), kind="similarity", budgets=[1], seeds=[0], selection="budget")
+    made = examples(ExamplesJob(task="numbers", source=source, output=tmp_path / "examples"))
+    with pytest.raises(ConfigError, match=r"data\.tasks\.numbers\.budgets: 1 is one row.*selection: dev"):
+        baseline(BaselineJob(examples=made, output=tmp_path / "out"))

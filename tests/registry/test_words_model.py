@@ -1,0 +1,153 @@
+"""A words model through registration, promotion, serving and rollback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.baselines.stage import BaselineJob, baseline
+from components.drift.reference import find_reference
+from components.inference.prediction import predict_rows
+from components.registry import stage
+from components.registry.champion import load_champion, load_version
+from components.registry.commands import rollback
+from components.registry.isolated import IsolatedClassifier
+from components.registry.packaging import copy_code, model_code
+from components.registry.promote import promote
+from components.registry.runs import read_leakage, results_of
+from components.registry.stage import CLASSIFIER_SCRIPT, WORDS_SCRIPT, register
+from components.serving.models import ChampionFollower
+from components.tasks.examples import read_split
+from components.tasks.results import read_answers
+from components.tracking import connect
+from components.words.classifier import WordsClassifier, load_words
+from tests.registry.conftest import LABELS, Pipeline
+
+NAME = "headstart-letters"
+
+
+@pytest.fixture
+def winning(pipeline: Pipeline) -> Pipeline:
+    """With all labels the words model knows the 26 letters, of which the fine-tuned one knows 22."""
+    pipeline.write_examples(budgets=["all"])
+    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=baselines(pipeline)))
+    return pipeline
+
+
+def baselines(pipeline: Pipeline) -> Path:
+    return pipeline.out / "finetuned" / "letters" / "baselines"
+
+
+def registered(pipeline: Pipeline) -> dict:
+    return json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+
+
+def decided(pipeline: Pipeline) -> dict:
+    return json.loads(promote(pipeline.promote_job()).read_text())["decisions"]["letters"]
+
+
+def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pipeline) -> None:
+    assert registered(pipeline)["challengers"]["letters"]["system"] == "ulmfit-adapted"
+    assert decided(pipeline)["alias_after"] == "1"
+
+    pipeline.write_examples(budgets=["all"])
+    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=baselines(pipeline)))
+    listing = registered(pipeline)
+    challenger = listing["challengers"]["letters"]
+    assert (challenger["system"], challenger["version"], challenger["dev_score"]) == ("tfidf-words", "2", 1.0)
+    assert listing["models"][-1] | {"digest": ""} == {
+        "name": NAME,
+        "version": "2",
+        "digest": "",
+        "kind": "classifier",
+        "family": "words",
+        "start": "tfidf-words",
+        "task": "letters",
+        "system": "tfidf-words",
+        "parent": None,
+        "directory": baselines(pipeline).as_posix(),
+    }
+    registry = connect(pipeline.settings)
+    version = registry.get(NAME, "2")
+    assert version.tags["parent"] == "" and version.tags["system"] == "tfidf-words" and "data" in version.tags
+    assert "without a language model" in registry.description(version)
+    assert find_reference(registry, version) is not None, "for drift"
+
+    decision = decided(pipeline)
+    assert (decision["verdict"], decision["alias_before"], decision["alias_after"]) == ("promote", "1", "2")
+    assert decision["candidate"]["latency_ms"]["p50"] > 0
+
+    champion = load_champion(pipeline.settings, "letters")
+    assert isinstance(champion, WordsClassifier)
+    test = read_split(pipeline.out / "examples" / "letters", "test")
+    stored = read_answers(baselines(pipeline), "test")["tfidf-words", -1, 0]
+    np.testing.assert_array_equal(np.stack(champion.answer(test.fields)), np.stack(stored))
+    (answer,) = predict_rows(champion, [("bb",)])
+    assert answer is not None and answer["label"] == LABELS[1]
+    follower = ChampionFollower(registry, "letters", poll_seconds=60)
+    assert follower.current.described["version"] == "2"
+
+    rollback(pipeline.settings, "letters", reason="too simple")
+    assert follower.check() and follower.current.described["version"] == "1"
+    assert registered(pipeline)["challengers"]["letters"]["version"] == "2", "registered once"
+    assert "was rolled back" in decided(pipeline)["reasons"][0]
+
+
+def test_the_first_champion_may_be_a_words_model(winning: Pipeline) -> None:
+    registered(winning)
+    decision = decided(winning)
+    assert (decision["verdict"], decision["against"]) == ("promote", "most frequent class")
+    assert decision["champion_score"] < 0.5 and decision["candidate_score"] == 1.0
+
+
+def test_at_equal_scores_words_are_preferred(winning: Pipeline) -> None:
+    winning.write_classifier("adapted", knows=26)
+    challenger = registered(winning)["challengers"]["letters"]
+    assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words")
+
+
+def test_the_code_of_a_words_model_needs_no_torch() -> None:
+    files, libraries = model_code(WORDS_SCRIPT)
+    assert "torch" not in libraries and {"sklearn", "scipy", "safetensors"} <= libraries
+    assert not any("models" in path.parts or "training" in path.parts for path in files)
+    assert "torch" in model_code(CLASSIFIER_SCRIPT)[1]
+
+
+def test_a_words_model_with_other_code_is_computed_by_its_own(
+    winning: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(files, target):
+        package = copy_code(files, target)
+        path = package / "words" / "text.py"
+        if path.is_file():
+            path.write_text(path.read_text().replace(".lower()", ".upper().lower()"))
+        return package
+
+    monkeypatch.setattr(stage, "copy_code", copied)
+    registered(winning)
+    registry = connect(winning.settings)
+    version = next(found for found in registry.versions(NAME) if found.tags["family"] == "words")
+    classifier = load_version(registry, version)
+    assert isinstance(classifier, IsolatedClassifier)
+    rows = [("a",), ("bb",), ("unseen",)]
+    expected = load_words(baselines(winning) / "classifier").answer(rows)
+    np.testing.assert_array_equal(classifier.answer(rows), expected)
+    classifier.close()
+
+
+def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
+    (tmp_path / "a" / "ulmfit-adapted").mkdir(parents=True)
+    found = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
+    assert found == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
+    assert results_of(tmp_path / "a", "ulmfit-adapted-frozen").name == "ulmfit-adapted"
+    path = tmp_path / "leakage" / "a" / "leakage.json"
+    path.parent.mkdir(parents=True)
+    systems = {"ulmfit-adapted": {"exact": 2, "refused": "no"}, "baselines": {"exact": 1, "refused": ""}}
+    path.write_text(json.dumps({"systems": systems}))
+    exact = {
+        system: read_leakage(tmp_path, "a", system)["exact"] for system in ("ulmfit-adapted-frozen", "tfidf-words")
+    }
+    assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}

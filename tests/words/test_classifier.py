@@ -1,0 +1,170 @@
+"""Words models as directories: the same bits when served, whatever the batch; damaged directories are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.drift.measurements import SKETCH
+from components.drift.measuring import MeasuredClassifier, measure, projection
+from components.errors import ArtifactError, ConfigError
+from components.inference.loading import load_model
+from components.interchange.exporting import export_encoder
+from components.tasks.data import Fields, Split
+from components.tasks.kinds import scoring_for
+from components.tasks.selection import Training
+from components.words.classifier import WordsClassifier, WordsModel, load_words, save_words
+from components.words.features import WordFeatures
+from components.words.systems import both, cosine, margin, one_against_rest, words, words_and_characters
+from components.words.text import tfidf
+
+LABELS = ["fruit", "metal", "ผลไม้"]
+TEXTS = [
+    "an old apple",
+    "Iron and zinc!",
+    "apple, iron, apple",
+    "ผมกินข้าวที่บ้าน",
+    ":-)",
+    "",
+    "broken \ud800 half",
+    "The the THE",
+]
+#: System -> (kind, candidates of its hyper-parameter).
+SYSTEMS = {
+    "words": ("classification", lambda given: words(given, ngrams=(1, 1))),
+    "pairs": ("classification", lambda given: words(given, ngrams=(1, 2))),
+    "characters": ("classification", words_and_characters),
+    "margin": ("classification", margin),
+    "labels": ("multilabel", lambda given: one_against_rest(given, ngrams=(1, 2))),
+    "cosine": ("pair", cosine),
+    "both": ("pair", both),
+}
+
+
+def training(kind: str) -> Training:
+    fields: list[Fields] = [
+        (text, TEXTS[number // 2])[: 2 if kind == "pair" else 1] for number, text in enumerate(TEXTS)
+    ]
+    count = len(fields)
+    rows = Split(fields, [np.asarray([number % 3], dtype=np.float64) for number in range(count)], [None] * count)
+    return Training(rows, rows.fields, LABELS, scoring_for(kind, LABELS), rows)
+
+
+def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
+    kind, candidates = SYSTEMS[system]
+    given = training(kind)
+    model = candidates(given)[-1].model
+    assert isinstance(model, WordsModel)
+    save_words(directory, model=model, kind=kind, labels=LABELS, facts={"system": system})
+    return model, [*given.rows.fields, *[tuple(f"{part} unseen" for part in row) for row in given.rows.fields]]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_served_is_trained_to_the_last_bit_in_every_batch(system: str, tmp_path: Path) -> None:
+    model, rows = saved(system, tmp_path / "classifier")
+    loaded = load_model(tmp_path / "classifier")
+    assert isinstance(loaded, WordsClassifier)
+    assert (loaded.kind, list(loaded.labels)) == (SYSTEMS[system][0], LABELS)
+    expected = np.stack(model.answers(rows))
+    assert expected.dtype == np.float32 and np.isfinite(expected).all()
+    for size in (1, 3, len(rows)):
+        np.testing.assert_array_equal(np.stack(loaded.answer(rows, size)), expected)
+    np.testing.assert_array_equal(np.stack(loaded.answer(rows[::-1])), expected[::-1])
+    assert loaded.answer([]) == []
+
+
+def test_the_files_of_a_words_model(tmp_path: Path) -> None:
+    saved("pairs", tmp_path / "classifier")
+    files = sorted(path.name for path in (tmp_path / "classifier").iterdir())
+    assert files == ["config.json", "labels.json", "manifest.json", "words.json", "words.safetensors"]
+    stored = json.loads((tmp_path / "classifier" / "words.json").read_text())
+    assert stored["form"] == "text"
+    terms = stored["vectorizers"][0]["terms"]
+    assert {"an", "old", "apple", "an old", "old apple"} <= set(terms) and terms == sorted(terms)
+    again = tmp_path / "again"
+    saved("pairs", again)
+    assert all((again / name).read_bytes() == (tmp_path / "classifier" / name).read_bytes() for name in files)
+
+
+def test_tfidf_of_a_row_by_hand() -> None:
+    features = WordFeatures("text", (tfidf().fit(["a b", "b c"]),))
+    # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
+    once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
+    found = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
+    np.testing.assert_allclose(features.matrix([("A b a d",)]).toarray()[0], found / np.linalg.norm(found), rtol=1e-12)
+    assert features.words(("A b a d",)) == (4, 1)
+
+
+def test_features_of_a_pair_by_hand() -> None:
+    vectorizer = tfidf().fit(["a b", "b c"])
+    u, v = (vectorizer.transform([text]).toarray()[0] for text in ("a b", "b c"))
+    rows: Sequence[Fields] = [("a b", "b c")]
+    expected = np.concatenate([u, v, abs(u - v), u * v, [u @ v]])
+    np.testing.assert_allclose(WordFeatures("pair", (vectorizer,)).matrix(rows).toarray()[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(WordFeatures("cosine", (vectorizer,)).matrix(rows), [[u @ v]], rtol=1e-12)
+    assert WordFeatures("pair", (vectorizer,)).width == 13 and WordFeatures("cosine", (vectorizer,)).width == 1
+
+
+@pytest.mark.parametrize("system", ["words", "characters", "both", "cosine"])
+def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> None:
+    _, rows = saved(system, tmp_path / "classifier")
+    loaded = load_words(tmp_path / "classifier")
+    assert isinstance(loaded, MeasuredClassifier)
+    answers, measured = measure(loaded, rows)
+    np.testing.assert_array_equal(np.stack(answers), np.stack(loaded.answer(rows)))
+    parts = 2 if SYSTEMS[system][0] == "pair" else 1
+    assert measured.rows["pieces"][0] == 3 * parts
+    assert measured.rows["unknown"][len(rows) // 2] == parts, "the word that was added"
+    features = loaded.model.features.matrix(rows)
+    expected = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
+    assert measured.rows["sketch"].shape == (len(rows), SKETCH)
+    np.testing.assert_allclose(measured.rows["sketch"], expected, atol=2e-3 * abs(expected).max())
+    assert measure(loaded, [])[0] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("words.safetensors", b"not tensors", r"words\.safetensors"),
+        ("config.json", b"{}", r"config\.json"),
+        ("labels.json", None, r"labels\.json"),
+    ],
+)
+def test_an_altered_directory_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    saved("words", tmp_path / "classifier")
+    path = tmp_path / "classifier" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=message):
+        load_words(tmp_path / "classifier")
+
+
+def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+    model, _ = saved("words", tmp_path / "classifier")
+    model.write(tmp_path)
+    described = json.loads((tmp_path / "words.json").read_text())
+    described["vectorizers"][0]["terms"].pop()
+    (tmp_path / "words.json").write_text(json.dumps(described))
+    with pytest.raises(ArtifactError, match="not a words model of this version"):
+        WordsModel.read(tmp_path, labels=3)
+    with pytest.raises(ArtifactError, match="run its stage again"):
+        WordsModel.read(tmp_path / "nowhere", labels=3)
+
+
+def test_no_torch_is_imported() -> None:
+    script = (
+        "import sys, components.words.classifier, components.inference.loading, components.drift.logged, "
+        "components.registry.served_classifier; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)
+
+
+def test_a_words_model_is_not_exported(tmp_path: Path) -> None:
+    saved("words", tmp_path / "classifier")
+    with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
+        export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")

@@ -1,0 +1,81 @@
+"""Linear models: the probabilities of scikit-learn, stored and loaded without a changed bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import expit, softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from components.words.linear import LinearModel, fit_exclusive, fit_independent, fit_margin
+
+
+def made(rows: int, features: int, *, seed: int = 0) -> sparse.csr_matrix:
+    return sparse.random(rows, features, density=0.4, format="csr", random_state=seed)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_logistic_regression_is_that_of_scikit_learn(classes: int) -> None:
+    x, labels = made(40, 12), np.arange(40) % classes
+    expected = LogisticRegression(C=10.0, max_iter=1000).fit(x, labels).predict_proba(x).astype(np.float32)
+    np.testing.assert_array_equal(fit_exclusive(x, labels, classes, c=10.0).probabilities(x), expected)
+
+
+def test_labels_without_rows_have_probability_zero() -> None:
+    x, labels = made(40, 12), np.asarray([1, 3])[np.arange(40) % 2]
+    found = fit_exclusive(x, labels, 5, c=1.0).probabilities(x)
+    assert not found[:, [0, 2, 4]].any()
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
+
+
+def test_one_label_in_training_is_always_predicted() -> None:
+    model = fit_exclusive(made(4, 3), np.full(4, 2), 3, c=1.0)
+    assert model.probabilities(made(2, 3)).tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_probabilities_by_hand() -> None:
+    model = LinearModel(
+        weights=np.asarray([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]),
+        intercepts=np.asarray([0.0, 0.0, 1.0]),
+        classes=np.asarray([0, 1, 3]),
+        usual=np.zeros(4, dtype=np.float32),
+        exclusive=True,
+    )
+    expected = np.exp([1.0, 4.0, 1.0]) / np.exp([1.0, 4.0, 1.0]).sum()
+    found = model.probabilities(sparse.csr_matrix([[1.0, 2.0]]))
+    np.testing.assert_allclose(found, [[expected[0], expected[1], 0, expected[2]]], rtol=1e-6)
+
+
+def test_independent_labels_are_one_regression_each() -> None:
+    x = made(30, 8)
+    targets = [np.asarray([row % 2, 3] if row % 3 else [3], dtype=np.float64) for row in range(30)]
+    model = fit_independent(x, targets, 5, c=100.0)
+    found = model.probabilities(x)
+    for label in (0, 1):
+        given = [label in target for target in targets]
+        alone = LogisticRegression(C=100.0, max_iter=1000).fit(x, given).predict_proba(x)[:, 1]
+        np.testing.assert_array_equal(found[:, label], alone.astype(np.float32))
+    assert found[:, 3].tolist() == [1.0] * 30, "all training rows have it"
+    assert not found[:, [2, 4]].any(), "none has it"
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_support_vector_machine(classes: int) -> None:
+    x, labels = made(30, 8), np.arange(30) % classes
+    distances = LinearSVC(C=0.1, max_iter=1000, random_state=0).fit(x, labels).decision_function(x)
+    expected = softmax(distances, axis=1) if classes > 2 else np.stack([1 - expit(distances), expit(distances)], axis=1)
+    np.testing.assert_allclose(fit_margin(x, labels, classes, c=0.1).probabilities(x), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [[0, 1] * 5, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0], [1] * 10])
+def test_stored_and_loaded(labels: list[int]) -> None:
+    x = made(10, 6)
+    model = fit_exclusive(x, np.asarray(labels), 4, c=1.0)
+    loaded = LinearModel.load(model.dump(), features=6, labels=4)
+    np.testing.assert_array_equal(loaded.probabilities(x), model.probabilities(x))
+    with pytest.raises(ValueError, match="for 7 features and 4 labels"):
+        LinearModel.load(model.dump(), features=7, labels=4)
+    with pytest.raises(ValueError, match="for 6 features and 3 labels"):
+        LinearModel.load(model.dump(), features=6, labels=3)
