@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from components.errors import ConfigError
 from components.models.electra import ELECTRA
 from components.models.encoder import build_model
+from components.tokenization.special import MASK
 from components.training.masking import mask_texts
 from tests.models.peers import part_of, peer_of, wild_model
 
@@ -136,3 +137,25 @@ def test_generators_of_the_presets(preset: str, width: int, masking: float) -> N
     small = config.of_generator()
     assert (small.width, small.head_count, small.layers) == (width, width // 64, config.layers)
     assert config.masking == masking
+
+
+def test_the_discriminator_learns_which_pieces_are_replaced() -> None:
+    torch.manual_seed(0)
+    model = build_model("electra", vocabulary=VOCABULARY, settings=SIZES | {"embedding": 32, "layers": 1}).eval()
+    tokens = torch.randint(5, VOCABULARY, (8, 10))
+    positions = torch.stack([torch.randperm(10)[:3].sort().values for _ in range(8)])
+    batch = {"tokens": tokens.scatter(1, positions, MASK), "segments": torch.zeros_like(tokens), "positions": positions}
+    batch |= {"targets": tokens.gather(1, positions), "noise": torch.rand(8, 3)}
+    # With a fixed generator, so that the same pieces are replaced in every step.
+    learning = [*model.blocks.parameters(), *model.detect.parameters(), *model.detect_output.parameters()]
+    optimizer = torch.optim.AdamW(learning, lr=0.003)
+    losses = []
+    for _ in range(100):
+        result = model.losses(batch)
+        optimizer.zero_grad()
+        result.loss.backward()
+        optimizer.step()
+        losses.append(float(result.sums["replaced"][0]) / 80)
+    assert losses[0] == pytest.approx(np.log(2), abs=0.02)
+    # A model that knows the share of replaced pieces only has a loss near 0.61.
+    assert losses[-1] < 0.1
