@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -37,13 +37,24 @@ from components.models.base import (
     counted,
     last_states,
 )
+from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following
-from components.models.layers.transformer import INITIAL_STD, Activation, Block, TransformerConfig, position_rows
+from components.models.layers.transformer import (
+    INITIAL_STD,
+    Activation,
+    Block,
+    TransformerConfig,
+    check_length,
+    position_rows,
+)
 from components.tokenization.special import END
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 
 class GPTConfig(TransformerConfig):
@@ -72,7 +83,8 @@ TASK_TOKENS: Final = ("start", "delimiter", "extract")
 class GPT(LanguageModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
 
-    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads).
+    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads), and with
+    bigrams the last piece (B,).
     """
 
     config: GPTConfig
@@ -80,6 +92,7 @@ class GPT(LanguageModel):
     piece_parameters = ("token", "bias")
     bias: nn.Parameter | None
     task: nn.Parameter | None
+    bigrams: Bigrams | None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -87,6 +100,7 @@ class GPT(LanguageModel):
         norm_first = config.norm == "pre"
         self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.position = nn.Parameter(torch.empty(config.positions, config.width))
+        self.bigrams = Bigrams(config.bigrams, config.width, vocabulary=config.vocabulary) if config.bigrams else None
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
             Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
@@ -126,11 +140,11 @@ class GPT(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding is at the end and attention is causal, so it needs no mask.
+        check_length(tokens.shape[1], self.config.positions)
         packed = None if self.config.band else packing(lengths, tokens.shape[1])
         if packed is None:
             return self._run(tokens)
-        positions_RWD = position_rows(self.position, tokens.shape[1])[packed.positions]
-        states = self._run(packed.pack(tokens), packed.mask, positions_RWD)
+        states = self._run(packed.pack(tokens), packed.mask, packed.positions)
         return [packed.unpack(state_RWD) for state_RWD in states]
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
@@ -144,7 +158,8 @@ class GPT(LanguageModel):
         return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]
+        bigrams = [] if self.bigrams is None else list(self.bigrams.parameters())
+        groups = [[self.token, self.position, *bigrams], *(list(block.parameters()) for block in self.blocks)]
         groups[-1] += self.final_norm.parameters()
         if self.task is not None:
             # New, as the head is: they learn from the first step, at the highest rate.
@@ -154,12 +169,17 @@ class GPT(LanguageModel):
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         # The first block keeps the keys of all positions.
         read = carry[0].shape[2] if carry else 0
-        x_BTD = self._embed(tokens, position_rows(self.position, tokens.shape[1], start=read))
+        positions_TD = position_rows(self.position, tokens.shape[1], start=read)
+        bigrams = self.bigrams
+        pairs_BTD = None if bigrams is None else bigrams(tokens, before_B=carry[-1] if carry else None)
+        x_BTD = self._embed(tokens, positions_TD, pairs_BTD)
         past: list[Tensor] = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2])
             past += kept
+        if bigrams is not None:
+            past.append(tokens[:, -1])
         return F.linear(self.final_norm(x_BTD).to(self.token.dtype), self.token, self.bias), tuple(past)
 
     def piece_embedding(self) -> nn.Parameter:
@@ -193,8 +213,19 @@ class GPT(LanguageModel):
         bias_V = F.pad(bias_V, (0, len(table_VD) - len(bias_V)))
         return counted(linear_cross_entropy(top_ND, table_VD, bias_V, targets_N), targets_N)
 
-    def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
+    def bind(self, tokenizer: Tokenizer) -> None:
+        if self.bigrams is not None:
+            self.bigrams.bind(tokenizer)
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        super().remap_vocabulary(rows)
+        if self.bigrams is not None:
+            self.bigrams.remap(rows)
+
+    def _embed(self, tokens_BT: Tensor, positions: Tensor, pairs_BTD: Tensor | None) -> Tensor:
         x_BTD = self._rows(tokens_BT) + positions
+        if pairs_BTD is not None:
+            x_BTD = x_BTD + pairs_BTD
         # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
         return dropped_BTD
@@ -206,12 +237,15 @@ class GPT(LanguageModel):
         known_BTD = self.token[tokens_BT.clamp(max=self.config.vocabulary - 1)]
         return torch.where((own_BT >= 0).unsqueeze(-1), self.task[own_BT.clamp(min=0)], known_BTD)
 
-    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BTD: Tensor | None = None) -> list[Tensor]:
-        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without position
-        embeddings, positions are 0 .. T - 1."""
-        if positions_BTD is None:
+    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
+        """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without positions,
+        they are 0 .. T - 1."""
+        if positions_BT is None:
             positions_BTD = position_rows(self.position, tokens_BT.shape[1])
-        outputs = [self._embed(tokens_BT, positions_BTD)]
+        else:
+            positions_BTD = self.position[positions_BT]
+        pairs_BTD = None if self.bigrams is None else self.bigrams(tokens_BT, positions_BT=positions_BT)
+        outputs = [self._embed(tokens_BT, positions_BTD, pairs_BTD)]
         for block in self.blocks:
             outputs.append(block(outputs[-1], mask))
         outputs[-1] = self.final_norm(outputs[-1])

@@ -14,7 +14,7 @@ Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import torch
 from pydantic import Field
@@ -36,6 +36,7 @@ from components.models.base import (
     counted,
     last_states,
 )
+from components.models.layers.bigrams import Bigrams
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
@@ -43,6 +44,9 @@ from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
 from components.tokenization.special import END
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 Weight = Annotated[float, Field(ge=0)]
 
@@ -55,6 +59,7 @@ class AWDLSTMConfig(ModelConfig):
         embedding: width of the embedding, and of the last layer (the softmax is tied).
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
+        bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
         dropout_embedding: dropout rate of whole rows of the embedding (dropoute).
         dropout_input: dropout rate of the embedding's output (dropouti).
         dropout_weight: DropConnect rate of the hidden-to-hidden weights (wdrop).
@@ -68,6 +73,7 @@ class AWDLSTMConfig(ModelConfig):
     embedding: Size = 256
     hidden: Size = 512
     layers: Size = 2
+    bigrams: Annotated[int, Field(ge=0)] = 0
     dropout_embedding: Rate = 0.0
     dropout_input: Rate = 0.0
     dropout_weight: Rate = 0.0
@@ -79,9 +85,10 @@ class AWDLSTMConfig(ModelConfig):
 
 class AWDLSTM(LanguageModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction. The carry is h and c
-    (B, H) per layer."""
+    (B, H) per layer, and with bigrams the last piece (B,)."""
 
     config: AWDLSTMConfig
+    bigrams: Bigrams | None
     carries_state = True
     piece_parameters = ("embedding", "bias")
 
@@ -95,6 +102,9 @@ class AWDLSTM(LanguageModel):
             for inputs, hidden in zip(widths[:-1], widths[1:], strict=True)
         )
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.bigrams = (
+            Bigrams(config.bigrams, config.embedding, vocabulary=config.vocabulary) if config.bigrams else None
+        )
         self.drop_rows = RowDropout(config.dropout_embedding)
         self.drop_input = LockedDropout(config.dropout_input)
         self.drop_hidden = LockedDropout(config.dropout_hidden)
@@ -146,7 +156,8 @@ class AWDLSTM(LanguageModel):
         return at_columns(hidden, units[..., 0 if self.backward else 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]
+        tables = [] if self.bigrams is None else list(self.bigrams.parameters())
+        return [[self.embedding, *tables], *(list(lstm.parameters()) for lstm in self.lstms)]
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         if self.backward:
@@ -157,6 +168,15 @@ class AWDLSTM(LanguageModel):
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
 
+    def bind(self, tokenizer: Tokenizer) -> None:
+        if self.bigrams is not None:
+            self.bigrams.bind(tokenizer)
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        super().remap_vocabulary(rows)
+        if self.bigrams is not None:
+            self.bigrams.remap(rows)
+
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # In pretraining every document follows an END, in either reading direction.
         return [*pieces, END] if self.backward else [END, *pieces]
@@ -164,7 +184,10 @@ class AWDLSTM(LanguageModel):
     def _run(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every layer, the last one before dropout; and the state after."""
         x_TBD = self.embedding[tokens_TB]
-        x_TBD = self.drop_input(self.drop_rows(tokens_TB, self.embedding, x_TBD))
+        x_TBD = self.drop_rows(tokens_TB, self.embedding, x_TBD)
+        if self.bigrams is not None:
+            x_TBD = x_TBD + self.bigrams(tokens_TB.t(), before_B=carry[-1] if carry else None).transpose(0, 1)
+        x_TBD = self.drop_input(x_TBD)
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
             x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], texts=texts)
@@ -172,7 +195,7 @@ class AWDLSTM(LanguageModel):
             if index + 1 < len(self.lstms):
                 x_TBD = self.drop_hidden(x_TBD)
             outputs.append(x_TBD)
-        return outputs, tuple(states)
+        return outputs, (*states, tokens_TB[-1]) if self.bigrams is not None else tuple(states)
 
 
 #: Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.

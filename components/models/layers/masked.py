@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, counted
+from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.packing import packing
@@ -39,6 +40,9 @@ from components.models.layers.transformer import (
     position_rows,
 )
 from components.tokenization.special import END, START
+
+if TYPE_CHECKING:
+    from components.tokenization import Tokenizer
 
 
 class MaskedConfig(TransformerConfig):
@@ -91,6 +95,7 @@ class MaskedModel(LanguageModel):
     config: MaskedConfig
     position: nn.Parameter | None
     segment: nn.Parameter | None
+    bigrams: Bigrams | None
     attention = "around"
     masks_texts = True
     piece_parameters = ("token", "bias")
@@ -104,6 +109,7 @@ class MaskedModel(LanguageModel):
         positions = None if config.rotary else nn.Parameter(torch.empty(config.positions, embedding))
         self.register_parameter("position", positions)
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
+        self.bigrams = Bigrams(config.bigrams, embedding, vocabulary=config.vocabulary) if config.bigrams else None
         self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)
@@ -177,7 +183,8 @@ class MaskedModel(LanguageModel):
 
     def embeddings(self) -> list[nn.Parameter]:
         """The parameters of the lowest layer group."""
-        tables = [table for table in (self.token, self.position, self.segment) if table is not None]
+        bigrams = None if self.bigrams is None else self.bigrams.table
+        tables = [table for table in (self.token, self.position, self.segment, bigrams) if table is not None]
         return [*tables, *self.embedding_norm.parameters()]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -194,6 +201,15 @@ class MaskedModel(LanguageModel):
 
     def piece_embedding(self) -> nn.Parameter:
         return self.token
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        if self.bigrams is not None:
+            self.bigrams.bind(tokenizer)
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        super().remap_vocabulary(rows)
+        if self.bigrams is not None:
+            self.bigrams.remap(rows)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         return [START, *pieces, END]
@@ -214,6 +230,8 @@ class MaskedModel(LanguageModel):
     def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
         x_BTE = self.token[tokens_BT]
+        if self.bigrams is not None:
+            x_BTE = x_BTE + self.bigrams(tokens_BT, positions_BT=positions_BT)
         if self.position is not None:
             table = position_rows(self.position, tokens_BT.shape[1]) if positions_BT is None else self.position
             x_BTE = x_BTE + (table if positions_BT is None else table[positions_BT])

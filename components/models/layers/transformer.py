@@ -37,6 +37,7 @@ class TransformerConfig(ModelConfig):
         dropout_attention: rate on the attention weights.
         activation: activation of the feed-forward layers.
         norm_eps: epsilon of the layer norms.
+        bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
     """
 
     width: Size = 256
@@ -47,6 +48,7 @@ class TransformerConfig(ModelConfig):
     dropout_attention: Rate = 0.1
     activation: Activation = "gelu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-12
+    bigrams: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
