@@ -46,8 +46,8 @@ COMMON: dict[str, Any] = {
     "unfreeze_epochs": 0,
     "max_length": 64,
     "epochs": 10,
-    "min_steps": 60,
-    "evaluations": 5,
+    "min_steps": 40,
+    "evaluations": 3,
     "training": {"rate": 5e-5, "schedule": "slanted_triangular", "batch_size": 16},
 }
 #: Name -> what differs from COMMON.
@@ -59,7 +59,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "mixout 0.9": {"mixout": 0.9},
     "interpolation 0.25, 0.5, 0.75": {"interpolations": [0.25, 0.5, 0.75]},
     # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
-    "20 epochs at 2e-5": {"epochs": 20, "min_steps": 120, "training": {"rate": 2e-5, "schedule": "linear"}},
+    "20 epochs at 2e-5": {"epochs": 20, "min_steps": 80, "training": {"rate": 2e-5, "schedule": "linear"}},
     "supervised contrast 0.5 beside": {"supervised_contrastive": 0.5, "contrastive": {"temperature": 0.3}},
     "contrastive": {"method": "contrastive"},
 }
@@ -81,7 +81,7 @@ def rows_of(folder: Path, split: str) -> Iterator[tuple[str, str]]:
 
 def make_examples(folder: Path, *, name: str, budgets: list[int], draws: int, dev: int, scratch: Path) -> Path:
     """The output directory of the stage `examples` for a data set, with at most `dev` rows of dev, and with one row of
-    dev per label in place of test, which is not scored."""
+    train per label in place of test, which is not scored."""
     seen: set[str] = set()
     files: dict[str, list[tuple[str, str]]] = {}
     for split, most in (("dev", dev), ("train", POOL)):
@@ -89,13 +89,14 @@ def make_examples(folder: Path, *, name: str, budgets: list[int], draws: int, de
         order = counter_rng(0, "rows", split).permutation(len(found))[:most]
         files[split] = [found[index] for index in np.sort(order)]
         seen |= {text for text, _ in files[split]}
-    files["test"] = [(f"{text} .", label) for label, text in {label: text for text, label in files["dev"]}.items()]
+    files["test"] = [(text, label) for label, text in {label: text for text, label in files["train"]}.items()]
+    files["train"] = [row for row in files["train"] if row not in files["test"]]
     source = scratch / f"{name}-data"
     source.mkdir(parents=True)
     for split, chosen in files.items():
         lines = [json.dumps({"text": text, "label": label}) for text, label in chosen]
         (source / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    task = TaskSource(path=str(source), budgets=budgets, seeds=list(range(draws)))
+    task = TaskSource(path=str(source), budgets=budgets, seeds=list(range(draws)), selection="dev")
     return examples(ExamplesJob(task=name, source=task, output=scratch / f"{name}-examples"))
 
 

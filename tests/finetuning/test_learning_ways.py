@@ -1,0 +1,77 @@
+"""Benchmarks of ways to learn: the rows, the settings, and both sides of the comparison with SetFit."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.tasks.examples import read_facts, read_split
+from components.training import threads
+from tests.example_task import rows
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "prepare", lambda: None)
+    monkeypatch.setattr(threads, "own", lambda count: None)
+    return importlib.import_module("benchmarks.learning_ways")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for split, offset in (("train", 0), ("dev", 100)):
+        lines = [f"{row['text']}\t{row['label']}\n" for row in rows(4, offset=offset)]
+        (tmp_path / f"{split}.tsv").write_text("".join(lines))
+    return tmp_path
+
+
+def test_every_way_is_valid_and_named_settings_are_read(ways) -> None:
+    for way in ways.WAYS:
+        assert ways.merged(ways.settings_of(way)[1]).layers == "last"
+    name, changes = ways.settings_of("{slow: {training: {rate: 0.00001}}}")
+    assert name == "slow" and ways.merged(changes).training.rate == 1e-5
+    assert ways.merged(changes).training.batch_size == ways.COMMON["training"]["batch_size"]
+
+
+def test_rows_of_trec_are_divided_into_train_and_dev(ways, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(ways, "DEV", 2)
+    lines = [f"{number % 2} question {number} \xe9?" for number in range(6)]
+    (tmp_path / "TREC.train.all").write_text("\n".join(lines), encoding="latin-1")
+    train, dev = (list(ways.rows_of(tmp_path, split)) for split in ("train", "dev"))
+    assert len(dev) == 2 and sorted(train + dev) == sorted((line[2:], line[0]) for line in lines)
+
+
+def test_a_way_is_scored_on_dev(ways, folder: Path, make_encoder, in_process, tmp_path: Path) -> None:
+    task = ways.make_examples(folder, name="things", budgets=[2], draws=2, dev=6, scratch=tmp_path / "scratch")
+    assert read_facts(task).selection == "dev" and len(read_split(task, "dev")) == 6
+    changes = {"method": "contrastive", "evaluations": 1, "contrastive": {"epochs": 1}, "max_length": 16}
+    records = ways.scores(make_encoder("bert"), task, ways.merged(changes), scratch=tmp_path)
+    row = ways.summary(records, 2)
+    assert len(records) == 2 and row["best"][0] >= max(row["frozen"][0], row["last"][0]) - 1e-9
+
+
+def test_both_sides_of_the_comparison_with_setfit(ways, folder: Path, make_encoder, tmp_path: Path) -> None:
+    speed = importlib.import_module("benchmarks.contrastive_speed")
+    task = ways.make_examples(folder, name="things", budgets=[4], draws=1, dev=6, scratch=tmp_path / "scratch")
+    train, labels = read_split(task, "train"), read_facts(task).labels
+    ours = speed.headstart_speed(make_encoder("bert"), train, labels, steps=2, count=1)
+    assert all(value > 0 for value in ours.values())
+    # An interpreter that answers as SetFit's side does; it gets the rows with the names of their labels.
+    interpreter = tmp_path / "python"
+    answer = {"answers": [], "steps": 2, "pairs": 32, "seconds": 4.0, "cpu": 2.0, "cpu_with_head": 3.0}
+    interpreter.write_text(
+        f"#!{sys.executable}\nimport json, sys\njob = json.load(sys.stdin)\n"
+        f"assert job['train'][0][1] in {labels!r} and job['steps'] == 2 and job['threads'] == 1\n"
+        f"print('other output')\nprint(json.dumps({json.dumps(answer)}))\n"
+    )
+    interpreter.chmod(interpreter.stat().st_mode | stat.S_IXUSR)
+    found = speed.compare(tmp_path, make_encoder("bert"), train, labels, setfit=interpreter, steps=2, count=1)
+    assert found["SetFit"] == {"pairs": 16.0, "texts": 32.0, "seconds": 2.0}
+    interpreter.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no module named setfit')\n")
+    with pytest.raises(SystemExit, match="no module named setfit"):
+        speed.setfit_run(tmp_path, train, labels, dev=[], setfit=interpreter, count=1)
