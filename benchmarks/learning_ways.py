@@ -184,7 +184,9 @@ def main() -> None:
                     print(f"{title:8}{budget:4} {label:28} {shown}  curve {mean}", flush=True)
     record(
         arguments.record,
-        title=f"Macro F1 on {arguments.dev} dev rows, mean of {arguments.draws} draws of the training rows",
+        title=f"Macro F1 on at most {arguments.dev} rows of dev, mean over draws of the training rows",
+        seeds=list(range(arguments.draws)),
+        selection="dev",
         row_title="data set, labels per class, way to learn",
         columns={
             "frozen": Column(name="frozen", title="frozen encoder"),
