@@ -83,14 +83,17 @@ class FinetuneSettings(Section):
     pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
     #: Network between the hidden states and the head, in tasks that read texts: `bilstm` with `pooling` of its outputs,
     #: or `cnn`, convolutions with the maximum over time (Kim 2014). `none`: the hidden states are pooled. Over a static
-    #: family these are the classical task models over random, frozen or tuned word vectors.
-    reader: Literal["none", "bilstm", "cnn"] = "none"
-    #: Width of each direction of the biLSTM; number of filters of each width.
+    #: family these are the classical task models over random, frozen or tuned word vectors. `biattentive`: the
+    #: biattentive classification network, in which two texts attend to each other, or one to itself (McCann et al.
+    #: 2017, section 5).
+    reader: Literal["none", "bilstm", "cnn", "biattentive"] = "none"
+    #: Width of each direction of a biLSTM; number of filters of each width.
     reader_hidden: Positive = 100
     #: Widths of the convolutions, in pieces.
     reader_widths: list[Positive] = Field(default=[3, 4, 5], min_length=1)
     #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
-    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
+    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention and the reader is not
+    #: biattentive.
     pairs: Literal["auto", "joined", "apart"] = "auto"
     #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
     #: 2018, section 3.3), or those of pretraining (`pretrained`). `auto`: own if the encoder is trained.

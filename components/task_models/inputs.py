@@ -53,7 +53,8 @@ def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[
 
 def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
     """Whether two texts are encoded as two sequences (`FinetuneSettings.pairs`)."""
-    return settings.pairs == "apart" or (settings.pairs == "auto" and encoder.attention == "none")
+    relates = encoder.attention != "none" and settings.reader != "biattentive"
+    return settings.pairs == "apart" or (settings.pairs == "auto" and not relates)
 
 
 def encode_pairs(

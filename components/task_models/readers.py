@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Combine
+from components.task_models.biattentive import Biattention, Maxout
 from components.task_models.heads import FixedNorm, Head, TextHead, lead_mean, mask, masked_max, masked_mean
+from components.task_models.inputs import compared, likened
 from components.task_models.taggers import BiLSTM
 
 
@@ -117,14 +119,16 @@ class ReadingHead(Head):
     normalisation of its own, because its inputs change in training.
 
     Args:
-        reader: the network.
+        reader: the network; a biattentive one may return one vector per pair.
         head: of the task, with the reader's outputs as features.
         inputs: F.
         combine: of the vectors of two texts of a row; None: the head reads each sequence.
         norm: whether the inputs are normalised.
     """
 
-    def __init__(self, reader: Reader, head: TextHead, *, inputs: int, combine: Combine | None, norm: bool) -> None:
+    def __init__(
+        self, reader: Reader | Biattention, head: TextHead, *, inputs: int, combine: Combine | None, norm: bool
+    ) -> None:
         super().__init__()
         self.norm: nn.Module = FixedNorm(inputs) if norm else nn.Identity()
         self.reader = reader
@@ -176,6 +180,8 @@ def reading_head(
         inputs: F.
         combine: as in `ReadingHead`.
     """
+    if settings.reader == "biattentive":
+        return _biattentive_head(settings, make, labels, inputs=inputs, combine=combine)
     reader = reader_of(settings, inputs)
     width = reader.width
     if combine is not None:
@@ -183,4 +189,30 @@ def reading_head(
     inner = settings if settings.head_norm == "batch" else settings.model_copy(update={"head_norm": "none"})
     head = make(inner, width, labels)
     assert isinstance(head, TextHead)  # of a kind that reads texts
+    return ReadingHead(reader, head, inputs=inputs, combine=combine, norm=settings.head_norm != "none")
+
+
+def _biattentive_head(
+    settings: FinetuneSettings,
+    make: Callable[[FinetuneSettings, int, Sequence[str]], Head],
+    labels: Sequence[str],
+    *,
+    inputs: int,
+    combine: Combine | None,
+) -> ReadingHead:
+    """`reading_head` with the biattentive network; its last maxout layer is the output layer of the head."""
+    reader = Biattention(
+        inputs,
+        settings.reader_hidden,
+        dropout=settings.head_dropout,
+        pairs=combine in (compared, likened),
+        symmetric=combine is likened,
+    )
+    combine = None if combine is compared else combine
+    width = reader.width
+    if combine is not None:
+        width = combine(torch.zeros(2, width), torch.zeros(2, dtype=torch.int64)).shape[-1]
+    head = make(settings.model_copy(update={"head_norm": "none", "head_hidden": 0}), width, labels)
+    assert isinstance(head, TextHead)  # of a kind that reads texts
+    head.output = Maxout(width, head.output.out_features)
     return ReadingHead(reader, head, inputs=inputs, combine=combine, norm=settings.head_norm != "none")

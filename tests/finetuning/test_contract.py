@@ -55,7 +55,7 @@ def test_every_family_learns_every_kind(family: str, kind: str, make_job, in_pro
 
 
 @pytest.mark.parametrize("method", ["finetune", "features"])
-@pytest.mark.parametrize("reader", ["bilstm", "cnn"])
+@pytest.mark.parametrize("reader", ["bilstm", "cnn", "biattentive"])
 @pytest.mark.parametrize("kind", sorted(kind for kind, task in TASKS.items() if task.reads == "text"))
 def test_readers_learn_every_kind_of_text(kind: str, reader: str, method: str, make_job, in_process) -> None:
     """Over word vectors, tuned and frozen; the stored model answers as in the run, and alone as together."""

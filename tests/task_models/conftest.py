@@ -1,3 +1,3 @@
 from __future__ import annotations
 
-from tests.example_task import make_encoder, settings  # noqa: F401
+from tests.example_task import make_encoder, make_task, settings  # noqa: F401

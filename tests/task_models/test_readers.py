@@ -9,14 +9,27 @@ from torch import nn
 
 from components.errors import ConfigError
 from components.models import FAMILIES
-from components.models.encoder import build_model
+from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.base import Encoded
+from components.task_models.biattentive import Biattention, Maxout
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.task_models.readers import BiLSTMReader, ConvolutionReader
+from components.task_models.readers import BiLSTMReader, ConvolutionReader, ReadingHead
 from components.task_models.sampler import collate
+from components.tasks.examples import read_split
+
+
+@pytest.fixture
+def load_rows(make_encoder, make_task):
+    """load_rows(family, kind) -> an encoder, and the fields and targets of four rows."""
+
+    def load(family: str, kind: str):
+        split = read_split(make_task(kind), "train").take(range(4))
+        return load_encoder(make_encoder(family)), split.fields, split.targets
+
+    return load
 
 
 def settings(**changes: object) -> FinetuneSettings:
@@ -83,3 +96,91 @@ def test_windows_of_long_texts_are_refused() -> None:
     encoder = build_model("bert", vocabulary=9, settings=FAMILIES["bert"].tiny)
     with pytest.raises(ConfigError, match="reader: cnn reads a text as one sequence.*remove chunk"):
         TaskModel(encoder, task=find_task("classification"), settings=settings(chunk=8), labels=["a", "b"])
+
+
+def rows_of(*lengths: int, width: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random states, 0 at padding, and their lengths."""
+    states = torch.randn(len(lengths), max(lengths), width)
+    return states * (torch.arange(max(lengths))[None, :, None] < torch.tensor(lengths)[:, None, None]), torch.tensor(
+        lengths
+    )
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_biattention_by_its_definition(pairs: bool, symmetric: bool) -> None:
+    torch.manual_seed(0)
+    network = Biattention(4, 3, dropout=0.0, pairs=pairs, symmetric=symmetric).eval()
+    states, lengths = rows_of(5, 3, 2, 4)
+    pooled = []
+    for first in range(0, 4, 2) if pairs else range(4):
+        texts = [first, first + 1] if pairs else [first, first]
+        encoded = [
+            network.lstm(network.feed(states[text : text + 1, : lengths[text]]).relu(), lengths[text : text + 1])[0]
+            for text in texts
+        ]
+        sides = []
+        for side in (0, 1):
+            own, other = encoded[side], encoded[1 - side]
+            summary = (own @ other.T).softmax(-1) @ other
+            integrator = network.integrators[0 if symmetric else side]
+            inputs = torch.cat([own, own - summary, own * summary], -1)[None]
+            found = integrator.lstm(inputs, torch.tensor([len(own)]))[0]
+            attended = integrator.scores(found).softmax(0).T @ found
+            sides.append(torch.cat([found.amax(0), found.mean(0), found.amin(0), attended[0]]))
+        pooled += (sides if pairs else sides[:1]) if symmetric else [torch.cat(sides)]
+    vectors = torch.stack(pooled)
+    for norm, _, maxout in network.layers:
+        normed = norm(vectors)
+        functions = normed @ maxout.weight.T + maxout.bias
+        vectors = torch.stack([functions[:, unit : unit + 4].amax(1) for unit in range(0, functions.shape[1], 4)], 1)
+    torch.testing.assert_close(network(states, lengths), network.norm(vectors), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["classification", "pair", "similarity", "choice", "multilabel"])
+@pytest.mark.parametrize("family", ["cove", "bert"])
+def test_the_biattentive_network_of_every_kind(family: str, kind: str, load_rows) -> None:
+    encoder, fields, targets = load_rows(family, kind)
+    task = find_task(kind)
+    chosen = settings(reader="biattentive")
+    model = TaskModel(encoder.model, task=task, settings=chosen, labels=["fruit", "metal", "animal", "even", "odd"])
+    assert isinstance(model.head, ReadingHead) and isinstance(model.head.head.output, Maxout)
+    assert isinstance(model.head.reader, Biattention)
+    assert model.head.reader.pairs == (kind in ("pair", "similarity"))
+    encoded = task.encode_rows(fields, encoder.tokenizer, encoder.model, chosen)
+    assert all(len(row.pieces) == 2 for row in encoded) == (kind in ("pair", "similarity"))
+    model.head.prepare(targets)
+    model.train()
+    model.losses(collate(encoded, targets)).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+    assert encoder.model.layer_groups()[0][0].grad is not None
+    model.eval()
+    with torch.inference_mode():
+        together = model.head.answers(model(collate(encoded)), collate(encoded))
+        alone = [model.head.answers(model(collate([row])), collate([row]))[0] for row in encoded]
+        for one, other in zip(together, alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+        if kind == "similarity":
+            turned = task.encode_rows([(b, a) for a, b in fields], encoder.tokenizer, encoder.model, chosen)
+            torch.testing.assert_close(model(collate(turned)), model(collate(encoded)), atol=1e-5, rtol=1e-4)
+
+
+def test_the_biattentive_network_overfits_a_pair_task_that_needs_both_texts(load_rows) -> None:
+    """Whether both texts name the same thing: no vector of one text decides it."""
+    encoder, _, _ = load_rows("cove", "pair")
+    words = ["apple", "iron", "horse", "gold"]
+    fields = [(f"the {one}", f"a {other}") for one in words for other in words]
+    targets = [np.asarray([float(one.split()[1] == other.split()[1])]) for one, other in fields]
+    task = find_task("pair")
+    chosen = settings(reader="biattentive", head_dropout=0.0, head_norm="none")
+    torch.manual_seed(0)
+    model = TaskModel(encoder.model, task=task, settings=chosen, labels=["no", "yes"])
+    batch = collate(task.encode_rows(fields, encoder.tokenizer, encoder.model, chosen), targets)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model.train()
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = model.losses(batch).loss
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1
