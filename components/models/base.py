@@ -206,6 +206,10 @@ class LanguageModel(nn.Module, ABC):
         """
         raise ConfigError(f"{type(self).__name__} predicts no pieces, so it can neither generate nor fill in")
 
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Tables (R, D) whose gradients are sparse, because a step reads few of their rows."""
+        return []
+
     def piece_embedding(self) -> nn.Parameter | None:
         """The embedding table (V, D) if it may be initialised with word vectors; else None (character models)."""
         return None
@@ -264,6 +268,7 @@ class ModelFamily(Generic[ConfigT]):
         tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
             options (dropout, memory). Keyword arguments of `config` without `vocabulary`.
         presets: name -> published settings, in the same format as `tiny`.
+        training: preset -> published keys of `pretrain.<name>.training`, which apply where the settings have none.
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
     """
 
@@ -275,4 +280,5 @@ class ModelFamily(Generic[ConfigT]):
     tokenizers: tuple[str, ...]
     tiny: Mapping[str, Any]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_tokens: bool = False

@@ -39,12 +39,15 @@ class FastTextConfig(NegativeSamplingConfig):
 
     Attributes:
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
-        buckets: rows of the n-gram table; time and memory per step are proportional to it.
+        buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
+        sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
+            separately (`components.training.rows`).
     """
 
     shortest: Size = 3
     longest: Size = 6
     buckets: Size = 20_000
+    sparse: bool = False
 
     @model_validator(mode="after")
     def _some_length(self) -> FastTextConfig:
@@ -142,6 +145,9 @@ class FastText(StaticVectors):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[self.word, self.gram]]
 
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        return [self.gram] if self.config.sparse else []
+
     def remap_vocabulary(self, rows: Tensor) -> None:
         super().remap_vocabulary(rows)
         if self._spelt:
@@ -164,7 +170,7 @@ class FastText(StaticVectors):
         # Gather each word's n-grams from `grams`, word after word.
         moved_G = (first_N - begins_N).repeat_interleave(many_N)
         grams_G = self.grams[moved_G + torch.arange(len(moved_G), device=moved_G.device)]
-        summed_ND = F.embedding_bag(grams_G, self.gram, begins_N, mode="sum")
+        summed_ND = F.embedding_bag(grams_G, self.gram, begins_N, mode="sum", sparse=self.config.sparse)
         return (words_ND + summed_ND) / (many_N + 1).unsqueeze(1).to(words_ND.dtype)
 
     def _buckets(self, id_: int) -> list[int]:
@@ -177,7 +183,7 @@ class FastText(StaticVectors):
     def _unseen(self, buckets: list[list[int]]) -> Tensor:
         """(len(buckets), D) vectors of words outside the vocabulary."""
         grams_G, begins_W = _ragged(buckets, self.gram.device)
-        means_WD = F.embedding_bag(grams_G, self.gram, begins_W[:-1], mode="mean")
+        means_WD = F.embedding_bag(grams_G, self.gram, begins_W[:-1], mode="mean", sparse=self.config.sparse)
         return torch.where(begins_W.diff().unsqueeze(1) > 0, means_WD, self.word[UNK])
 
 
@@ -196,5 +202,5 @@ FAMILY = ModelFamily(
     tokenizers=("open_word", "word"),
     tiny={"width": 32, "context": 2, "noise_words": 4, "buckets": 50},
     # Section 4.2 of the paper and its code: width 300, 2,000,000 buckets, t = 1e-4.
-    presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "subsample": 1e-4}},
+    presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "sparse": True, "subsample": 1e-4}},
 )

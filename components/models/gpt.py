@@ -258,6 +258,10 @@ def _size(layers: int, width: int, heads: int, positions: int = 1024, **settings
     }  # fmt: skip
 
 
+#: Adam of GPT-3 (Brown et al. 2020, appendix B), which later trainings of the other sizes use as well; the papers of
+#: GPT and GPT-2 do not state the decay rates.
+ADAM = {"betas": (0.9, 0.95), "eps": 1e-8}
+
 FAMILY = ModelFamily(
     name="gpt",
     config=GPTConfig,
@@ -274,6 +278,10 @@ FAMILY = ModelFamily(
         "gpt2-xl": _size(48, 1600, 25),
         # Brown et al. 2020, table 2.1. The band's width is not published; 256 is that of GPT-Neo.
         "gpt3": _size(96, 12288, 96, positions=2048, band=256, dropout=0.0, dropout_attention=0.0),
+    },
+    training={
+        **dict.fromkeys(("gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), ADAM),
+        "gpt3": {**ADAM, "weight_decay": 0.1, "clip": 1.0},
     },
     task_tokens=True,
 )

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from components.artifacts import digest_files, write_json, writing
 from components.errors import ConfigError
+from components.models import family as family_named
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder
 from components.pretraining.language_model import LanguageModelRun
 from components.pretraining.launch import train_encoder, write_encoder
@@ -106,7 +107,7 @@ def pretrain(job: PretrainJob) -> Path:
         model=job.model,
         tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
-        training=job.training,
+        training=published_training(job.training, family=job.family, preset=job.preset),
         seed=job.seed,
         code=job.code,
     )
@@ -124,6 +125,14 @@ def pretrain(job: PretrainJob) -> Path:
             draft.facts |= {"vectors": digest_files([job.vectors])}
     trained.checkpoints.clear()
     return job.output
+
+
+def published_training(training: LanguageModelTraining, *, family: str, preset: str | None) -> LanguageModelTraining:
+    """The settings with the published values of a preset, for keys that the settings do not set."""
+    published = family_named(family).training.get(preset or "", {})
+    return training.model_copy(
+        update={key: value for key, value in published.items() if key not in training.model_fields_set}
+    )
 
 
 def scratch(job: ScratchJob) -> Path:

@@ -21,8 +21,9 @@ class StaticSettings(Section):
     #: Weight of a piece: `sif` is a / (a + p), p its relative frequency in the domain corpus (Arora et al. 2017);
     #: `zipf` the same with p of Zipf's law for the rank of the piece in the vocabulary; `none` is 1.
     weights: Literal["sif", "zipf", "none"] = "sif"
-    #: a of the weights.
-    smoothing: Annotated[float, Field(gt=0)] = 1e-3
+    #: a of the weights. Arora et al. use 1e-3 to 1e-4 for vectors that are compared as they are; a trained head also
+    #: uses what frequent words say.
+    smoothing: Annotated[float, Field(gt=0)] = 1e-2
     #: Number of frequent words of the domain corpus that get vectors of their own. They are added to the pieces of a
     #: WordPiece vocabulary; with other tokenizers they are the vocabulary.
     words: Annotated[int, Field(ge=0)] = 0

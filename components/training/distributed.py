@@ -48,6 +48,26 @@ class World:
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def average_rows(self, gradient: Tensor) -> Tensor:
+        """The mean of a sparse gradient (R, D) with one sparse dimension over all workers, coalesced; bit-identical on
+        every worker, because the rows are added in the order of ranks."""
+        gradient = gradient.coalesce()
+        if self.size == 1:
+            return gradient
+        rows, values = gradient.indices()[0], gradient.values().float()
+        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.size)]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+        most = int(torch.cat(counts).max())
+        padded = torch.zeros(most, dtype=rows.dtype, device=rows.device)
+        padded[: len(rows)] = rows
+        filled = values.new_zeros(most, values.shape[1])
+        filled[: len(values)] = values
+        held = torch.cat([torch.arange(most, device=rows.device) < count for count in counts])
+        every, sums = self.gather_rows(padded)[held], self.gather_rows(filled)[held]
+        together = torch.sparse_coo_tensor(every[None], sums, gradient.shape, check_invariants=False).coalesce()
+        together.values().div_(self.size)
+        return together
+
     def total(self, values: Tensor) -> Tensor:
         """The sum of a tensor over all workers."""
         if self.size == 1:

@@ -20,6 +20,7 @@ from components.training.matrices import MatrixOptimizer, hidden_matrices
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
+from components.training.rows import sparse_parameters
 from components.training.schedules import SCHEDULES
 from components.training.windows import Sampler
 
@@ -78,7 +79,13 @@ class TrainingState:
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in known)
-        optimizer = make_optimizer(groups, settings=settings, hidden=hidden_matrices(model), precision=precision)
+        optimizer = make_optimizer(
+            groups,
+            settings=settings,
+            hidden=hidden_matrices(model),
+            rows=sparse_parameters(model) & known,
+            precision=precision,
+        )
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
@@ -191,16 +198,14 @@ def train(
             losses.loss.backward()
         loss = losses.loss.detach()
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
-        gradients = [cast(Tensor, parameter.grad) for parameter in trained]
-        # The loss is averaged together with the gradients: one exchange per step.
-        world.average_([*gradients, loss])
+        gradients = _exchange(trained, loss, world)
         norm = torch.nn.utils.get_total_norm(gradients)
         read = (step + 1) % read_every == 0 or step + 1 == total_steps
         if read:
             _check_finite(loss, norm, step=step, rate=rate)
         # If the norm has been read and is below the limit, clipping would not change the gradients.
         if gradients and settings.clip > 0 and not (read and norm <= settings.clip):
-            torch.nn.utils.clip_grads_with_norm_(trained, settings.clip, norm)
+            _clip(trained, settings.clip, norm)
         state.optimizer.step()
         if state.average is not None:
             state.average.update(step + 1)
@@ -213,6 +218,31 @@ def train(
             gradient_norm=float(norm) if read else None,
             tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
         )
+
+
+def _exchange(trained: Sequence[nn.Parameter], loss: Tensor, world: World) -> list[Tensor]:
+    """Average the gradients and the loss over all workers: one exchange per step, and one per sparse gradient. Returns
+    the gradients; of a sparse one, coalesced, its rows."""
+    dense = [cast(Tensor, one.grad) for one in trained if not cast(Tensor, one.grad).is_sparse]
+    world.average_([*dense, loss])
+    for parameter in trained:
+        if cast(Tensor, parameter.grad).is_sparse:
+            parameter.grad = world.average_rows(cast(Tensor, parameter.grad))
+    return [_values(cast(Tensor, parameter.grad)) for parameter in trained]
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient.values() if gradient.is_sparse else gradient
+
+
+def _clip(trained: Sequence[nn.Parameter], limit: float, norm: Tensor) -> None:
+    """Scale the gradients so that their norm is at most `limit`."""
+    dense = [parameter for parameter in trained if not cast(Tensor, parameter.grad).is_sparse]
+    torch.nn.utils.clip_grads_with_norm_(dense, limit, norm)
+    for parameter in trained:
+        if (gradient := cast(Tensor, parameter.grad)).is_sparse:
+            # The factor of `clip_grads_with_norm_`.
+            gradient.values().mul_((limit / (norm + 1e-6)).clamp(max=1.0))
 
 
 def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Iterator[tuple[int, Batch]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from components.errors import ConfigError
 from components.settings.training import Training
 from components.training.groups import ParameterGroup
 from components.training.matrices import SOAP, Muon
 from components.training.precision import Precision
+from components.training.rows import RULES, RowOptimizer
 
 #: Largest decay of the exponential moving average: a memory of 1,000 steps.
 EMA_DECAY = 0.999
@@ -21,6 +24,7 @@ def make_optimizer(
     *,
     settings: Training,
     hidden: Mapping[int, int] | None = None,
+    rows: Collection[int] = (),
     precision: Precision = "float32",
 ) -> torch.optim.Optimizer:
     """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters; or Muon or SOAP for hidden
@@ -31,6 +35,7 @@ def make_optimizer(
 
     Args:
         hidden: `hidden_matrices` of the model, for Muon and SOAP.
+        rows: `sparse_parameters` of the model; they are trained by `RowOptimizer`.
         precision: of training.
     """
     options = [
@@ -40,8 +45,21 @@ def make_optimizer(
         }
         for group in groups
     ]
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+    if rows:
+        if settings.optimizer not in RULES:
+            raise ConfigError(
+                f"training.optimizer: {settings.optimizer} does not train tables with sparse gradients; use adamw, "
+                "adagrad or sgd, or set model.sparse to false"
+            )
+        return RowOptimizer(
+            options,
+            rows=rows,
+            rule=RULES[settings.optimizer],
+            dense=lambda others: _fused(others, settings),
+            rate=settings.rate,
+            betas=settings.betas,
+            eps=settings.eps,
+        )
     if settings.optimizer in ("muon", "soap"):
         return (Muon if settings.optimizer == "muon" else SOAP)(
             options,
@@ -52,6 +70,12 @@ def make_optimizer(
             matrix_rate=settings.matrix_rate,
             precision=precision,
         )
+    return _fused(options, settings)
+
+
+def _fused(options: list[dict[str, Any]], settings: Training) -> torch.optim.Optimizer:
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
     if settings.optimizer == "adagrad":
         return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)

@@ -21,7 +21,7 @@ from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining import language_model, launch
 from components.pretraining.language_model import LanguageModelRun, work
-from components.pretraining.pretrain import ScratchJob, pretrain, scratch
+from components.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
 from components.telemetry.curves import Position, read_points
@@ -57,6 +57,27 @@ def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) ->
     unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
     job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
     assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
+    assert same_bits(weights(unbroken), weights(job.output))
+
+
+def test_a_preset_sets_the_training_keys_that_the_settings_do_not() -> None:
+    given = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, clip=0.5)
+    gpt3 = published_training(given, family="gpt", preset="gpt3")
+    assert (gpt3.betas, gpt3.eps, gpt3.weight_decay, gpt3.clip) == ((0.9, 0.95), 1e-8, 0.1, 0.5)
+    own = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, betas=(0.8, 0.9))
+    assert published_training(own, family="gpt", preset="gpt2").betas == (0.8, 0.9)
+    assert published_training(given, family="gpt", preset=None) == given
+    for family in FAMILIES.values():
+        assert family.training.keys() <= family.presets.keys()
+        for preset in family.training:
+            LanguageModelTraining.model_validate({**given.model_dump(), **family.training[preset]})
+
+
+def test_a_killed_run_with_sparse_gradients_ends_bit_identical(inputs: Path, tmp_path: Path) -> None:
+    model = {**FAMILIES["fasttext"].tiny, "buckets": 5000, "sparse": True}
+    unbroken = pretrain(pretrain_job(inputs, "fasttext", tmp_path / "unbroken", model=model, training=LONG))
+    job = pretrain_job(inputs, "fasttext", tmp_path / "killed", model=model, training=LONG)
+    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=3) >= 1
     assert same_bits(weights(unbroken), weights(job.output))
 
 
