@@ -72,7 +72,7 @@ def comparisons(
         cells: (system, budget) -> cell.
         systems: system -> (family, start).
         confidence: of the intervals.
-        ensembles: name of an ensemble -> its families.
+        ensembles: name of an ensemble -> its members: families and baselines.
     """
     found = []
     for budget in budgets_of(cells):
@@ -86,12 +86,23 @@ def comparisons(
         ]
         for name in learned:
             family, start = systems[name]
-            if members := [f"{member}-{start}" for member in (ensembles or {}).get(family, ())]:
+            # A member is a family, or a baseline, whose name is that of its system.
+            members = [
+                system
+                for member in (ensembles or {}).get(family, ())
+                for system in (member, f"{member}-{start}")
+                if (system, budget) in cells
+            ]
+            if members:
                 pairs.append((name, _best(cells, members, budget)))
         fixed = [name for name in names if systems[name][0] == BASELINE]
         if learned and fixed:
             pairs.append((_best(cells, learned, budget), _best(cells, fixed, budget)))
-        found += [_compare(cells[one, budget], cells[other, budget], confidence=confidence) for one, other in pairs]
+        # The best baseline may be the best member of the best ensemble.
+        found += [
+            _compare(cells[one, budget], cells[other, budget], confidence=confidence)
+            for one, other in dict.fromkeys(pairs)
+        ]
     return found
 
 
@@ -210,7 +221,8 @@ def statements(
     for comparison in compared:
         starts = {systems[name][1]: name for name in (comparison.better, comparison.worse)}
         families = {systems[name][0] for name in (comparison.better, comparison.worse)}
-        if BASELINE in families:
+        pair = (comparison.better, comparison.worse)
+        if BASELINE in families and not _of_members(pair, systems, ensembles or {}):
             kind = "baseline"
             favoured = next(name for name in (comparison.better, comparison.worse) if systems[name][0] != BASELINE)
         elif len(families) > 1:
@@ -240,6 +252,11 @@ def statements(
             }
         )
     return found
+
+
+def _of_members(pair: tuple[str, str], systems: Systems, ensembles: Mapping[str, Sequence[str]]) -> bool:
+    """Whether one of two systems is an ensemble, and the other a baseline that is one of its members."""
+    return any(other in ensembles.get(systems[one][0], ()) for one, other in (pair, pair[::-1]))
 
 
 def _comparable(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,12 @@ from numpy.typing import NDArray
 from components.evaluation.results import Answers, Run
 from components.scoring import Scoring
 from components.scoring.base import Vectors
+from components.settings.names import BASELINE
+from components.tasks.budgets import ALL
 from components.tasks.data import Split
+
+#: Start of baselines in results.
+NO_START: Final = "none"
 
 
 def ensemble_runs(
@@ -21,28 +27,27 @@ def ensemble_runs(
     rows: Callable[[int, int], Split],
     scoring: Scoring,
 ) -> Iterator[Run]:
-    """The runs of every ensemble: one for each start, budget and seed that all members have, with the mean of their
-    predictions. Its cost is the sum of the members' costs. An ensemble is not trained, so its training curve has one
-    point.
+    """The runs of every ensemble, with the mean of their members' predictions.
+
+    Of several members there is one for each start, budget and seed that all of them have; a baseline has no start and
+    suits each. Of a single member there is one for each start: the mean over its seeds at the budget `all`, because the
+    seeds of a smaller budget have learned from different labels, so that together they spend more than the budget.
+
+    The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
 
     Args:
         runs: of all systems.
-        ensembles: name -> families.
+        ensembles: name -> members: families, at least one, and names of baselines.
         chosen: system -> its predictions of the rows of selection.
         rows: (budget, seed) -> these rows.
         scoring: of a task whose predictions can be averaged (`Scoring.averages`).
     """
-    for name, families in ensembles.items():
-        found: dict[tuple[str, int, int], dict[str, Run]] = {}
-        for run in runs:
-            if run.family in families:
-                found.setdefault((run.start, run.budget, run.seed), {})[run.family] = run
-        for (start, budget, seed), by_family in found.items():
-            if by_family.keys() != set(families):
-                continue
-            members = list(by_family.values())
-            predicted, held = _mean([chosen[run.system][budget, seed] for run in members]), rows(budget, seed)
-            records = [run.record for run in members]
+    for name, members in ensembles.items():
+        groups = _of_seeds(runs, members[0]) if len(members) == 1 else _of_members(runs, members)
+        for (start, budget, seed), group in groups:
+            held = rows(budget, seed)
+            predicted = _mean([chosen[run.system][run.budget, run.seed] for run in group])
+            records = [run.record for run in group]
             record = {
                 "rows": records[0]["rows"],
                 "score": scoring.main,
@@ -53,8 +58,34 @@ def ensemble_runs(
                 "tokens": sum(record["tokens"] for record in records),
                 "seconds": sum(record["seconds"] for record in records),
             }
-            answers = _mean([run.answers for run in members])
+            answers = _mean([run.answers for run in group])
             yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
+
+
+def member_of(run: Run) -> str:
+    """The name by which an ensemble names a run's system."""
+    return run.system if run.family == BASELINE else run.family
+
+
+def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
+    found: dict[tuple[str, int, int], dict[str, Run]] = {}
+    for run in runs:
+        if member_of(run) in members:
+            found.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
+    for (start, budget, seed), own in found.items():
+        together = found.get((NO_START, budget, seed), {}) | own
+        if start != NO_START and together.keys() == set(members):
+            yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]
+
+
+def _of_seeds(runs: Sequence[Run], member: str) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.family == member and run.budget == ALL:
+            found.setdefault(run.start, []).append(run)
+    for start, seeds in found.items():
+        if len(seeds) > 1:
+            yield (start, ALL, min(run.seed for run in seeds)), seeds
 
 
 def _mean(answers: Sequence[Vectors]) -> list[NDArray[np.float32]]:

@@ -113,7 +113,7 @@ def evaluate(job: EvaluateJob) -> Path:
     if job.settings.ensembles and scoring.averages:
         chosen = {
             system: answers
-            for name in names[1:]
+            for name in names
             for system, answers in read_selection(job.finetuned / name, facts=facts).items()
         }
         rows = rows_of_selection(job.examples, facts)

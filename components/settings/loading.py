@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from components.errors import ConfigError, nearest
 from components.settings.checks import default_record
-from components.settings.names import BASELINE
+from components.settings.names import BASELINE, WORDS_SYSTEMS
 from components.settings.params import Params
 from components.settings.registry import file_defaults
 from components.settings.section import Section
@@ -80,7 +80,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     families += [(f"static.{name}.teacher", part, at("pretrain")) for name, parts in computed.items() for part in parts]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
     members = [
-        (f"evaluate.ensembles.{ensemble}", name, at("run", "families"))
+        (f"evaluate.ensembles.{ensemble}", name, [*at("run", "families"), *WORDS_SYSTEMS])
         for ensemble, names in at("evaluate", "ensembles").items()
         for name in (names if isinstance(names, list) else [])
     ]
@@ -88,6 +88,11 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         f"evaluate.ensembles: {ensemble!r} is already the name of a family or of the baselines; choose another name"
         for ensemble in at("evaluate", "ensembles")
         if ensemble in [*at("run", "families"), BASELINE]
+    ]
+    taken += [
+        f"evaluate.ensembles.{ensemble}: has no member with a language model; add one of run.families"
+        for ensemble, names in at("evaluate", "ensembles").items()
+        if isinstance(names, list) and names and set(names) <= set(WORDS_SYSTEMS)
     ]
     taken += [
         f"static: {name!r} is already the name of a block of pretrain; choose another name"

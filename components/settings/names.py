@@ -17,6 +17,16 @@ WITH = "-with-"
 FROZEN = "-frozen"
 #: Family name of systems without a language model.
 BASELINE = "baseline"
+#: Systems without a language model whose probabilities can be part of an ensemble.
+WORDS_SYSTEMS = (
+    "tfidf-words",
+    "tfidf-words-pairs",
+    "tfidf-words-characters",
+    "svm-words-characters",
+    "tfidf-cosine",
+    "tfidf-both",
+    "tfidf-overlap",
+)
 #: Hidden states that a head reads.
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]
 #: Kind of a tokenizer.

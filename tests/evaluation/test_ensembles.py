@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from components.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import Run, read_selection
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.scoring.classification import Classification
 from components.settings.evaluate import EvaluateSettings
+from components.settings.names import WORDS_SYSTEMS
+from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
+from components.tasks.kinds import scoring_for
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 
@@ -114,3 +118,75 @@ def test_predictions_on_dev_by_system_and_run(with_backward: EvaluateJob) -> Non
     answers = found["most-frequent"]
     assert answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
     assert all(np.shape(values) == (6, 3) for values in answers.values())
+
+
+def baseline_run(system: str, values: list[float], *, budget: int = 5, seed: int = 0) -> Run:
+    made = run_of("x", values, budget=budget, seed=seed)
+    return Run(system, "baseline", "none", budget, seed, made.record, made.answers)
+
+
+def test_a_baseline_is_a_member_beside_every_start() -> None:
+    runs = [
+        run_of("ulmfit", [0.9, 0.4, 0.1, 0.2]),
+        run_of("ulmfit", [0.7, 0.4, 0.1, 0.2], start="scratch"),
+        run_of("ulmfit", [0.7, 0.4, 0.1, 0.2], budget=20),
+        baseline_run("tfidf-words", [0.3, 0.2, 0.3, 0.6]),
+        baseline_run("most-frequent", [0.0] * 4),
+    ]
+    chosen = {run.system: {(5, 0): run.answers} for run in runs}
+    found = list(
+        ensemble_runs(
+            runs,
+            {"words": ["ulmfit", "tfidf-words"]},
+            chosen=chosen,
+            rows=lambda budget, seed: ROWS,
+            scoring=Classification(["a", "b"]),
+        )
+    )
+    assert [(run.system, run.budget) for run in found] == [("words-adapted", 5), ("words-scratch", 5)]
+    np.testing.assert_allclose(found[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
+    np.testing.assert_allclose(found[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
+
+
+def test_the_seeds_of_one_system_at_the_budget_with_the_same_rows() -> None:
+    runs = [
+        *(run_of("ulmfit", [value, 0.4, 0.1, 0.2], budget=ALL, seed=seed) for seed, value in ((0, 0.9), (1, 0.5))),
+        # Seeds of a smaller budget have other labels.
+        *(run_of("ulmfit", [0.0] * 4, budget=20, seed=seed) for seed in (0, 1)),
+        run_of("ulmfit", [0.0] * 4, budget=ALL, start="scratch"),
+    ]
+    chosen = {"ulmfit-adapted": {(ALL, 0): two([0.9, 0.4, 0.1, 0.2]), (ALL, 1): two([0.1, 0.4, 0.1, 0.2])}}
+    (found,) = ensemble_runs(
+        runs, {"seeds": ["ulmfit"]}, chosen=chosen, rows=lambda budget, seed: ROWS, scoring=Classification(["a", "b"])
+    )
+    assert (found.system, found.family, found.start, found.budget, found.seed) == (
+        "seeds-adapted",
+        "seeds",
+        "adapted",
+        ALL,
+        0,
+    )
+    np.testing.assert_allclose(found.answers, two([0.7, 0.4, 0.1, 0.2]), atol=1e-6)
+    assert found.record["tokens"] == 200
+
+
+def test_an_ensemble_with_a_baseline_is_compared_with_it(with_backward: EvaluateJob) -> None:
+    settings = with_backward.settings.model_copy(update={"ensembles": {"words": ["backward", "tfidf-words"]}})
+    content = json.loads(
+        (evaluate(with_backward.model_copy(update={"settings": settings})) / "evaluation.json").read_text()
+    )
+    assert "words-adapted" in {system["system"] for system in content["systems"]}
+    pairs = {frozenset((found["better"], found["worse"])) for found in content["comparisons"]}
+    members = {"backward-adapted", "tfidf-words"}
+    assert any("words-adapted" in pair and pair & members for pair in pairs)
+    assert any(found["kind"] == "ensemble" and "words-adapted" in found["text"] for found in content["statements"])
+
+
+def test_the_names_of_systems_that_can_be_members() -> None:
+    made = {
+        name
+        for kind in BASELINES
+        for name in baselines_of(kind, language="en", which="all")
+        if scoring_for(kind, ["a", "b"]).averages and name != MOST_FREQUENT and kind != "similarity"
+    }
+    assert made == set(WORDS_SYSTEMS)

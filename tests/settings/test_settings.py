@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from components.errors import ConfigError
 from components.settings.loading import load_params
+from components.settings.names import WORDS_SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
@@ -172,13 +173,21 @@ def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp
     raw["evaluate"]["ensembles"] = {
         "both": ["ulmfit", "ulmfit-backward"],
         "ulmfit": ["ulmfit", "ulmfit"],
-        "one": ["ulmfit"],
+        "seeds": ["ulmfit"],
+        "words": ["ulmfit", "tfidf-words"],
+        "no-encoder": ["tfidf-words", "tfidf-words-pairs"],
+        "none": [],
     }
-    assert problems(raw, tmp_path) == [
-        "evaluate.ensembles.one: List should have at least 2 items after validation, not 1 (found ['ulmfit'])",
+    found = problems(raw, tmp_path)
+    assert found[:3] == [
+        "evaluate.ensembles.none: List should have at least 1 item after validation, not 0 (found [])",
         "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
-        "evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ulmfit",
+        "evaluate.ensembles.no-encoder: has no member with a language model; add one of run.families",
     ]
+    assert found[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; did you mean") or (
+        found[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ")
+    )
+    assert all(name in found[3] for name in WORDS_SYSTEMS)
 
 
 def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:
