@@ -214,6 +214,10 @@ class LanguageModel(nn.Module, ABC):
         """The embedding table (V, D) if it may be initialised with word vectors; else None (character models)."""
         return None
 
+    def static_vectors(self) -> Tensor | None:
+        """The table (V, S) of word vectors that are features beside the states and are not trained; else None."""
+        return None
+
     @property
     def backward(self) -> bool:
         """Whether the model predicts the piece before a text instead of the one after it."""

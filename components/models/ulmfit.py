@@ -8,7 +8,8 @@ Language Model Fine-tuning for Text Classification):
 with dropout on rows of E, the input, the hidden-to-hidden weights, between layers, and the output. A backward model
 reads the reversed text; the two are combined in an ensemble.
 
-Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, N = T B, V vocabulary, L layers.
+Shape suffixes: B batch rows, T time, D width of the embedding, H hidden width, N = T B, V vocabulary, L layers, S
+width of static vectors.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
+from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ class AWDLSTMConfig(ModelConfig):
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
         bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
+        static: width of co-occurrence vectors of the text that are not trained and are concatenated to the states of
+            the embedding, as a static channel beside the trained one (Kim 2014, CNN-multichannel). The language model
+            does not read them. 0: none.
         dropout_embedding: dropout rate of whole rows of the embedding (dropoute).
         dropout_input: dropout rate of the embedding's output (dropouti).
         dropout_weight: DropConnect rate of the hidden-to-hidden weights (wdrop).
@@ -74,6 +79,7 @@ class AWDLSTMConfig(ModelConfig):
     hidden: Size = 512
     layers: Size = 2
     bigrams: Annotated[int, Field(ge=0)] = 0
+    static: Annotated[int, Field(ge=0)] = 0
     dropout_embedding: Rate = 0.0
     dropout_input: Rate = 0.0
     dropout_weight: Rate = 0.0
@@ -89,6 +95,7 @@ class AWDLSTM(LanguageModel):
 
     config: AWDLSTMConfig
     bigrams: Bigrams | None
+    static: Tensor | None
     carries_state = True
     piece_parameters = ("embedding", "bias")
 
@@ -105,6 +112,8 @@ class AWDLSTM(LanguageModel):
         self.bigrams = (
             Bigrams(config.bigrams, config.embedding, vocabulary=config.vocabulary) if config.bigrams else None
         )
+        static = torch.zeros(config.vocabulary, config.static) if config.static else None
+        self.register_buffer("static", static)
         self.drop_rows = RowDropout(config.dropout_embedding)
         self.drop_input = LockedDropout(config.dropout_input)
         self.drop_hidden = LockedDropout(config.dropout_hidden)
@@ -138,6 +147,9 @@ class AWDLSTM(LanguageModel):
         read_BT = tokens if turned_BT is None else tokens.gather(1, turned_BT)
         outputs, _ = self._run(read_BT.t(), (), self.texts(lengths))
         outputs[-1] = self.drop_output(outputs[-1])
+        if self.static is not None:
+            static_TBS = F.embedding(read_BT.t(), self.static).to(outputs[0].dtype)
+            outputs[0] = torch.cat([outputs[0], static_TBS], dim=-1)
         states = [output.transpose(0, 1) for output in outputs]
         return states if turned_BT is None else [turn(state, turned_BT) for state in states]
 
@@ -176,6 +188,11 @@ class AWDLSTM(LanguageModel):
         super().remap_vocabulary(rows)
         if self.bigrams is not None:
             self.bigrams.remap(rows)
+        if self.static is not None:
+            self.static = remapped(self.static, rows).data
+
+    def static_vectors(self) -> Tensor | None:
+        return self.static
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         # In pretraining every document follows an END, in either reading direction.

@@ -145,6 +145,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     if checkpoint is None:
         if settings.vectors or run.vectors is not None:
             _initialise_from_vectors(run, model)
+        _set_static_vectors(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
@@ -346,6 +347,13 @@ def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> Non
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
     vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
     initialise_embeddings(table, vectors.to(table.device), known=known)
+
+
+def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
+    """Set static vectors to those of the run's text; an increment keeps those of the whole text."""
+    table = model.static_vectors()
+    if table is not None and run.increment is None:
+        table.copy_(cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1]))
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:

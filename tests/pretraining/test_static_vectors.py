@@ -1,0 +1,70 @@
+"""Static vectors beside the trained embeddings of ULMFiT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from components.models import FAMILIES
+from components.models.encoder import build_model, load_encoder
+from components.models.ulmfit import AWDLSTM
+from components.pretraining.adapt import adapt
+from components.pretraining.pretrain import pretrain
+from components.pretraining.vectors import cooccurrence_vectors
+from components.tokenization.store import TokenStore
+from tests.training.helpers import adapt_job, pretrain_job, run_with_kills, same_bits, weights
+
+TINY = dict(FAMILIES["ulmfit"].tiny)
+
+
+def built(static: int) -> AWDLSTM:
+    torch.manual_seed(0)
+    model = build_model("ulmfit", vocabulary=40, settings={**TINY, "static": static})
+    assert isinstance(model, AWDLSTM)
+    return model.eval()
+
+
+def test_static_vectors_are_features_of_the_embedding_only() -> None:
+    plain, both = built(0), built(7)
+    assert both.static is not None
+    torch.nn.init.normal_(both.static)
+    tokens, lengths = torch.randint(5, 40, (2, 9)), torch.tensor([9, 6])
+    expected, found = plain.hidden_states(tokens, lengths), both.hidden_states(tokens, lengths)
+    assert torch.equal(found[0][..., :32], expected[0]) and torch.equal(found[0][..., 32:], both.static[tokens])
+    assert all(torch.equal(*pair) for pair in zip(found[1:], expected[1:], strict=True))
+    batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
+    assert torch.equal(both.losses(batch).loss, plain.losses(batch).loss)
+    assert [name for name, _ in both.named_parameters()] == [name for name, _ in plain.named_parameters()]
+
+
+def test_a_backward_model_reads_them_at_their_positions() -> None:
+    model = build_model("ulmfit", vocabulary=40, settings={**TINY, "static": 3, "direction": "backward"}).eval()
+    assert isinstance(model, AWDLSTM) and model.static is not None
+    torch.nn.init.normal_(model.static)
+    tokens = torch.randint(5, 40, (2, 6))
+    states = model.hidden_states(tokens, torch.tensor([6, 4]))[0][..., 32:]
+    assert torch.equal(states[0], model.static[tokens[0]]) and torch.equal(states[1, :4], model.static[tokens[1, :4]])
+
+
+def test_adaptation_learns_those_of_the_domain(inputs: Path, tmp_path: Path) -> None:
+    model = {**TINY, "static": 9}
+    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model=model))
+    for encoder, corpus in (
+        (pretrained, "general"),
+        (adapt(adapt_job(inputs, "ulmfit", pretrained, tmp_path)), "domain"),
+    ):
+        table = weights(encoder)["static"]
+        store = TokenStore(inputs / "tokens" / f"{corpus}-wordpiece")
+        expected = cooccurrence_vectors(store, vocabulary=len(table), width=9)
+        torch.testing.assert_close(table, expected)
+        assert load_encoder(encoder).model.static_vectors() is not None
+
+
+def test_a_killed_run_ends_bit_identical(inputs: Path, tmp_path: Path) -> None:
+    model = {**TINY, "static": 5}
+    whole = pretrain_job(inputs, "ulmfit", tmp_path / "whole", model=model)
+    pretrain(whole)
+    killed = pretrain_job(inputs, "ulmfit", tmp_path / "killed", model=model)
+    run_with_kills(pretrain, killed, checkpoints=tmp_path / "killed" / "checkpoints", seed=2, kills=1)
+    assert same_bits(weights(killed.output), weights(whole.output))
