@@ -258,6 +258,6 @@ def head_answers(head: Head, table: FeatureTable) -> list[Answer]:
     with predicting(head):
         for rows in table.batches():
             batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
-            found = head.answers(head(batch["features"], batch.get("unit_lengths")), batch)
+            found = head.answers(head.of_batch(batch["features"], batch), batch)
             results |= zip(rows.tolist(), found, strict=True)
     return [results[row] for row in range(len(table))]

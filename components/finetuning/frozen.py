@@ -48,6 +48,7 @@ LEARNING = {
     "reader_widths",
     "tagger",
     "tagger_hidden",
+    "answering_hidden",
     "discriminative",
     "unfreezing",
     "unfreeze_epochs",

@@ -163,6 +163,11 @@ class FinetuneSettings(Section):
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Width of each direction of the biLSTM.
     tagger_hidden: Positive = 256
+    #: Network of question answering above the encoder's states: none (`linear`), or bidirectional attention between
+    #: question and context (`bidaf`; Seo et al. 2017), for recurrent encoders and word vectors.
+    answering: Literal["linear", "bidaf"] = "linear"
+    #: Width of each direction of its biLSTMs (paper: 100).
+    answering_hidden: Positive = 100
     #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
     stride: Positive | None = None
     #: Windows of one context per step in question answering: one with the answer, the others sampled.

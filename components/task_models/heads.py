@@ -235,6 +235,11 @@ class Head(nn.Module, ABC):
             (S, C), or (S, U, C).
         """
 
+    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
+        """`forward` with the lengths of a batch; for heads that read more of a batch."""
+        outputs: Tensor = self(features, batch.get("unit_lengths"))
+        return outputs
+
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of a batch of `components.task_models.sampler` with `targets`: a scalar, averaged over the batch."""

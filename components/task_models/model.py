@@ -149,7 +149,7 @@ class TaskModel(nn.Module):
 
     def outputs(self, vectors: Tensor, batch: Batch) -> Tensor:
         """Outputs of the head for its inputs."""
-        outputs: Tensor = self.head(vectors, batch["unit_lengths"] if self.of_units else None)
+        outputs: Tensor = self.head.of_batch(vectors, batch) if self.of_units else self.head(vectors)
         return outputs
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:

@@ -100,10 +100,12 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
     is included."""
     held: list[int] = []
     if len(target):
+        # Of the units of the context; those of a question have no offsets.
+        contexts = [offsets[offsets[:, 1] > 0] for offsets in row.offsets]
         held = [
             window
-            for window, offsets in enumerate(row.offsets)
-            if len(offsets) > 1 and offsets[1, 0] <= target[0] and offsets[-1, 1] >= target[1]
+            for window, offsets in enumerate(contexts)
+            if len(offsets) and offsets[0, 0] <= target[0] and offsets[-1, 1] >= target[1]
         ]
     chosen = [held[int(rng.integers(len(held)))]] if held else []
     chosen += [int(window) for window in rng.permutation(len(row.pieces)) if window not in chosen][: most - len(chosen)]

@@ -70,6 +70,20 @@ def test_readers_learn_every_kind_of_text(kind: str, reader: str, method: str, m
         np.testing.assert_array_equal(served.answer([fields])[0], answer)
 
 
+@pytest.mark.parametrize("method", ["finetune", "features"])
+@pytest.mark.parametrize("family", ["word2vec", "ulmfit", "elmo", "cove", "bert"])
+def test_attention_flow_answers_questions(family: str, method: str, make_job, in_process) -> None:
+    job = make_job(family, "questions", method=method, answering="bidaf", answering_hidden=3)
+    output = finetune(job)
+    test = read_split(job.examples, "test")
+    served = load_classifier(output / "classifier")
+    for fields, answer, expected in zip(
+        test.fields, served.answer(test.fields), answers_of(output, "test"), strict=True
+    ):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
+        np.testing.assert_array_equal(served.answer([fields])[0], answer)
+
+
 def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
     files = read_manifest(output / "classifier").files.items()
     return pq.read_table(output / "runs.parquet").to_pylist(), {name: entry["sha256"] for name, entry in files}
