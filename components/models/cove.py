@@ -2,7 +2,7 @@
 
 McCann, Bradbury, Xiong and Socher 2017 (Learned in Translation: Contextualized Word Vectors), sections 3 and 4:
 
-    H = biLSTM(E[w^x])                                   encoder; CoVe(w) = H, used as [E[w]; CoVe(w)]
+    H = biLSTM(E[w^x])                                   encoder; CoVe(w) = H, used as [E[w]; CoVe(w)], E GloVe
     h_t = LSTM([z_{t-1}; h~_{t-1}], h_{t-1})             decoder, z the word vectors of the translation
     alpha_t = softmax(H (W_1 h_t + b_1))                 h~_t = tanh(W_2 [H^T alpha_t; h_t] + b_2)
     p(w^z_t) = softmax(W_out h~_t + b_out)
@@ -41,12 +41,15 @@ class CoVeConfig(ModelConfig):
         hidden: width of the encoder in each direction; decoder and context vectors have twice this width.
         layers: number of LSTM layers in the encoder and in the decoder.
         dropout: rate on the word vectors, on every layer's output and on h~ before the output layer.
+        fixed_words: whether the word vectors of the source stay as they are while translation is learned, as GloVe
+            vectors do in the paper (section 3.3); tasks may still train them.
     """
 
     embedding: Size = 200
     hidden: Size = 128
     layers: Size = 2
     dropout: Rate = 0.1
+    fixed_words: bool = False
 
 
 class EncoderLayer(nn.Module):
@@ -238,10 +241,10 @@ class CoVe(LanguageModel):
             words.append(word_B)
         return torch.stack(words, dim=1)
 
-    def _encode(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def _encode(self, tokens: Tensor, lengths: Tensor, *, fixed_words: bool = False) -> list[Tensor]:
         """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
         turned_BT = turned(lengths, tokens.shape[1])
-        x_BTD = self.embedding[tokens]
+        x_BTD = (self.embedding.detach() if fixed_words else self.embedding)[tokens]
         outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         for layer in self.layers:
             outputs.append(self.drop(layer(outputs[-1], turned_BT, self.texts(lengths))))
@@ -249,7 +252,7 @@ class CoVe(LanguageModel):
 
     def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The decoder's input: the top layer's states (B, T, H), their mask (B, T), each layer's last states (B, H)."""
-        _, *layers = self._encode(tokens, lengths)
+        _, *layers = self._encode(tokens, lengths, fixed_words=self.config.fixed_words)
         rows, half = torch.arange(len(tokens), device=tokens.device), self.config.hidden
         lasts = [
             torch.cat([states_BTH[rows, lengths - 1, :half], states_BTH[:, 0, half:]], dim=-1) for states_BTH in layers
@@ -267,7 +270,8 @@ FAMILY = ModelFamily(
     tokenizers=("word", "wordpiece"),
     tiny={"embedding": 32, "hidden": 24, "dropout": 0.1},
     presets={
-        # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2.
+        # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2. The
+        # vectors are fixed there: `pretrain.<name>.vectors`, with `fixed_words: true`.
         "cove": {"embedding": 300, "hidden": 300, "layers": 2, "dropout": 0.2},
     },
 )

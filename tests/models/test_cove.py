@@ -241,3 +241,16 @@ def test_the_output_bias_is_initialised_with_the_frequencies_of_the_target(model
     targets = torch.tensor([piece for _, target in PAIRS for piece in [*target, END]])
     assert loss == pytest.approx(float(-(frequencies / frequencies.sum()).log()[targets].mean()), abs=0.2)
     assert not math.isclose(loss, math.log(VOCABULARY), abs_tol=1e-3)
+
+
+def test_fixed_word_vectors_are_not_trained_by_translation_but_by_tasks() -> None:
+    torch.manual_seed(0)
+    model = build_model("cove", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6, "fixed_words": True})
+    assert isinstance(model, CoVe)
+    sampler = TranslationSampler(copies(), batch_size=8, window=6, seed=0, vocabulary=VOCABULARY)
+    model.losses(sampler.batch(0)).loss.backward()
+    missing = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert missing == {"embedding"}
+    tokens = torch.tensor([[6, 7, END]])
+    model.hidden_states(tokens, torch.tensor([3]))[-1].sum().backward()
+    assert model.embedding.grad is not None and model.embedding.grad[[6, 7]].any(1).all()

@@ -111,3 +111,32 @@ def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
     job = pretrain_job(inputs, "flair", tmp_path / "run", training=lm_settings(tokens=32))
     with pytest.raises(ConfigError, match="flair reads characters and has no table of pieces"):
         pretrain(job.model_copy(update={"vectors": file}))
+
+
+def test_cove_on_fixed_word_vectors(inputs: Path, tmp_path: Path) -> None:
+    """[GloVe(w); CoVe(w)]: after training the table still holds the vectors of the file, and a killed run resumes."""
+    file = vectors_file(inputs, tmp_path, width=6, family="cove")
+    model = {"embedding": 6, "hidden": 8, "fixed_words": True}
+    outputs = []
+    for name in ("unbroken", "killed"):
+        job = pretrain_job(
+            inputs, "cove", tmp_path / name, training=lm_settings(tokens=4 * 8 * 20, rate=0.01), model=model
+        )
+        job = job.model_copy(update={"vectors": file})
+        if name == "killed":
+            assert run_with_kills(pretrain, job, checkpoints=tmp_path / name / "checkpoints", seed=1) >= 1
+        else:
+            pretrain(job)
+        outputs.append(job.output)
+    assert same_bits(weights(outputs[0]), weights(outputs[1]))
+    encoder = load_encoder(outputs[0])
+    prepare_vectors(file, encoder.tokenizer, digest=None, output=tmp_path / "ready")
+    table = encoder.model.piece_embedding()
+    assert table is not None
+    expected = nn.Parameter(table.detach().clone())
+    known = start_from_vectors(expected, tmp_path / "ready", keep_scale=True)
+    ratio = table.detach()[known] / expected.detach()[known]
+    torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-3, atol=1e-3)
+    tokens = torch.tensor([[*np.flatnonzero(known)[:3].tolist()]])
+    (_, *_, top) = encoder.model.hidden_states(tokens, torch.tensor([3]))
+    torch.testing.assert_close(top[..., :6], table[tokens])
