@@ -61,7 +61,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "interpolation 0.25, 0.5, 0.75": {"interpolations": [0.25, 0.5, 0.75]},
     # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
     "20 epochs at 2e-5": {"epochs": 20, "min_steps": 80, "training": {"rate": 2e-5, "schedule": "linear"}},
-    "supervised contrast 0.5 beside": {"supervised_contrastive": 0.5, "contrastive": {"temperature": 0.3}},
+    "supervised contrast 0.5 beside": {"supervised_contrastive": 0.5},
     "contrastive": {"method": "contrastive"},
 }
 

@@ -20,15 +20,15 @@ class ContrastiveSettings(Section):
     #: et al. 2022); `supervised`: every text against all others of the step (Khosla et al. 2020, equation 2).
     loss: Literal["pairs", "supervised"] = "pairs"
     #: Temperature of the supervised contrastive loss, also beside the task's loss (`supervised_contrastive`).
-    temperature: Annotated[float, Field(gt=0)] = 0.1
+    temperature: Annotated[float, Field(gt=0)] = 0.3
     #: Texts of a step, at least two per class.
     rows: Annotated[int, Field(ge=4)] = 16
     #: Passes over the training rows.
-    epochs: Annotated[float, Field(gt=0)] = 16
+    epochs: Annotated[float, Field(gt=0)] = 32
     #: Maximum number of pairs in all steps together; with more, training ends before `epochs`.
-    pairs: Positive = 100_000
+    pairs: Positive = 50_000
     #: Peak learning rate.
-    rate: Annotated[float, Field(gt=0)] = 5e-5
+    rate: Annotated[float, Field(gt=0)] = 1e-4
     #: Whether the name of each label is a further text of its class (Yehudai and Bandel 2024, FastFit), for kinds that
     #: read one text. Underscores and hyphens are read as spaces.
     label_names: bool = False
