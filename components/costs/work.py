@@ -12,7 +12,9 @@ from components.pipeline.stages import STAGES
 from components.settings.params import Params
 
 #: Stages that train, on GPUs if there are any.
-TRAINING = frozenset(("pretrain", "adapt", "adapt-task", "finetune", "finetune-task-adapted", "together"))
+TRAINING = frozenset(
+    ("pretrain", "adapt", "adapt-task", "finetune", "finetune-task-adapted", "finetune-after", "together")
+)
 
 #: Stages whose work grows with the number of label budgets and seeds.
 OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}

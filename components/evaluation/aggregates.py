@@ -63,6 +63,25 @@ class Cell:
         """The best value of the primary metric on dev or in cross-validation, mean over seeds."""
         return mean_of([best_score(run.record) for run in self.runs])
 
+    def _ways(self) -> dict[str, Any]:
+        """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, and
+        how many seeds have tried and kept it; empty if there was only one way."""
+        records = [run.record for run in self.runs if "ways" in run.record]
+        found = []
+        for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
+            attempts = [attempt for record in records for attempt in record["ways"] if attempt["way"] == way]
+            scores = [attempt["score"] for attempt in attempts if attempt["score"] is not None]
+            found.append(
+                {
+                    "way": way,
+                    "score": mean_of(scores) if scores else None,
+                    "tried": len(scores),
+                    "kept": sum(record["way"] == way for record in records),
+                    "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
+                }
+            )
+        return {"ways": found} if found else {}
+
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
         """The cell as in evaluation.json."""
         scoring, main = self.scoring, self.scoring.main
@@ -92,6 +111,7 @@ class Cell:
                 "best_epoch": mean_of([record["best_epoch"] for record in records]),
                 f"selection_{main}": self.selection,
             },
+            **self._ways(),
         }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.settings.names import TASK_ADAPTED, WITH
+from components.settings.names import AFTER, TASK_ADAPTED, WITH
 from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.tokenizer import TokenizerSettings
@@ -336,6 +336,34 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
     }
 
 
+def intermediate(params: Params) -> dict[str, Arguments]:
+    """One job per intermediate task, family and initialisation of the run."""
+    return {
+        f"{source}-{family}-{start}": {
+            "source": source,
+            "finetuned": out(params, "finetuned", source, f"{family}-{start}"),
+            "output": out(params, "encoder", family, f"{start}{AFTER}{source}"),
+        }
+        for source in params.intermediate_tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def finetune_after(params: Params) -> dict[str, Arguments]:
+    """One job per task, intermediate task, family and initialisation of the run."""
+    return {
+        f"{task}-{source}-{family}-{start}": {
+            **_finetuned(params, task, family, f"{start}{AFTER}{source}", encoder=f"{start}{AFTER}{source}"),
+            "source": source,
+        }
+        for task in params.run.tasks
+        for source in params.intermediate_tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
 def unlabelled(params: Params) -> dict[str, Arguments]:
     """One job per task and family of the run."""
     return {
@@ -390,6 +418,12 @@ def share(params: Params) -> dict[str, Arguments]:
 def _starts(params: Params, task: str) -> list[str]:
     """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
     own = [TASK_ADAPTED] if task in params.adapt_task else []
+    own += [
+        f"{start}{AFTER}{source}"
+        for source in params.intermediate_tasks
+        if source != task
+        for start in params.run.starts
+    ]
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
     return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
 
@@ -472,7 +506,7 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
         "pretrained": ("general",),
         "adapted": ("general", "domain"),
         TASK_ADAPTED: ("general", "domain"),
-    }[start.partition(WITH)[0]]
+    }[start.partition(WITH)[0].partition(AFTER)[0]]
     read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or not block.published]
     free = params.finetune[family].unlabelled
     if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
@@ -480,7 +514,8 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
     if block.parents and "corpus/domain" not in read:
         # The words and frequencies of computed encoders are those of the domain corpus.
         read.append("corpus/domain")
-    return read + [f"train/{name}" for name in dict.fromkeys([task, *others])]
+    _, _, source = start.partition(AFTER)
+    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *filter(None, [source])])]
 
 
 def report(params: Params) -> dict[str, Arguments]:

@@ -78,6 +78,10 @@ STAGES: dict[str, Stage] = {
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted
     ),
+    "intermediate": Stage("components.finetuning.intermediate", "IntermediateJob", "intermediate", jobs.intermediate),
+    "finetune-after": Stage(
+        "components.finetuning.intermediate", "FinetuneAfterJob", "finetune_after", jobs.finetune_after
+    ),
     "together": Stage("components.finetuning.together", "TogetherJob", "together", jobs.together),
     "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),
     "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),

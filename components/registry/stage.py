@@ -29,7 +29,7 @@ from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
 from components.registry.runs import BASELINES, read_dev_score, read_leakage, read_own_scores
-from components.settings.names import FROZEN, TASK_ADAPTED, WITH, Start
+from components.settings.names import AFTER, FROZEN, TASK_ADAPTED, WITH, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
 from components.tasks.kinds import find_kind
@@ -131,6 +131,9 @@ class Candidate:
             return (self.computed_from, self.start, None)
         if self.is_words:
             return None
+        if self.task is not None and AFTER in self.start:
+            start, _, source = self.start.removesuffix(FROZEN).partition(AFTER)
+            return (self.family, start, source)
         if self.task is not None:
             encoder = self.start.removesuffix(FROZEN).partition(WITH)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
@@ -158,6 +161,11 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
                 start = f"{TASK_ADAPTED}-{task}"
                 name = f"{job.registry.prefix}-{family}-{start}"
                 yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, "adapt")
+    # The models of intermediate tasks come before those that start from them.
+    yield from sorted(_classifiers(job), key=lambda candidate: AFTER in candidate.start)
+
+
+def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
     for task in job.tasks:
         name = f"{job.registry.prefix}-{task}"
         for family in job.families:

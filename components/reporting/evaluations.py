@@ -80,6 +80,11 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     if rows:
         columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
         chapter.tables.append(Table(columns, rows, "Benefits of transfer"))
+    if ways := _ways(evaluation):
+        columns = ["system", unit, "way to learn", f"{title} in selection", "tried", "kept", "seconds"]
+        chapter.tables.append(
+            Table(columns, ways, "Ways to learn that were tried: score of selection, numbers of seeds")
+        )
     others = [name for name in evaluation["scores"] if name != main]
     if others:
         rows = [
@@ -89,6 +94,24 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         columns = ["system", *(evaluation["titles"][name] for name in others)]
         chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
     return chapter
+
+
+def _ways(evaluation: dict[str, Any]) -> list[Sequence[str]]:
+    """What `method: auto` has tried, by system and label budget."""
+    return [
+        [
+            system["system"],
+            _budget(cell["budget"]),
+            found["way"],
+            "left out" if found["score"] is None else f"{found['score']:.3f}",
+            str(found["tried"]),
+            str(found["kept"]),
+            f"{found['seconds']:.1f}",
+        ]
+        for system in evaluation["systems"]
+        for cell in system["budgets"]
+        for found in cell.get("ways", [])
+    ]
 
 
 def _labels_of_selection(selection: dict[str, Any]) -> str:

@@ -111,6 +111,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for name in at("together", group, "tasks")
     ]
     further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
+    further += [("intermediate_tasks", name, at("run", "tasks")) for name in at("intermediate_tasks")]
     if further and at("run", "starts") and "adapted" not in at("run", "starts"):
         taken.append("adapt_task: continues from the adapted model; add adapted to run.starts")
     made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]

@@ -13,6 +13,8 @@ Start = Literal["scratch", "pretrained", "adapted"]
 TASK_ADAPTED = "task-adapted"
 #: Separator of initialisation and task group in the names of multi-task systems (`together`).
 WITH = "-with-"
+#: Separator of initialisation and intermediate task in the names of systems (`intermediate_tasks`).
+AFTER = "-after-"
 #: Suffix of systems whose encoder stays frozen (`finetune.<name>.frozen`).
 FROZEN = "-frozen"
 #: Family name of systems without a language model.

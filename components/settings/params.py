@@ -79,6 +79,8 @@ class Params(Section):
     adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.
     adapt_task: dict[BlockName, AdaptTaskSettings] = {}
+    #: Tasks whose fine-tuned models are further initialisations of all other tasks.
+    intermediate_tasks: list[BlockName] = []
     #: Block name -> fine-tuning.
     finetune: dict[BlockName, FinetuneSettings]
     #: Group name -> tasks that are also learned together.

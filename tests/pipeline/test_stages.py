@@ -42,6 +42,8 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
     if not params.adapt_task:
         unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
+    if not params.intermediate_tasks:
+        unused += ["intermediate", "finetune-after"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
@@ -142,6 +144,24 @@ def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_op
         for task, arguments in evaluated.items()
         for start in arguments["starts"]
     }
+
+
+def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw: dict[str, Any]) -> None:
+    raw["run"] |= {"tasks": ["aws-type", "aws-service"], "starts": ["scratch", "adapted"]}
+    raw["intermediate_tasks"] = ["aws-service"]
+    params = Params.model_validate(raw)
+    extracted = STAGES["intermediate"].items(params)["aws-service-ulmfit-adapted"]
+    source = STAGES["finetune"].items(params)["aws-service-ulmfit-adapted"]
+    assert extracted["finetuned"] == source["output"]
+    job = STAGES["finetune-after"].items(params)["aws-type-aws-service-ulmfit-adapted"]
+    assert job["encoder"] == extracted["output"]
+    assert str(job["output"]) == "artifacts/finetuned/aws-type/ulmfit-adapted-after-aws-service"
+    evaluated = STAGES["evaluate"].items(params)
+    after = ["scratch-after-aws-service", "adapted-after-aws-service"]
+    assert evaluated["aws-type"]["starts"] == ["scratch", "adapted", *after]
+    assert evaluated["aws-service"]["starts"] == ["scratch", "adapted"], "no task starts from itself"
+    leaked = STAGES["leakage"].items(params)["aws-type"]["systems"]["ulmfit-adapted-after-aws-service"]
+    assert leaked == ["corpus/general", "corpus/domain", "train/aws-type", "train/aws-service"]
 
 
 def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str, Any]) -> None:

@@ -180,7 +180,9 @@ def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob
     assert first is not None
     assert first[1] == "demo: With 5 labels a class, transfer was worth 4 times the labels."
     assert "(demo: macro F1)" in page
-    assert "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows)" in page
+    assert (
+        "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows; choices by 5-fold cross-validation " in page
+    )
     assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
 
 

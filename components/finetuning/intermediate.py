@@ -1,0 +1,92 @@
+"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task, as an initialisation.
+
+Supplementary training on an intermediate task with many labels, before the task of interest (Phang et al. 2018,
+"Sentence encoders on STILTs"). The encoder is that of the stored classifier: of the largest label budget, and of the
+seed with the best score of selection.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+from components.artifacts import read_manifest, write_json, writing
+from components.finetuning.stage import FinetuneJob, finetune
+from components.models.encoder import CURVE, count_parameters, load_encoder
+from components.models.encoder import KIND as ENCODER
+from components.settings.section import Section
+from components.tasks.results import KIND
+
+
+class IntermediateJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        source: name of the intermediate task.
+        finetuned: output directory of the stage `finetune` on that task.
+        output: encoder directory.
+    """
+
+    source: str
+    finetuned: Path
+    output: Path
+
+
+class FinetuneAfterJob(FinetuneJob):
+    """Inputs of the stage `finetune-after`.
+
+    Attributes:
+        start: initialisation of the model that was fine-tuned on the intermediate task, and the task's name.
+        source: name of the intermediate task.
+    """
+
+    start: str  # type: ignore[assignment]
+    source: str
+
+
+def intermediate(job: IntermediateJob) -> Path:
+    """Write the encoder directory of a fine-tuned model; returns it.
+
+    Raises:
+        ArtifactError: the output of fine-tuning is incomplete or altered.
+    """
+    manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
+    folder = job.finetuned / "classifier" / "encoder"
+    encoder = load_encoder(folder, part=True)
+    with writing(job.output, kind=ENCODER) as draft:
+        shutil.copytree(folder, draft.path, dirs_exist_ok=True)
+        numbers = {
+            "parameters": count_parameters(encoder.model),
+            "tokens": 0,
+            "steps": 0,
+            "seconds": 0.0,
+            "tokens_per_second": 0.0,
+            "precision": manifest.facts["precision"],
+        }
+        write_json(draft.path / "metrics.json", numbers)
+        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, CURVE).writeheader()
+        draft.facts |= {
+            "trained": True,
+            "family": encoder.family,
+            "tokenizer": encoder.tokenizer.fingerprint(),
+            "parent": manifest.digest,
+            "task": job.source,
+        }
+    return job.output
+
+
+def finetune_after(job: FinetuneAfterJob) -> Path:
+    """Fine-tune from the encoder of an intermediate task; returns the output directory.
+
+    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest.
+
+    Raises:
+        As `finetune`.
+    """
+    if job.task != job.source:
+        return finetune(job)
+    with writing(job.output, kind=KIND):
+        pass
+    return job.output

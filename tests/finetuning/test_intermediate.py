@@ -1,0 +1,42 @@
+"""A model that was fine-tuned on another task as initialisation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.artifacts import is_complete, read_manifest
+from components.finetuning.intermediate import FinetuneAfterJob, IntermediateJob, finetune_after, intermediate
+from components.finetuning.stage import finetune
+from components.models import FAMILIES
+from components.models.encoder import KIND, load_encoder
+from components.task_models.classifier import load_classifier
+from components.tasks.results import KIND as FINETUNED
+
+
+def after(job, source: str, encoder: Path, output: Path) -> FinetuneAfterJob:
+    changed = job.model_dump() | {"start": f"adapted-after-{source}", "encoder": encoder, "output": output}
+    return FinetuneAfterJob(**changed, source=source)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_encoder_of_the_fine_tuned_model_is_the_start(family: str, make_job, in_process, tmp_path: Path) -> None:
+    other = finetune(make_job(family, "multilabel", name="other"))
+    encoder = intermediate(IntermediateJob(source="other", finetuned=other, output=tmp_path / "encoder"))
+    manifest = read_manifest(encoder, kind=KIND, verify=True)
+    assert (manifest.facts["task"], manifest.facts["parent"]) == ("other", read_manifest(other).digest)
+    expected = load_classifier(other / "classifier").model.encoder.state_dict()
+    found = load_encoder(encoder).model.state_dict()
+    assert found.keys() == expected.keys() and all(found[name].equal(expected[name]) for name in found)
+
+    output = finetune_after(after(make_job(family, "classification"), "other", encoder, tmp_path / "after"))
+    facts = read_manifest(output, kind=FINETUNED).facts
+    assert facts["system"] == f"{family}-adapted-after-other" and facts["encoder"] == manifest.digest
+    load_classifier(output / "classifier")
+
+
+def test_a_task_does_not_start_from_itself(make_job, tmp_path: Path) -> None:
+    job = after(make_job("bert", "classification"), "things", tmp_path / "missing", tmp_path / "itself")
+    output = finetune_after(job)
+    assert is_complete(output, kind=FINETUNED) and [path.name for path in output.iterdir()] == ["manifest.json"]
