@@ -31,7 +31,7 @@ from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
-from components.training.loop import StepReport, TrainingState, train
+from components.training.loop import Accumulation, StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
@@ -172,7 +172,16 @@ def _train(
 ) -> None:
     world, total = worker.world, history.steps
     saved = clock = time.perf_counter()
-    for report in train(state, sampler, settings=run.training, total_steps=total, seed=run.seed, world=world):
+    accumulation = Accumulation(run.training.late_batches, run.training.late_from)
+    for report in train(
+        state,
+        sampler,
+        settings=run.training,
+        total_steps=total,
+        seed=run.seed,
+        world=world,
+        accumulation=accumulation,
+    ):
         now = time.perf_counter()
         history.seconds += now - clock
         _note(history, report)

@@ -64,6 +64,10 @@ class LanguageModelTraining(Training):
     #: Whether embeddings without pretrained values are initialised with co-occurrence vectors of the same text. Not for
     #: character models.
     vectors: bool = False
+    #: Batches per update in the last part of training: larger batches instead of smaller rates (Smith et al. 2018).
+    late_batches: Positive = 1
+    #: Where that part begins, as a fraction of all steps.
+    late_from: Fraction = 0.5
     #: Factor on the model's dropout rates during pretraining (ULMFiT's drop multiplier); 0 suits one pass over much
     #: text. Fine-tuning has its own factor.
     dropout: Annotated[float, Field(ge=0)] = 1.0

@@ -40,7 +40,7 @@ class StepReport:
 
     Attributes:
         step: number of steps so far, this one included.
-        loss: mean loss of the global batch; None in steps in which it is not read.
+        loss: mean loss of the global batch; None in steps in which it is not read, or that do not end an update.
         rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
         tokens: input tokens of the global batch.
@@ -51,6 +51,27 @@ class StepReport:
     rate: float
     gradient_norm: float | None
     tokens: int
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """Several batches, one per step, for one update of the weights.
+
+    Attributes:
+        batches: of an update.
+        begins: fraction of all steps from which on; before it, every step is an update.
+    """
+
+    batches: int = 1
+    begins: float = 0.0
+
+    def place(self, step: int, total: int) -> tuple[int, int]:
+        """Number of a step in its update, from 0, and number of the update's steps. The last update may have fewer."""
+        first = math.floor(self.begins * total)
+        if step < first or self.batches == 1:
+            return 0, 1
+        number, place = divmod(step - first, self.batches)
+        return place, min(self.batches, total - first - number * self.batches)
 
 
 @dataclass
@@ -150,6 +171,7 @@ def train(
     total_steps: int,
     seed: int,
     world: World | None = None,
+    accumulation: Accumulation | None = None,
 ) -> Iterator[StepReport]:
     """Take the steps from `state.step` to `total_steps`; each item of the iterator is one step.
 
@@ -161,12 +183,15 @@ def train(
         sampler: makes the batches.
         total_steps: also the length of the learning-rate schedule.
         seed: of dropout.
+        accumulation: batches per update; None: one. A state between the batches of an update lacks their gradients, so
+            it may be stored only after steps with a loss.
         world: rank and number of workers; a single worker by default.
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
     """
     world = world or World()
+    accumulation = accumulation or Accumulation()
     device = world.device
     model = state.model
     losses_of = cast(Trainable, model).losses
@@ -192,10 +217,18 @@ def train(
 
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
-        state.optimizer.zero_grad(set_to_none=True)
+        place, batches = accumulation.place(step, total_steps)
+        if place == 0:
+            state.optimizer.zero_grad(set_to_none=True)
         # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
-            losses.loss.backward()
+            (losses.loss if batches == 1 else losses.loss / batches).backward()
+        state.carry = losses.carry
+        tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
+        if place + 1 < batches:
+            state.step = step + 1
+            yield StepReport(state.step, None, rate, None, tokens)
+            continue
         loss = losses.loss.detach()
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
         gradients = _exchange(trained, loss, world)
@@ -209,14 +242,13 @@ def train(
         state.optimizer.step()
         if state.average is not None:
             state.average.update(step + 1)
-        state.carry = losses.carry
         state.step = step + 1
         yield StepReport(
             step=state.step,
             loss=float(loss) if read else None,
             rate=rate,
             gradient_norm=float(norm) if read else None,
-            tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
+            tokens=tokens,
         )
 
 
