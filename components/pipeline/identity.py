@@ -172,7 +172,7 @@ def file_name(stage: str, item: str) -> str:
 
 def _block(stage: str, item: str, arguments: Arguments) -> str:
     """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
-    if stage in ("pretrain", "adapt", "scratch") or stage.startswith("static-"):
+    if stage in ("pretrain", "adapt", "scratch") or stage.startswith(("static-", "stacked-")):
         return item
     if stage == "adapt-task":
         return str(arguments["name"]).partition(" ")[0]
@@ -186,7 +186,7 @@ def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sou
     families = None
     tokenizers = [kind] if (kind := arguments.get("kind")) is not None else None
     if block is not None:
-        used = [block, *(parent for one in block.parents if (parent := params.block(one)) is not None)]
+        used = [block, *(parent for one in params.origins(name) if (parent := params.block(one)) is not None)]
         families = list(dict.fromkeys(one.family for one in used))
         # A vocabulary of words replaces that of a teacher without word pieces.
         tokenizers = list(dict.fromkeys([*(one.tokenizer for one in used), *(["word"] if block.parents else [])]))

@@ -295,6 +295,35 @@ def static_scratch(params: Params) -> dict[str, Arguments]:
     return static(params, "scratch")
 
 
+def stacked(params: Params, start: str) -> dict[str, Arguments]:
+    """One job per block of `stacked`, for one initialisation of its parts."""
+    return {
+        name: {
+            "first": out(params, "encoder", settings.of[0], start),
+            "second": out(params, "encoder", settings.of[1], start),
+            "output": out(params, "encoder", name, start),
+            "settings": settings,
+        }
+        for name, settings in params.stacked.items()
+        if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
+    }
+
+
+def stacked_pretrained(params: Params) -> dict[str, Arguments]:
+    """`stacked` of the pretrained parts."""
+    return stacked(params, "pretrained")
+
+
+def stacked_adapted(params: Params) -> dict[str, Arguments]:
+    """`stacked` of the adapted parts."""
+    return stacked(params, "adapted")
+
+
+def stacked_scratch(params: Params) -> dict[str, Arguments]:
+    """`stacked` of the parts with random weights."""
+    return stacked(params, "scratch")
+
+
 def examples(params: Params) -> dict[str, Arguments]:
     """One job per task in `data.tasks`."""
     return {
@@ -511,8 +540,9 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
     free = params.finetune[family].unlabelled
     if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
         read.append("corpus/domain")
-    if block.parents and "corpus/domain" not in read:
-        # The words and frequencies of computed encoders are those of the domain corpus.
+    computed = {family, *params.origins(family)} & params.static.keys()
+    if computed and "corpus/domain" not in read:
+        # The words and frequencies of static vectors are those of the domain corpus.
         read.append("corpus/domain")
     _, _, source = start.partition(AFTER)
     return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *filter(None, [source])])]
@@ -539,6 +569,7 @@ def register(params: Params) -> dict[str, Arguments]:
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
         "static": params.static,
+        "stacked": params.stacked,
         "adapt": params.adapt,
         "finetune": params.finetune,
     }
@@ -574,8 +605,9 @@ def promote(params: Params) -> dict[str, Arguments]:
 
 
 def _parents(params: Params) -> dict[str, list[str]]:
-    """Computed blocks of the run -> the blocks that they are computed from."""
-    found = {name: params.block(name) for name in params.run.families}
+    """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
+    names = [*params.run.families, *(one for name in params.run.families for one in params.origins(name))]
+    found = {name: params.block(name) for name in names}
     return {name: list(block.parents) for name, block in found.items() if block is not None and block.parents}
 
 

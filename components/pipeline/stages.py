@@ -74,6 +74,9 @@ STAGES: dict[str, Stage] = {
     "static-pretrained": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_pretrained),
     "static-adapted": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_adapted),
     "static-scratch": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_scratch),
+    "stacked-pretrained": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_pretrained),
+    "stacked-adapted": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_adapted),
+    "stacked-scratch": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_scratch),
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted

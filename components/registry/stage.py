@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ class RegisterJob(Section):
         tasks: tasks with classifiers.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
-        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the models.
+        parameters: section -> block -> settings (`pretrain`, `static`, `stacked`, `adapt`, `finetune`), logged with the
+            models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
@@ -146,13 +147,16 @@ class Candidate:
 def candidates(job: RegisterJob) -> Iterator[Candidate]:
     """The models of a run, parents before children."""
     trained = [name for name in job.families if not job.parents.get(name)]
-    further = [parent for name in job.families for parent in job.parents.get(name, ()) if parent not in trained]
-    for family in dict.fromkeys([*further, *trained, *job.families]):
+    known = [parent for parents in job.parents.values() for parent in parents]
+    # Trained encoders first, then those that are computed from them, in the order in which they depend on each other.
+    others = [name for name in known if name not in job.parents]
+    computed = [name for name in job.parents if name not in job.families]
+    for family in _in_order([*others, *trained, *computed, *job.families], job.parents):
         for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
             if start in job.starts:
                 name = f"{job.registry.prefix}-{family}-{start}"
                 origin = next(iter(job.parents.get(family, ())), None)
-                section = "static" if origin else section
+                section = computed_section(job, family) if origin else section
                 directory = job.out / "encoder" / family / start
                 yield Candidate(name, directory, "encoder", family, start, section, computed_from=origin)
     for family in job.families:
@@ -187,6 +191,22 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
 def _exists(directory: Path) -> bool:
     """Whether the stage has written a classifier; not every task has a words model."""
     return (directory / MANIFEST).is_file()
+
+
+def computed_section(job: RegisterJob, family: str) -> str:
+    """The section of a computed block."""
+    return "stacked" if family in job.parameters.get("stacked", {}) else "static"
+
+
+def _in_order(names: Sequence[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names, each once, after those that it is computed from."""
+    found: dict[str, None] = {}
+    waiting = list(dict.fromkeys(names))
+    while waiting:
+        ready = [name for name in waiting if not set(parents.get(name, ())) & set(waiting)]
+        found |= dict.fromkeys(ready)
+        waiting = [name for name in waiting if name not in ready]
+    return list(found)
 
 
 def register(job: RegisterJob) -> Path:

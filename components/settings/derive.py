@@ -1,4 +1,4 @@
-"""`static.<name>`: encoders that are computed from other encoders, without training."""
+"""`static.<name>` and `stacked.<name>`: encoders that are computed from other encoders, without training."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ class StaticSettings(Section):
     #: Number of frequent words of the domain corpus that get vectors of their own. They are added to the pieces of a
     #: WordPiece vocabulary; with other tokenizers they are the vocabulary.
     words: Annotated[int, Field(ge=0)] = 0
+
+
+class StackedSettings(Section):
+    """The states of two encoders at each word, concatenated (stacked embeddings: Akbik et al. 2018), such as FLAIR and
+    word vectors. A stack of three is a stack of a stack and an encoder. The initialisations of the block are those of
+    its parts."""
+
+    #: The two blocks: of `pretrain`, `static` or `stacked`.
+    of: Annotated[list[str], Field(min_length=2, max_length=2)]
+    #: Hidden states of each part: those of the last layer (FLAIR, BERT), or of all layers and the embedding (ELMo).
+    layers: Literal["last", "all"] = "last"

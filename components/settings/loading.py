@@ -70,14 +70,21 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
 
     # Blocks that are computed from others have the initialisations of these.
     computed = {name: [teacher] for name in at("static") if (teacher := at("static", name, "teacher"))}
+    stacked = {name: parts for name in at("stacked") if isinstance(parts := at("stacked", name, "of"), list)}
+    made_before = {**at("pretrain"), **at("static"), **at("stacked")}
     families = [
-        (f"run.families ({section})", name, {**at(section), **(at("static") if section == "pretrain" else {})})
+        (f"run.families ({section})", name, made_before if section == "pretrain" else at(section))
         for section in FAMILY_SECTIONS
         if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
         for named in at("run", "families")
-        for name in (computed.get(named, [named]) if section == "adapt" else [named])
+        for name in (_trained(named, computed | stacked) if section == "adapt" else [named])
     ]
     families += [(f"static.{name}.teacher", part, at("pretrain")) for name, parts in computed.items() for part in parts]
+    families += [
+        (f"stacked.{name}.of", part, [*at("pretrain"), *at("static"), *list(at("stacked"))[:number]])
+        for number, name in enumerate(at("stacked"))
+        for part in stacked.get(name, [])
+    ]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
     members = [
         (f"evaluate.ensembles.{ensemble}", name, [*at("run", "families"), *WORDS_SYSTEMS])
@@ -95,15 +102,17 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         if isinstance(names, list) and names and set(names) <= set(WORDS_SYSTEMS)
     ]
     taken += [
-        f"static: {name!r} is already the name of a block of pretrain; choose another name"
-        for name in at("static")
-        if name in at("pretrain")
+        f"{section}: {name!r} is already the name of a block of {other}; choose another name"
+        for section, others in (("static", ("pretrain",)), ("stacked", ("pretrain", "static")))
+        for name in at(section)
+        for other in others
+        if name in at(other)
     ]
     if at("adapt_task"):
         taken += [
-            f"adapt_task: {name} is not trained, but computed from another encoder; remove it from run.families"
+            f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
             for name in at("run", "families")
-            if name in at("static")
+            if name in at("static") or name in at("stacked")
         ]
     shared = [
         (f"together.{group}.tasks", name, at("run", "tasks"))
@@ -125,6 +134,14 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         for key, name, known in [*families, *tasks, *members, *kinds, *shared, *further]
         if name not in known
     ]
+
+
+def _trained(name: str, computed: dict[str, list[str]]) -> list[str]:
+    """The blocks of `pretrain` that a block is computed from; the block itself if it is not computed."""
+    found = [name]
+    for _ in computed:
+        found = [one for part in found for one in computed.get(part, [part])]
+    return list(dict.fromkeys(found))
 
 
 def _describe(problem: Any) -> str:

@@ -9,7 +9,7 @@ from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import DataSettings
-from components.settings.derive import StaticSettings
+from components.settings.derive import StackedSettings, StaticSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
@@ -31,6 +31,8 @@ from components.settings.tokenizer import TokenizerSettings
 
 #: Family of the encoders of `static`.
 STATIC_FAMILY = "word2vec"
+#: Family and tokenizer of the encoders of `stacked`.
+STACKED = "stacked"
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Params(Section):
     pretrain: dict[BlockName, PretrainSettings]
     #: Block name -> word vectors from an encoder.
     static: dict[BlockName, StaticSettings] = {}
+    #: Block name -> two encoders side by side.
+    stacked: dict[BlockName, StackedSettings] = {}
     #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
     adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.
@@ -108,8 +112,23 @@ class Params(Section):
         """The block of that name; None if there is none."""
         if (made := self.pretrain.get(name)) is not None:
             return Block(made.family or name, made.tokenizer, made.source is not None)
-        static = self.static.get(name)
-        teacher = self.pretrain.get(static.teacher) if static is not None else None
-        if static is None or teacher is None:
-            return None
-        return Block(STATIC_FAMILY, teacher.tokenizer, teacher.source is not None, (static.teacher,))
+        if (static := self.static.get(name)) is not None:
+            teacher = self.pretrain.get(static.teacher)
+            if teacher is None:
+                return None
+            return Block(STATIC_FAMILY, teacher.tokenizer, teacher.source is not None, (static.teacher,))
+        if (stacked := self.stacked.get(name)) is not None:
+            # The parts of a stack are defined before it, so that no stack contains itself.
+            before = list(self.stacked)[: list(self.stacked).index(name)]
+            parts = [self.block(part) for part in stacked.of if part not in self.stacked or part in before]
+            published = any(part.published for part in parts if part is not None)
+            return Block(STACKED, STACKED, published, tuple(stacked.of))
+        return None
+
+    def origins(self, name: str) -> list[str]:
+        """The blocks that a block is computed from, directly or not, those first that others are computed from."""
+        block = self.block(name)
+        found: dict[str, None] = {}
+        for parent in block.parents if block is not None else ():
+            found |= dict.fromkeys([*self.origins(parent), parent])
+        return list(found)

@@ -19,9 +19,9 @@ from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.bidaf import AttentionFlow
 from components.task_models.span_head import Answering
-from components.task_models.unit_windows import columns, cut
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
+from components.tokenization.unit_windows import columns, cut
 
 
 @dataclass(frozen=True)

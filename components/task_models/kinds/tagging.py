@@ -17,9 +17,9 @@ from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.taggers import Tagger
-from components.task_models.unit_windows import columns, cut
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
+from components.tokenization.unit_windows import columns, cut
 from components.tokenization.words import WordPieces, encode_words
 
 _NONE: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
