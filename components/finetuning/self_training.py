@@ -96,6 +96,7 @@ def train_rounds(
         steps=spec.settings.head_steps,
         seed=counter_seed(spec.seed, "self-training"),
     )
+    next(found)  # the head itself
     for one in found:
         _set(head, one)
         yield {

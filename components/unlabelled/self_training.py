@@ -74,8 +74,9 @@ def rounds(
     steps: int,
     seed: int,
 ) -> Iterator[Round]:
-    """The rounds from 1, each the teacher of the next. In round r of R, at most r / R of the unlabelled rows have a
-    pseudo-label, the most confident ones of each class (`pseudo_labels.select`).
+    """The rounds, each the teacher of the next; round 0 is the models of the labelled rows alone. In round r of R, at
+    most r / R of the unlabelled rows have a pseudo-label, the most confident ones of each class
+    (`pseudo_labels.select`).
 
     Args:
         views: at least one.
@@ -92,6 +93,7 @@ def rounds(
     first = [_first(view, targets, folds, exclusive=exclusive, steps=steps) for view in views]
     models, temperatures = [one.model for one in first], [one.temperature for one in first]
     ones = np.ones(len(targets))
+    yield Round(models, 0, temperatures)
     for number in range(1, count + 1):
         logits = [model.logits(view.unlabelled) for model, view in zip(models, views, strict=True)]
         teacher = teach(logits, temperatures, exclusive=exclusive)

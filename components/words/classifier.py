@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,39 @@ from components.words.linear import LinearModel
 
 KIND: Final = "classifier"
 FORM: Final = "words"
+#: Form of features that are fitted on texts without labels too (`components.words.transductive`).
+LATENT: Final = "latent"
 DESCRIPTION: Final = "words.json"
 WEIGHTS: Final = "words.safetensors"
 #: Maximum number of rows of a batch.
 ROWS: Final = 4096
+
+
+class RowFeatures(Protocol):
+    """Features of rows that a words model reads."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of terms."""
+
+    @property
+    def width(self) -> int:
+        """F."""
+
+    def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F), sparse or dense. A row does not depend on the others."""
+
+    def words(self, row: Fields) -> tuple[int, int]:
+        """Number of words of a row, and how many of them are unknown."""
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """JSON with the key `form`, and arrays by name."""
+
+
+def _latent(described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RowFeatures:
+    from components.words.transductive import LatentFeatures  # imports this module
+
+    return LatentFeatures.load(described, arrays)
 
 
 @dataclass(frozen=True)
@@ -42,7 +71,7 @@ class WordsModel:
         linear: on these features.
     """
 
-    features: WordFeatures
+    features: RowFeatures
     linear: LinearModel
 
     def answers(self, rows: Sequence[Fields]) -> list[Answer]:
@@ -66,7 +95,8 @@ class WordsModel:
         try:
             described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
             arrays = load_file(directory / WEIGHTS)
-            features = WordFeatures.load(described, arrays)
+            load = _latent if described["form"] == LATENT else WordFeatures.load
+            features: RowFeatures = load(described, arrays)
             return cls(features, LinearModel.load(arrays, features=features.width, labels=labels))
         except Exception as error:  # safetensors and scikit-learn raise errors of several classes
             raise ArtifactError(

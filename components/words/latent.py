@@ -12,7 +12,7 @@ Shapes: N texts, V terms or words, D dimensions. All vectors of texts have norm 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,6 +64,25 @@ class LatentSemantics:
             matrix = vectorizer.fit_transform(texts)
         return cls(vectorizer, _svd(matrix, dimensions)[1])
 
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `load` reads: JSON, and arrays by name."""
+        terms = sorted(self.vectorizer.vocabulary_, key=self.vectorizer.vocabulary_.__getitem__)
+        return {"terms": terms}, {"idf": self.vectorizer.idf_, "components": np.ascontiguousarray(self.components)}
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
+        """What `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
+        vocabulary = {term: number for number, term in enumerate(described["terms"])}
+        vectorizer = tfidf(ngram_range=(1, 2), vocabulary=vocabulary, dtype=np.float32)
+        vectorizer.idf_ = arrays["idf"]
+        if arrays["components"].shape[1] != len(vocabulary):
+            raise ValueError(f"{arrays['components'].shape[1]} columns for {len(vocabulary)} terms")
+        return cls(vectorizer, arrays["components"])
+
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """(N, D)."""
         return unit(np.asarray(self.vectorizer.transform(texts) @ self.components.T, dtype=np.float32))
@@ -105,6 +124,25 @@ class WordMeans:
         means = self._means(texts)
         known = np.abs(means).sum(axis=1, keepdims=True) > 0
         return unit(np.where(known, means - self.centre, 0).astype(np.float32))
+
+    def ids(self, text: str) -> NDArray[np.int64]:
+        """The words of a text by index; -1 for unknown words."""
+        return next(_ids([text], self.words))
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `load` reads: JSON, and arrays by name."""
+        return {"words": self.words}, {"table": np.ascontiguousarray(self.table), "centre": self.centre}
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WordMeans:
+        """What `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
+        if len(described["words"]) != len(arrays["table"]):
+            raise ValueError(f"{len(arrays['table'])} vectors for {len(described['words'])} words")
+        return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])
 
     def _means(self, texts: Sequence[str]) -> Vectors:
         """(N, D) means over the distinct known words of each text."""

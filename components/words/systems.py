@@ -15,6 +15,7 @@ from typing import Final
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.tasks.selection import Candidate, System, Training
+from components.words import transductive
 from components.words.classifier import WordsModel
 from components.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
 from components.words.linear import LinearModel, fit_exclusive, fit_independent, fit_margin
@@ -104,7 +105,11 @@ class WordsSystems:
 #: Kind of task -> its words models.
 SYSTEMS: Final = {
     "classification": WordsSystems(
-        {"tfidf-words": partial(words, ngrams=(1, 1)), "tfidf-words-pairs": partial(words, ngrams=(1, 2))},
+        {
+            "tfidf-words": partial(words, ngrams=(1, 1)),
+            "tfidf-words-pairs": partial(words, ngrams=(1, 2)),
+            "latent-words": transductive.exclusive,
+        },
         characters={"tfidf-words-characters": words_and_characters},
         margins={"svm-words-characters": margin},
     ),
@@ -112,6 +117,7 @@ SYSTEMS: Final = {
         {
             "tfidf-words": partial(one_against_rest, ngrams=(1, 1)),
             "tfidf-words-pairs": partial(one_against_rest, ngrams=(1, 2)),
+            "latent-words": transductive.independent,
         }
     ),
     "pair": WordsSystems({"tfidf-cosine": cosine, "tfidf-both": both}),

@@ -29,7 +29,8 @@ def test_clusters_are_found_from_few_labels() -> None:
     x, y = clusters(600, spread=1.5)
     targets, free = np.eye(2)[y[:6]], x[6:]
     alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True, steps=200)
-    found = list(rounds([View(x[:6], free, [1.0])], targets, exclusive=True, **SETTINGS))
+    start, *found = rounds([View(x[:6], free, [1.0])], targets, exclusive=True, **SETTINGS)
+    np.testing.assert_allclose(start.models[0].weight, alone.weight)
     assert len(found) == 3
     before = (alone.logits(free).argmax(1) == y[6:]).mean()
     assert accuracy(found[-1], free, y[6:]) > before + 0.02
@@ -58,7 +59,7 @@ def test_without_pseudo_labels_a_round_is_the_fit_of_the_labelled_rows() -> None
     x, y = clusters(40)
     targets = np.eye(2)[y[:10]]
     settings = SETTINGS | {"confidence": 1.0}
-    found = next(rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True, **settings))
+    _, found, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True, **settings)
     alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True, steps=200)
     assert found.pseudo_labels == 0
     np.testing.assert_allclose(found.models[0].weight, alone.weight, atol=1e-3)
