@@ -30,7 +30,7 @@ from components.unlabelled.self_training import Round, View, rounds
 from components.words.latent import LatentSemantics, WordMeans
 
 #: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 300
+LATENT, MEANS = 50, 200
 #: Candidates for the L2 penalty of the regressions on vectors of norm 1.
 PENALTIES: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 

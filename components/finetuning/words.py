@@ -35,8 +35,7 @@ from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 from components.tasks.selection import Data, Predictions, System, predict
-from components.words.classifier import WordsModel
-from components.words.features import WordFeatures
+from components.words.classifier import RowFeatures, WordsModel
 from components.words.linear import LinearModel, fit_exclusive, fit_independent
 from components.words.systems import probable_systems
 
@@ -287,7 +286,7 @@ class _Regression:
         self._rows = work.data.train.take(learned)
         model = system(work.data.training(self._rows))[0].model
         assert isinstance(model, WordsModel)
-        self.words: WordFeatures = model.features
+        self.words: RowFeatures = model.features
         self._vectors, self._penalty, self._labels = vectors, penalty, len(work.facts.labels)
         self._exclusive = model.linear.exclusive
         with torch.no_grad():

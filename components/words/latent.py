@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.utils.extmath import randomized_svd
 from components.words.text import tfidf
 
 #: Maximum number of terms and of words.
-MOST_TERMS, MOST_WORDS = 100_000, 20_000
+MOST_TERMS, MOST_WORDS = 100_000, 10_000
 #: Minimum number of texts with a term, and of occurrences of a word; 2 in small collections.
 LEAST: Final = 5
 #: Texts from which `LEAST` applies.
@@ -37,7 +38,7 @@ SMOOTHING: Final = 1e-3
 #: Exponent of the frequencies of context words.
 CONTEXT: Final = 0.75
 #: Texts whose words are counted at once.
-_BLOCK = 2_000
+_BLOCK = 4_000
 Vectors = NDArray[np.float32]
 
 
@@ -112,7 +113,8 @@ class WordMeans:
         least = _least(texts)
         # `most_common` orders ties by first occurrence.
         words = [word for word, count in counts.most_common(MOST_WORDS) if count >= least] or list(counts)
-        table = _word_vectors(_ids(texts, words), len(words), dimensions=dimensions)
+        known = {word: index for index, word in enumerate(words)}
+        table = _word_vectors(_ids(texts, known), len(words), dimensions=dimensions)
         share = np.asarray([counts[word] for word in words], dtype=np.float64)
         share /= share.sum()
         weighted = (table * (SMOOTHING / (SMOOTHING + share))[:, None]).astype(np.float32)
@@ -127,7 +129,11 @@ class WordMeans:
 
     def ids(self, text: str) -> NDArray[np.int64]:
         """The words of a text by index; -1 for unknown words."""
-        return next(_ids([text], self.words))
+        return next(_ids([text], self._known))
+
+    @cached_property
+    def _known(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words)}
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""
@@ -147,7 +153,7 @@ class WordMeans:
     def _means(self, texts: Sequence[str]) -> Vectors:
         """(N, D) means over the distinct known words of each text."""
         means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
-        for row, ids in enumerate(_ids(texts, self.words)):
+        for row, ids in enumerate(_ids(texts, self._known)):
             known = np.unique(ids[ids >= 0])
             if len(known):
                 means[row] = self.table[known].mean(axis=0)
@@ -169,9 +175,8 @@ def _splitter() -> Any:
     return tfidf().build_analyzer()
 
 
-def _ids(texts: Sequence[str], words: Sequence[str]) -> Iterator[NDArray[np.int64]]:
+def _ids(texts: Sequence[str], known: Mapping[str, int]) -> Iterator[NDArray[np.int64]]:
     """The words of each text by index; -1 for unknown words."""
-    known = {word: index for index, word in enumerate(words)}
     split = _splitter()
     for text in texts:
         yield np.fromiter((known.get(word, -1) for word in split(text)), dtype=np.int64)
@@ -179,19 +184,22 @@ def _ids(texts: Sequence[str], words: Sequence[str]) -> Iterator[NDArray[np.int6
 
 def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: int) -> Vectors:
     """(V, D) vectors of positive pointwise mutual information."""
-    counts = sparse.csr_matrix((size, size), dtype=np.float64)
+    counts = sparse.csr_matrix((size, size), dtype=np.float32)
     border = np.full(WINDOW, -1, dtype=np.int64)
     block: list[NDArray[np.int64]] = []
 
     def add(counts: sparse.csr_matrix) -> sparse.csr_matrix:
         flat = np.concatenate([part for ids in block for part in (ids, border)])
+        block.clear()
+        lefts, rights, weights = [], [], []
         for distance in range(1, WINDOW + 1):
             left, right = flat[:-distance], flat[distance:]
             both = (left >= 0) & (right >= 0)
-            weights = np.full(int(both.sum()), 1 / distance)
-            counts = counts + sparse.coo_matrix((weights, (left[both], right[both])), shape=(size, size)).tocsr()
-        block.clear()
-        return counts
+            lefts.append(left[both])
+            rights.append(right[both])
+            weights.append(np.full(int(both.sum()), 1 / distance, dtype=np.float32))
+        pairs = np.concatenate(lefts), np.concatenate(rights)
+        return counts + sparse.coo_matrix((np.concatenate(weights), pairs), shape=(size, size)).tocsr()
 
     for ids in texts:
         block.append(ids)
@@ -217,5 +225,5 @@ def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: 
 def _svd(matrix: Any, dimensions: int) -> tuple[Vectors, Vectors, Vectors]:
     """Left (N, D) and right (D, V) singular vectors and the values (D,)."""
     most = max(1, min(dimensions, min(matrix.shape)))
-    left, values, right = randomized_svd(matrix, n_components=most, n_iter=3, random_state=0)
+    left, values, right = randomized_svd(matrix, n_components=most, n_iter=2, random_state=0)
     return left.astype(np.float32), right.astype(np.float32), values.astype(np.float32)

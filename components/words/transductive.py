@@ -25,13 +25,13 @@ from components.words.latent import LatentSemantics, Vectors, WordMeans
 from components.words.linear import LinearModel
 
 #: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 300
+LATENT, MEANS = 50, 200
 #: Candidates for the L2 penalty of a regression on vectors of norm 1.
 PENALTIES: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 #: Rounds of self-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
 ROUNDS, CONFIDENCE, WEIGHT = 4, 0.6, 1.0
 #: Maximum number of texts that the vectors are fitted on, and of texts that get pseudo-labels.
-MOST_FITTED, MOST_TAUGHT = 30_000, 5_000
+MOST_FITTED, MOST_TAUGHT = 25_000, 5_000
 #: Maximum number of iterations of a regression.
 ITERATIONS: Final = 200
 

@@ -139,7 +139,7 @@ def test_a_multiclass_svm_gives_probabilities() -> None:
 
 
 def test_baselines_by_language_and_setting() -> None:
-    plain = ["tfidf-words", "tfidf-words-pairs", "most-frequent"]
+    plain = ["tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
     assert list(baselines_of("classification", language="en", which="auto")) == plain
     more = ["tfidf-words-characters", "svm-words-characters", *plain]
     assert list(baselines_of("classification", language="th", which="auto")) == more
