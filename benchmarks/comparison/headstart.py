@@ -61,8 +61,10 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         pretrain: dict[str, Any] = {"family": "bert", "source": str(encoder)}
         pretrain["training"] = {"tokens": 1, "window": 64, "batch_size": 32, "rate": 0.0003}  # not trained
         finetune: dict[str, Any] = {
-            "layers": "last",  # as the encoder was trained: the mean of its last layer
+            # As the encoder was trained: the mean of its last layer, scaled to length 1.
+            "layers": "last",
             "pooling": "mean",
+            "unit_length": True,
             "pairs": "apart",
             "head_penalties": [0.3, 1, 3, 10, 30, 100],
             "discriminative": 1.2,

@@ -81,6 +81,9 @@ class FinetuneSettings(Section):
     #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
     #: 3.3).
     pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
+    #: Whether the vectors of a text are scaled to length 1 after pooling, each layer's by itself, as by models of
+    #: sentence-transformers (Reimers and Gurevych 2019); of kinds with one vector per text.
+    unit_length: bool = False
     #: Network between the hidden states and the head, in tasks that read texts: `bilstm` with `pooling` of its outputs,
     #: or `cnn`, convolutions with the maximum over time (Kim 2014). `none`: the hidden states are pooled. Over a static
     #: family these are the classical task models over random, frozen or tuned word vectors. `biattentive`: the

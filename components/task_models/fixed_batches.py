@@ -347,7 +347,9 @@ class FixedBatches:
         encoder = self.model.encoder
         assert isinstance(encoder, StaticVectors)  # as `bags.suits` has found
         with self._computing(self.precision):
-            return bags.pooled(encoder, sequences, pooling=self.model.features.pooling)
+            features = self.model.features
+            found = bags.pooled(encoder, sequences, pooling=features.pooling)
+            return features.joined(found.chunk(3 if features.pooling == "concat" else 1, dim=1))
 
     def _combined(self, vectors: list[Tensor]) -> Tensor:
         assert self.model.combine is not None

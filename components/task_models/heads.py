@@ -75,6 +75,7 @@ class Features(nn.Module):
     Args:
         layers: choice of hidden states.
         pooling: of the pieces of a sequence.
+        unit_length: whether each pooled vector is scaled to length 1.
         widths: D of the embedding and of every layer, lowest first.
         summary: `LanguageModel.summary`.
         unit_states: `LanguageModel.unit_states`.
@@ -89,6 +90,7 @@ class Features(nn.Module):
         *,
         layers: LayerChoice,
         pooling: Pooling,
+        unit_length: bool = False,
         widths: Sequence[int],
         summary: Callable[[Tensor, Tensor], Tensor],
         unit_states: Callable[[Tensor, Tensor], Tensor],
@@ -96,6 +98,7 @@ class Features(nn.Module):
         super().__init__()
         self.layers = layers
         self.pooling = pooling
+        self.unit_length = unit_length
         self._summary = summary
         self._unit_states = unit_states
         if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
@@ -148,9 +151,11 @@ class Features(nn.Module):
             "lead": lead_mean,
         }
         names = ("summary", "max", "mean") if self.pooling == "concat" else (self.pooling,)
-        return torch.cat(
-            [pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names], dim=1
-        )
+        return self.joined([pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names])
+
+    def joined(self, parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+        """Vectors (S, D_i) of each layer and pool -> (S, F), each scaled to length 1 with `unit_length`."""
+        return torch.cat([nn.functional.normalize(part, dim=1) for part in parts] if self.unit_length else parts, dim=1)
 
     def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with `mix` as in `pooled`."""

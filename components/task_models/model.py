@@ -80,6 +80,7 @@ class TaskModel(nn.Module):
             self.features = Features(
                 layers=settings.layers,
                 pooling=settings.pooling,
+                unit_length=settings.unit_length,
                 widths=[layer.shape[-1] for layer in hidden],
                 summary=encoder.summary,
                 unit_states=encoder.unit_states,

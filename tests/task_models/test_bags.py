@@ -82,5 +82,19 @@ def test_a_prediction_does_not_depend_on_the_other_texts(family: str) -> None:
         assert np.array_equal(answer, other)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "concat"])
+def test_vectors_of_length_1(pooling: Pooling) -> None:
+    model = task_model("word2vec", pooling, unit_length=True)
+    encoded = [Encoded.of_texts([ids]) for ids in ([5, 6, 7], [8])]
+    with torch.no_grad():
+        kept = model.kept(collate(encoded))
+        answers = FixedBatches(model).answers(encoded)
+        expected = model.head.answers(model.head(kept), {})
+    parts = 3 if pooling == "concat" else 1
+    torch.testing.assert_close(kept.view(2, parts, -1).norm(dim=-1), torch.ones(2, parts))
+    for answer, other in zip(answers, expected, strict=True):
+        np.testing.assert_allclose(answer, other, atol=1e-6)
+
+
 def test_other_models_are_computed_with_padding() -> None:
     assert not suits(task_model("bert"))

@@ -53,6 +53,14 @@ def test_concat_pooling_is_last_max_mean() -> None:
     assert pooled.tolist() == [[3.0, -4.0, 3.0, -2.0, 2.0, -3.0], [-5.0, 6.0, -5.0, 6.0, -5.0, 6.0]]
 
 
+def test_unit_length_scales_each_layer_and_pool() -> None:
+    scaled = features("all", "mean", widths=(2, 2))
+    scaled.unit_length = True
+    found = scaled([HIDDEN, 10 * HIDDEN], LENGTHS)
+    one, other = [2 / 13**0.5, -3 / 13**0.5], [-5 / 61**0.5, 6 / 61**0.5]
+    torch.testing.assert_close(found, torch.tensor([one * 2, other * 2]))
+
+
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
