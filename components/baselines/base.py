@@ -22,7 +22,7 @@ class Constant:
 
 def most_frequent(training: Training) -> list[Candidate]:
     """The constant prediction that is best on the training targets."""
-    return [Candidate(Constant(training.scoring.constant(training.rows.targets)[0]))]
+    return [Candidate.of(Constant(training.scoring.constant(training.rows.targets)[0]))]
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def line(training: Training) -> list[Candidate]:
     # If all cosines are equal, the slope is undefined.
     slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
     found = Line(vectorizer, float(slope), float(offset))
-    return [Candidate(found, {"slope": found.slope, "offset": found.offset})]
+    return [Candidate.of(found, {"slope": found.slope, "offset": found.offset})]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def overlap(training: Training) -> list[Candidate]:
     ]
     # At least the smallest positive scale, so that the choices are ranked by cosine.
     scale = SCALES[max(1, int(np.argmax(likelihoods)))]
-    return [Candidate(Overlap(vectorizer, scale), {"scale": scale})]
+    return [Candidate.of(Overlap(vectorizer, scale), {"scale": scale})]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class UsualPosition:
 
 def usual_position(training: Training) -> list[Candidate]:
     """Relative frequencies of the position of the correct choice in training."""
-    return [Candidate(UsualPosition(training.scoring.constant(training.rows.targets)[0]))]
+    return [Candidate.of(UsualPosition(training.scoring.constant(training.rows.targets)[0]))]
 
 
 def _counted(training: Training) -> TfidfVectorizer:

@@ -265,7 +265,7 @@ def by_overlap(training: Training) -> list[Candidate]:
         return scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
 
     baseline.fit(rows.fields, per_row)
-    return [Candidate(baseline, {"threshold": baseline.threshold})]
+    return [Candidate.of(baseline, {"threshold": baseline.threshold})]
 
 
 QUESTIONS = Systems({"sliding-window": by_overlap})

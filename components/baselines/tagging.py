@@ -255,13 +255,13 @@ class UsualTags:
 
 def usual_tags(training: Training) -> list[Candidate]:
     """The most frequent tag of each word in the training rows."""
-    return [Candidate(UsualTags(training.rows))]
+    return [Candidate.of(UsualTags(training.rows))]
 
 
 def by_features(training: Training) -> list[Candidate]:
     """The CRF on features, with each penalty."""
     found = FeatureTagger(training.labels).fit(training.rows)
-    return [Candidate(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in found]
+    return [Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in found]
 
 
 TAGGING = Systems({"word-features-crf": by_features}, constant=usual_tags)

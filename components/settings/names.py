@@ -23,6 +23,7 @@ BASELINE = "baseline"
 WORDS_SYSTEMS = (
     "tfidf-words",
     "tfidf-words-pairs",
+    "latent-words",
     "tfidf-words-characters",
     "svm-words-characters",
     "tfidf-cosine",

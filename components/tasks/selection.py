@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,9 @@ from numpy.typing import NDArray
 from components.scoring import Scoring
 from components.tasks.data import Answer, Fields, Split
 from components.tasks.results import OUT_OF_FOLD
+
+#: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
+MANY_ROWS: Final = 2000
 
 
 class Fitted(Protocol):
@@ -24,15 +29,25 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A system that was fitted with one setting of its hyper-parameter.
+    """A system with one setting of its hyper-parameter.
 
     Attributes:
-        model: the fitted baseline.
+        fit: fits it.
         details: entries of the run's record.
     """
 
-    model: Fitted
+    fit: Callable[[], Fitted]
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Fitted, details: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+        """A candidate that is fitted already."""
+        return cls(lambda: model, details)
+
+    @cached_property
+    def model(self) -> Fitted:
+        """The fitted system."""
+        return self.fit()
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ class Training:
     held_out: Split
 
 
-#: Fits a system with every candidate of its hyper-parameter, in a fixed order; at a tie, the first is chosen.
+#: Training rows -> the candidates of a system's hyper-parameter, in a fixed order; at a tie, the first is chosen.
 System = Callable[[Training], Sequence[Candidate]]
 
 
@@ -111,29 +126,55 @@ def predict(system: System, data: Data) -> Predictions:
     """Choose the hyper-parameter of a system, fit it on all training rows, and predict.
 
     It is chosen by the primary metric on dev or, with folds, of the pooled answers to the rows of each fold by models
-    that were fitted on the other folds. At a tie the first candidate is chosen.
+    that were fitted on the other folds. At a tie the first candidate is chosen. Of more than MANY_ROWS rows, the first
+    fold alone chooses, and only the chosen candidate is fitted for the others.
     """
     name, judged = data.judged
     found = system(data.training(data.train))
     if data.folds is None:
-        pooled = [candidate.model.answers(judged.fields) for candidate in found]
+        pooled = {index: candidate.model.answers(judged.fields) for index, candidate in enumerate(found)}
     else:
-        pooled = out_of_fold(system, data, data.folds, candidates=len(found))
-    scores = [data.scoring.score(judged.fields, judged.targets, answers) for answers in pooled]
-    # `max` returns the first at a tie.
-    best = max(range(len(found)), key=lambda index: scores[index][data.scoring.main])
+        left: Sequence[int] = range(len(found))
+        if len(left) > 1 and len(data.train) > MANY_ROWS:
+            first = np.flatnonzero(data.folds == data.folds.min())
+            tried = out_of_fold(system, data, data.folds, candidates=left, only=int(data.folds.min()))
+            left = [_best(data, {index: [answers[row] for row in first] for index, answers in tried.items()}, first)]
+        pooled = out_of_fold(system, data, data.folds, candidates=left)
+    best = _best(data, pooled)
     answers = {name: pooled[best], "test": found[best].model.answers(data.test.fields)}
-    return Predictions(answers, scores[best], dict(found[best].details), found[best].model)
+    scores = data.scoring.score(judged.fields, judged.targets, pooled[best])
+    return Predictions(answers, scores, dict(found[best].details), found[best].model)
 
 
-def out_of_fold(system: System, data: Data, folds: NDArray[np.int64], *, candidates: int) -> list[list[Answer]]:
-    """For each candidate the answers to all training rows, each by the model that was fitted without the row's fold."""
-    pooled: list[list[Answer]] = [[np.zeros(0, dtype=np.float32)] * len(data.train) for _ in range(candidates)]
-    for fold in np.unique(folds):
+def _best(data: Data, pooled: Mapping[int, list[Answer]], rows: NDArray[np.int64] | None = None) -> int:
+    """The candidate with the best primary metric on the judged rows, or on some of them."""
+    judged = data.judged[1] if rows is None else data.judged[1].take(rows)
+
+    def score(candidate: int) -> float:
+        return data.scoring.score(judged.fields, judged.targets, pooled[candidate])[data.scoring.main]
+
+    # `max` returns the first at a tie.
+    return max(pooled, key=score)
+
+
+def out_of_fold(
+    system: System,
+    data: Data,
+    folds: NDArray[np.int64],
+    *,
+    candidates: Sequence[int],
+    only: int | None = None,
+) -> dict[int, list[Answer]]:
+    """Number of a candidate -> the answers to all training rows, each by the model that was fitted without the row's
+    fold; with `only`, to the rows of that fold."""
+    pooled: dict[int, list[Answer]] = {
+        candidate: [np.zeros(0, dtype=np.float32)] * len(data.train) for candidate in candidates
+    }
+    for fold in np.unique(folds) if only is None else [only]:
         inside = np.flatnonzero(folds == fold)
         found = system(data.training(data.train.take(np.flatnonzero(folds != fold))))
         held = [data.train.fields[row] for row in inside]
-        for answers, candidate in zip(pooled, found, strict=True):
-            for row, answer in zip(inside, candidate.model.answers(held), strict=True):
+        for candidate, answers in pooled.items():
+            for row, answer in zip(inside, found[candidate].model.answers(held), strict=True):
                 answers[row] = answer
     return pooled

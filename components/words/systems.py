@@ -47,26 +47,32 @@ def margin(training: Training) -> list[Candidate]:
 def one_against_rest(training: Training, *, ngrams: tuple[int, int]) -> list[Candidate]:
     """One logistic regression per label, with the same strength of the penalty."""
     features, x = fit_text(word_vectorizers(ngrams), training.rows.fields)
-    targets, count = training.rows.targets, len(training.labels)
-    return [_candidate(features, fit_independent(x, targets, count, c=c), c) for c in C_GRID]
+    fit = partial(fit_independent, x, training.rows.targets, len(training.labels))
+    return _candidates(features, fit, C_GRID, {"vocabulary": features.vocabulary})
 
 
 def _exclusive(
     training: Training, vectorizers: Sequence[TfidfVectorizer], fit: Callable[..., LinearModel], grid: Sequence[float]
 ) -> list[Candidate]:
     features, x = fit_text(vectorizers, training.rows.fields)
-    labels, count = training.rows.labels, len(training.labels)
-    return [_candidate(features, fit(x, labels, count, c=c), c) for c in grid]
+    fitted = partial(fit, x, training.rows.labels, len(training.labels))
+    return _candidates(features, fitted, grid, {"vocabulary": features.vocabulary})
 
 
-def _candidate(features: WordFeatures, linear: LinearModel, c: float) -> Candidate:
-    return Candidate(WordsModel(features, linear), {"c": c, "vocabulary": features.vocabulary})
+def _candidates(
+    features: WordFeatures, fit: Callable[..., LinearModel], grid: Sequence[float], details: Mapping[str, int]
+) -> list[Candidate]:
+    """One candidate per inverse strength of the penalty, which are fitted when they are needed."""
+
+    def model(c: float) -> WordsModel:
+        return WordsModel(features, fit(c=c))
+
+    return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
 
 
 def cosine(training: Training) -> list[Candidate]:
     """Logistic regression on the cosine of both texts."""
-    features = WordFeatures("cosine", (_counted(training),))
-    return [Candidate(model, {"c": c}) for c, model in _regressions(training, features)]
+    return _regressions(training, WordFeatures("cosine", (_counted(training),)), {})
 
 
 def both(training: Training) -> list[Candidate]:
@@ -74,13 +80,13 @@ def both(training: Training) -> list[Candidate]:
     of the training rows."""
     vectorizer = tfidf().fit([text for parts in training.rows.fields for text in parts])
     features = WordFeatures("pair", (vectorizer,))
-    details = {"vocabulary": features.vocabulary}
-    return [Candidate(model, {"c": c, **details}) for c, model in _regressions(training, features)]
+    return _regressions(training, features, {"vocabulary": features.vocabulary})
 
 
-def _regressions(training: Training, features: WordFeatures) -> list[tuple[float, WordsModel]]:
-    x, labels = features.matrix(training.rows.fields), training.rows.labels
-    return [(c, WordsModel(features, fit_exclusive(x, labels, len(training.labels), c=c))) for c in C_GRID]
+def _regressions(training: Training, features: WordFeatures, details: Mapping[str, int]) -> list[Candidate]:
+    x = features.matrix(training.rows.fields)
+    fit = partial(fit_exclusive, x, training.rows.labels, len(training.labels))
+    return _candidates(features, fit, C_GRID, details)
 
 
 def _counted(training: Training) -> TfidfVectorizer:

@@ -118,7 +118,9 @@ def _candidates(training: Training, targets: NDArray[np.float64], *, exclusive: 
         # Nothing to tell apart.
         usual[targets.all(axis=0)] = 1
         nothing = LinearModel(np.zeros((0, features.width)), np.zeros(0), known[:0], usual, exclusive)
-        return [Candidate(WordsModel(features, nothing), {"round": number, **details}) for number in range(ROUNDS + 1)]
+        return [
+            Candidate.of(WordsModel(features, nothing), {"round": number, **details}) for number in range(ROUNDS + 1)
+        ]
     if not exclusive:
         usual[targets.all(axis=0)] = 1
     used = {digest_of(fields) for fields in training.rows.fields}
@@ -136,7 +138,7 @@ def _candidates(training: Training, targets: NDArray[np.float64], *, exclusive: 
         seed=0,
     )
     return [
-        Candidate(
+        Candidate.of(
             WordsModel(features, _joined(one, known, usual, exclusive=exclusive)),
             {"round": number, "pseudo_labels": one.pseudo_labels, **details},
         )

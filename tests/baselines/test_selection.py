@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from components.baselines.stage import BaselineJob, baseline
 from components.baselines.texts import CLASSIFICATION
 from components.errors import ConfigError
 from components.settings.tasks import TaskSource
+from components.tasks import selection
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Answer, Fields, Split
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
@@ -47,7 +49,7 @@ def split(*labels: int, name: str = "t") -> Split:
 
 def lookups(training: Training) -> list[Candidate]:
     known = {text: int(label) for (text,), label in zip(training.rows.fields, training.rows.labels, strict=True)}
-    return [Candidate(Lookup(known, other), {"other": other, "known": len(known)}) for other in (0, 1)]
+    return [Candidate.of(Lookup(known, other), {"other": other, "known": len(known)}) for other in (0, 1)]
 
 
 def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
@@ -70,6 +72,25 @@ def test_dev_or_the_rows_of_the_budget_choose() -> None:
 
 def test_at_a_tie_the_first_candidate_is_chosen() -> None:
     assert predict(lookups, data(split(0, 1), split(0), folds=[0, 1])).details["other"] == 0
+
+
+def test_of_many_rows_the_first_fold_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MANY_ROWS", 3)
+    fitted = []
+
+    def counted(training: Training) -> list[Candidate]:
+        def fit(other: int) -> Lookup:
+            fitted.append((len(training.rows), other))
+            return Lookup({}, other)
+
+        return [Candidate(partial(fit, other), {"other": other}) for other in (0, 1)]
+
+    # On the first fold, label 1 is right once of two times and 0 too; of all rows, 1 is right more often.
+    found = predict(counted, data(split(0, 1, 1, 1), split(0), folds=[0, 0, 1, 1]))
+    assert found.details["other"] == 0, "a tie on the first fold"
+    assert fitted == [(2, 0), (2, 1), (2, 0), (2, 0), (4, 0)]
+    assert [answer.argmax() for answer in found.answers[OUT_OF_FOLD]] == [0, 0, 0, 0]
+    assert found.scores["accuracy"] == 0.25, "the score is that of all rows"
 
 
 @pytest.fixture
