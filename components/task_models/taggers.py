@@ -50,8 +50,8 @@ class Tagger(TextHead):
     `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
     emissions of a linear-chain CRF. `bilstm_crf`: a biLSTM before the CRF (Lample et al. 2016; Akbik et al. 2018).
 
-    The windows of a row are concatenated before loss and decoding, so that the sequence of tags does not depend on
-    window borders.
+    The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
+    that neither the sequence of tags nor the states of the LSTM end at window borders.
 
     Args:
         features: F.
@@ -87,21 +87,47 @@ class Tagger(TextHead):
         """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
-    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding."""
+    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
+        """`forward` for a batch: the LSTM reads the windows of a row as one sequence."""
+        outputs: Tensor = self(features, batch["unit_lengths"], batch["rows"])
+        return outputs
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding.
+
+        Args:
+            features: (S, U, F).
+            lengths: (S,).
+            rows: (S,) row of each sequence, ascending; None: each sequence is a row.
+        """
         assert lengths is not None, "a tagger reads units"
         inside_SU = mask(lengths, features.shape[1])
         if is_fixed():
             x_NF = self.norm(features.flatten(0, 1))
             if self.lstm is not None:
-                x_NF = self.lstm(x_NF.view_as(features), lengths).flatten(0, 1)
+                x_NF = self._recurrent(x_NF.view_as(features), lengths, rows).flatten(0, 1)
             outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
             return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
         x_NF = self.dropout(self.norm(features[inside_SU]))
         if self.lstm is not None:
-            x_SUH = self.lstm(_scatter(x_NF, inside_SU), lengths)
+            x_SUH = self._recurrent(_scatter(x_NF, inside_SU), lengths, rows)
             x_NF = self.dropout(x_SUH[inside_SU])
         return _scatter(self.output(self.hidden(x_NF)), inside_SU)
+
+    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
+        """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
+        assert self.lstm is not None
+        sequences, units = x_SUF.shape[:2]
+        # `rows` is ascending and every row has a sequence, so the last entry gives the number of rows.
+        if rows is None or (count := int(rows[-1]) + 1) == sequences:
+            found: Tensor = self.lstm(x_SUF, lengths)
+            return found
+        lengths_B = lengths.new_zeros(count).index_add(0, rows, lengths)
+        # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
+        columns = sequences // count * units if is_fixed() else int(lengths_B.max())
+        inside_SU, inside_BW = mask(lengths, units), mask(lengths_B, columns)
+        states_BWH = self.lstm(_scatter(x_SUF[inside_SU], inside_BW), lengths_B)
+        return _scatter(states_BWH[inside_BW], inside_SU)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch
+from components.models.layers.fixed_shapes import fixed_shapes
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.taggers import BiLSTM, Tagger
@@ -76,6 +78,24 @@ def test_windows_of_a_row_are_one_sequence(kind: str) -> None:
     answers = [[answer.tolist() for answer in head.answers(*pair)] for pair in ((first, batch), (second, windowed))]
     assert answers[0] == answers[1]
     assert [len(answer) for answer in answers[0]] == [5, 2]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed: bool) -> None:
+    head = made("bilstm_crf")
+    vectors, _ = random_rows(5, 4)
+    tags = [[0, 1, 1, 2, 0], [2, 0, 0, 1]]
+    whole, batch = batch_of(vectors, [0, 1], tags)
+    parts, windowed = batch_of([vectors[0][:2], vectors[0][2:], vectors[1][:1], vectors[1][1:]], [0, 0, 1, 1], tags)
+    with torch.no_grad(), fixed_shapes() if fixed else nullcontext():
+        first, second = head.of_batch(whole, batch), head.of_batch(parts, windowed)
+        torch.testing.assert_close(second[0, :2], first[0, :2], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(second[1, :3], first[0, 2:5], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(second[3, :3], first[1, 1:4], atol=1e-6, rtol=1e-5)
+        # Read window by window, the states begin anew at the border.
+        apart = head(parts, windowed["unit_lengths"])
+    assert not torch.allclose(apart[1, :3], first[0, 2:5], atol=1e-4)
+    assert head.loss(first, batch).item() == pytest.approx(head.loss(second, windowed).item(), abs=1e-6)
 
 
 def test_the_crf_loss_is_the_likelihood_of_whole_rows() -> None:
