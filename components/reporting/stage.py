@@ -143,7 +143,7 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
                 f"{found['tokens_per_second']:,.0f}",
                 str(found["precision"]),
                 f"{perplexity:,.2f}" if perplexity else "",
-                _yardstick(job.out, family, start),
+                "" if (ngrams := bakeoff.ngrams_per_word(job.out, family, start)) is None else f"{ngrams:,.2f}",
                 _pair(found, "general_before_perplexity_per_word", "general_after_perplexity_per_word"),
             ]
         )
@@ -174,15 +174,6 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
-
-
-def _yardstick(out: Path, family: str, start: str) -> str:
-    """Perplexity per word of the n-gram model on the held-out pieces of a language model; empty if there is none."""
-    corpus = {"pretrained": "general", "adapted": "domain"}.get(start)
-    for path in sorted((out / "metrics" / "ngrams").glob(f"{corpus}-*.json")):
-        if found := _json(path).get("models", {}).get(family):
-            return f"{found['perplexity_per_word']:,.2f}"
-    return ""
 
 
 def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:
