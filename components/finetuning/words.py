@@ -41,6 +41,11 @@ from components.words.systems import probable_systems
 
 #: Candidates for the weight of the words in a mean.
 WEIGHTS: Final = tuple(number / 10 for number in range(11))
+#: Largest weight unless the words alone are better than the encoder by CLEAR standard errors. With few labels, the best
+#: of all weights is often a large one by chance: mean macro F1 over TREC, SST-2 and CLINC150 at 8 to 64 labels a class
+#: 0.682 with all weights and 0.687 up to this one (0.670 without words), in the worst case -0.035 and -0.011.
+USUAL: Final = 0.4
+CLEAR: Final = 2.0
 #: Candidates for the inverse strength of the penalty on the words in a joint regression, the strongest first; the scale
 #: of TF-IDF is the root of its product with the penalty of the encoder's features.
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0)
@@ -176,7 +181,7 @@ def choose_weight(
     of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], *, split: Split, scores: Any, main: str
 ) -> tuple[float, dict[str, float]]:
     """The weight of the words with the best primary metric; of equal ones that with the smallest logarithmic loss, and
-    then the smallest.
+    then the smallest. Weights above USUAL are candidates only if the words alone are clearly better.
 
     Args:
         of_encoder, of_words: (N, C) probabilities.
@@ -187,8 +192,10 @@ def choose_weight(
     Returns:
         The weight, and all metrics of the mean.
     """
+    difference = hits(of_words, split) - hits(of_encoder, split)
+    clear = difference.mean() > CLEAR * difference.std() / math.sqrt(len(split))
     found = []
-    for weight in WEIGHTS:
+    for weight in (weight for weight in WEIGHTS if clear or weight <= USUAL):
         mixed = mean(of_encoder, of_words, weight)
         every = scores(list(mixed))
         found.append((every[main], -log_loss(mixed, split), -weight, every))
@@ -199,12 +206,26 @@ def choose_weight(
 def log_loss(probabilities: NDArray[np.float32], split: Split) -> float:
     """Mean over rows and their labels of -log p, of the absent labels of multi-label rows -log (1 - p)."""
     p = np.clip(probabilities.astype(np.float64), 1e-7, 1 - 1e-7)
-    given = np.zeros(p.shape, dtype=bool)
-    for row, target in enumerate(split.targets):
-        given[row, target[target >= 0].astype(np.int64)] = True
-    exclusive = all(len(target) == 1 for target in split.targets) and np.allclose(p.sum(1), 1, atol=1e-3)
+    given, exclusive = _given(probabilities, split)
     losses = np.where(given, -np.log(p), 0.0 if exclusive else -np.log(1 - p))
     return float(losses.sum(1).mean())
+
+
+def hits(probabilities: NDArray[np.float32], split: Split) -> Floats:
+    """(N,) whether the most probable label is right; of multi-label rows the share of right decisions."""
+    given, exclusive = _given(probabilities, split)
+    if exclusive:
+        return given[np.arange(len(given)), probabilities.argmax(1)].astype(np.float64)
+    return np.asarray(((probabilities >= 0.5) == given).mean(1), dtype=np.float64)
+
+
+def _given(probabilities: NDArray[np.float32], split: Split) -> tuple[NDArray[np.bool_], bool]:
+    """(N, C) whether a row has a label, and whether every row has exactly one."""
+    given = np.zeros(probabilities.shape, dtype=bool)
+    for row, target in enumerate(split.targets):
+        given[row, target[target >= 0].astype(np.int64)] = True
+    single = all(len(target) == 1 for target in split.targets)
+    return given, single and bool(np.allclose(probabilities.sum(1), 1, atol=1e-3))
 
 
 def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -> Mixed | None:

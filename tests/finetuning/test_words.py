@@ -33,14 +33,32 @@ def scored(rows: Split):
 
 def test_the_weight_with_the_best_score_is_chosen() -> None:
     rows = split([0], [1], [0], [1])
-    # The encoder is wrong on the last row by 0.3, the words on the first row by 0.4: weights from 0.4 to 0.7 are right.
-    of_encoder = np.asarray([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1], [0.8, 0.2]], dtype=np.float32)
-    of_words = np.asarray([[0.3, 0.7], [0.1, 0.9], [0.9, 0.1], [0.1, 0.9]], dtype=np.float32)
-    right = [weight / 10 for weight in range(11) if 0.9 - 0.06 * weight > 0.5 and 0.8 - 0.07 * weight < 0.5]
+    # The encoder is wrong on the last row, the words on the first.
+    of_encoder = np.asarray([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1], [0.6, 0.4]], dtype=np.float32)
+    of_words = np.asarray([[0.3, 0.7], [0.1, 0.9], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32)
     weight, scores = choose_weight(of_encoder, of_words, split=rows, scores=scored(rows), main="macro_f1")
-    assert weight in right and scores["macro_f1"] == 1.0
-    losses = {one: log_loss(mean(of_encoder, of_words, one), rows) for one in right}
+    assert scores["macro_f1"] == 1.0
+    # 0.6 - 0.06 weight falls below 0.5 at the weight 0.2; the loss of the last row falls until 0.4, the usual limit.
+    losses = {one: log_loss(mean(of_encoder, of_words, one), rows) for one in (0.2, 0.3, 0.4)}
     assert weight == min(losses, key=losses.__getitem__), "of equal ones that with the smallest loss"
+
+
+def test_a_large_weight_needs_words_that_are_clearly_better() -> None:
+    rows = split(*[[number % 2] for number in range(20)])
+    right = np.eye(2, dtype=np.float32)[[number % 2 for number in range(20)]]
+    wrong = 0.3 + 0.4 * right[:, ::-1]
+    for better, expected in ((20, True), (12, False)):
+        # The words are right on the first rows, the encoder on the others: 12 of 20 may be chance.
+        first = np.arange(20)[:, None] < better
+        of_words, of_encoder = np.where(first, right, 1 - right), np.where(first, wrong, right)
+        weight, _ = choose_weight(
+            of_encoder.astype(np.float32),
+            of_words.astype(np.float32),
+            split=rows,
+            scores=scored(rows),
+            main="macro_f1",
+        )
+        assert (weight > 0.4) == expected
 
 
 def test_words_that_bring_nothing_have_weight_zero() -> None:
