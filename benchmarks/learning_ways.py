@@ -34,6 +34,7 @@ from components.settings.tasks import TaskSource  # noqa: E402
 from components.tasks.examples import ExamplesJob, examples  # noqa: E402
 from components.tasks.results import best_score, own_points  # noqa: E402
 from components.training.rng import counter_rng  # noqa: E402
+from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
 
 #: Maximum number of rows of dev, and of train, from which the training rows are sampled.
 DEV, POOL = 500, 5000
@@ -61,6 +62,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "top layer re-initialised": {"reinitialised": 1},
     "R-Drop 1": {"r_drop": 1.0},
     "contrastive": {"method": "contrastive"},
+    "self-training": {"method": "features", "unlabelled": {"words": False}},
+    "co-training with words": {"method": "features", "unlabelled": {}},
+    "consistency": {"method": "consistency", "unlabelled": {}},
     # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
     "20 epochs at 2e-5": {"epochs": 20, "min_steps": 48, "training": {"rate": 2e-5, "schedule": "linear"}},
 }
@@ -119,6 +123,17 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
     """The records of the runs of a way on a data set."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     cluster = ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(scratch / "features"))
+    # The rows of train that are no labelled rows of a run; no corpus is read.
+    texts = unlabelled(
+        UnlabelledJob(
+            task=task.name,
+            family=family_of(encoder),
+            examples=task,
+            corpus=folder,
+            settings=settings.unlabelled,
+            output=folder / "texts",
+        )
+    )
     job = FinetuneJob(
         task=task.name,
         family=family_of(encoder),
@@ -127,6 +142,7 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
         encoder=encoder,
         output=folder / "out",
         settings=settings,
+        unlabelled=texts,
         cluster=cluster,
     )
     found: list[dict[str, Any]] = json.loads((finetune(job) / "runs.json").read_text(encoding="utf-8"))

@@ -30,9 +30,9 @@ from components.unlabelled.self_training import Round, View, rounds
 from components.words.latent import LatentSemantics, WordMeans
 
 #: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 200
+LATENT, MEANS = 50, 100
 #: Candidates for the L2 penalty of the regressions on vectors of norm 1.
-PENALTIES: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
+PENALTIES: Final = (0.03, 0.1, 0.3)
 
 
 def rounds_of(spec: RunSpec) -> int:
@@ -80,7 +80,7 @@ def train_rounds(
         yield from ({"texts": 0, "pseudo_labels": 0} for _ in range(settings.rounds))
         return
     with torch.inference_mode():
-        own, others = (head.norm(table.matrix()).double().numpy() for table in (labelled, unlabelled.take(pool)))
+        own, others = (head.norm(table.matrix()).numpy() for table in (labelled, unlabelled.take(pool)))
     # Of two classes, the regression that has fitted the head penalises the difference of the weights: half the square.
     twice = 2 if exclusive and (targets.sum(axis=0) > 0).sum() == 2 else 1
     views = [View(own, others, [head.penalty * len(targets) * twice])]
@@ -156,7 +156,7 @@ def _word_views(spec: RunSpec, rows: NDArray[np.int64], pool: NDArray[np.int64],
             return FeatureTable.of_texts(torch.from_numpy(stored))
 
         table = cached(spec.tables, f"words-{model.__name__}-{size}-{content}", vectors)
-        matrix = table.vectors.double().numpy()
+        matrix = table.vectors.numpy()
         known = matrix[len(matrix) - len(held) :]
         yield View(known[np.searchsorted(held, rows)], matrix[pool], PENALTIES)
 

@@ -21,10 +21,10 @@ class UnlabelledSettings(Section):
     #: Documents are for kinds with one text per row.
     source: Literal["task", "domain", "both"] = "task"
     #: Maximum number of texts.
-    rows: Positive = 5000
+    rows: Positive = 2000
     #: Rounds of self-training of a solved head. The round with the best score of selection is kept, round 0 without
     #: unlabelled text at a tie.
-    rounds: Positive = 4
+    rounds: Positive = 3
     #: Minimum calibrated probability of a pseudo-label; in training, minimum probability by the teacher.
     confidence: Fraction = 0.6
     #: Total weight of the pseudo-labels, relative to that of the labelled rows.

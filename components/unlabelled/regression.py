@@ -1,4 +1,4 @@
-"""Logistic regression on soft targets with weights, by L-BFGS in float64.
+"""Logistic regression on soft targets with weights, by L-BFGS. Products with float32 features are in float32.
 
 Shapes: M rows, F features, C labels.
 """
@@ -65,10 +65,12 @@ def fit(
     labels, features = targets.shape[1], x.shape[1]
     scale = weights[:, None] if exclusive else weights[:, None] / labels
     size = labels * features
+    # Mixed products would convert all features at every iteration.
+    kind = np.float32 if x.dtype == np.float32 else np.float64
 
     def objective(flat: Array) -> tuple[float, Array]:
         weight, bias = flat[:size].reshape(labels, features), flat[size:]
-        logits = np.asarray(x @ weight.T) + bias
+        logits = np.asarray(x @ weight.T.astype(kind), dtype=np.float64) + bias
         if exclusive:
             found = log_softmax(logits, axis=1)
             loss = -(scale * targets * found).sum()
@@ -77,9 +79,9 @@ def fit(
             # log(1 + exp(z)) - t z
             loss = (scale * (np.logaddexp(0, logits) - targets * logits)).sum()
             difference = scale * (expit(logits) - targets)
-        gradient = np.asarray(x.T @ difference).T + penalty * weight
+        gradient = np.asarray(x.T @ difference.astype(kind), dtype=np.float64).T + penalty * weight
         return float(loss + penalty / 2 * (weight**2).sum()), np.concatenate([gradient.ravel(), difference.sum(0)])
 
     begin = np.zeros(size + labels) if start is None else np.concatenate([start.weight.ravel(), start.bias])
-    solved = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps, "gtol": 1e-6})
+    solved = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps, "gtol": 1e-5})
     return Linear(solved.x[:size].reshape(labels, features), solved.x[size:])

@@ -22,7 +22,9 @@ from components.unlabelled.pseudo_labels import loss_of, select, teach, temperat
 from components.unlabelled.regression import Array, Linear, fit
 
 #: Folds by which temperatures and penalties are chosen.
-FOLDS = 5
+FOLDS = 3
+#: Maximum number of iterations of a round, which starts at the model of the round before.
+ROUND_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def rounds(
         count: R.
         confidence: minimum calibrated probability of a pseudo-label.
         weight: of the pseudo-labels relative to that of the labelled rows.
-        steps: maximum number of iterations of a fit.
+        steps: maximum number of iterations of a fit to the labelled rows.
         seed: of the folds.
     """
     strata = targets.argmax(axis=1) if exclusive else np.zeros(len(targets), dtype=np.int64)
@@ -108,7 +110,7 @@ def rounds(
                 weights,
                 penalty=one.penalty,
                 exclusive=exclusive,
-                steps=steps,
+                steps=min(steps, ROUND_STEPS),
                 start=model,
             )
             for view, one, model in zip(views, first, models, strict=True)

@@ -25,15 +25,15 @@ from components.words.latent import LatentSemantics, Vectors, WordMeans
 from components.words.linear import LinearModel
 
 #: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 200
+LATENT, MEANS = 50, 100
 #: Candidates for the L2 penalty of a regression on vectors of norm 1.
-PENALTIES: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
+PENALTIES: Final = (0.03, 0.1, 0.3)
 #: Rounds of self-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
-ROUNDS, CONFIDENCE, WEIGHT = 4, 0.6, 1.0
+ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0
 #: Maximum number of texts that the vectors are fitted on, and of texts that get pseudo-labels.
-MOST_FITTED, MOST_TAUGHT = 25_000, 5_000
+MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
 #: Maximum number of iterations of a regression.
-ITERATIONS: Final = 200
+ITERATIONS: Final = 50
 
 
 @dataclass(frozen=True)
