@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from components.drift.comparison import compare
 from components.drift.measurements import Measured, Reference
 from components.drift.measuring import measure
-from components.drift.reference import SPLIT_ROWS
+from components.drift.reference import TRAIN_ROWS, UNSEEN_ROWS
 from components.models.encoder import build_model
 from components.reporting.results import Column, add_record_option, record
 from components.settings.drift import DriftSettings
@@ -165,7 +165,7 @@ class World:
     def reference(self, dev: Ints) -> Reference:
         """The reference with rows of `dev`."""
         parts = [
-            self.sample(part, min(SPLIT_ROWS[split], len(part)))
+            self.sample(part, min({"train": TRAIN_ROWS, "dev": UNSEEN_ROWS}[split], len(part)))
             for split, part in (("train", self.learned), ("dev", dev))
         ]
         rows = np.concatenate(parts)

@@ -1,5 +1,5 @@
-"""The reference of a version: rows of train and dev, measured. It is stored with the version's run, next to the
-model."""
+"""The reference of a version: rows of train and dev (test, if there is no dev), measured. It is stored with the
+version's run, next to the model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
 from components.tracking import Registry, Version
 
-#: Maximum number of rows of each split, evenly spaced. Only lengths are compared with rows of train.
-SPLIT_ROWS = {"train": 1000, "dev": 2000}
+#: Maximum number of rows of train, and of rows that the model has not learned from, evenly spaced. Only lengths are
+#: compared with rows of train.
+TRAIN_ROWS, UNSEEN_ROWS = 1000, 2000
 
 
 def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
-    """Measure rows of train and dev.
+    """Measure rows of train and of dev, or of test if there is no dev.
 
     Args:
         classifier: the model.
@@ -32,15 +33,16 @@ def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
     labels = read_facts(examples).labels
     parts: list[Measured] = []
     targets: list[int] = []
-    for name, most in SPLIT_ROWS.items():
-        split = read_split(examples, name)
+    unseen = read_split(examples, "dev")
+    unseen = unseen if len(unseen) else read_split(examples, "test")
+    for split, most in ((read_split(examples, "train"), TRAIN_ROWS), (unseen, UNSEEN_ROWS)):
         split = split.take(spaced(len(split), most))
         parts.append(measure(classifier, split.fields)[1])
         targets += _targets(split, labels, parts[-1])
     first = parts[0]
-    unseen = np.repeat([False, True], [len(part) for part in parts])
+    is_unseen = np.repeat([False, True], [len(part) for part in parts])
     rows = np.concatenate([part.rows for part in parts])
-    return Reference(Measured(first.kind, first.labels, rows), unseen, np.array(targets, dtype=np.int64))
+    return Reference(Measured(first.kind, first.labels, rows), is_unseen, np.array(targets, dtype=np.int64))
 
 
 def _targets(split: Split, labels: list[str], measured: Measured) -> list[int]:

@@ -81,8 +81,8 @@ class TaskSource(Section):
     kind: str = "classification"
     #: `auto`: by the suffix of the file; a name without suffix is a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
-    #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null` takes
-    #: dev from train (`dev_share`).
+    #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
+    #: dev, or with `selection: dev` a share of train (`dev_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] = "test.jsonl"
@@ -159,7 +159,7 @@ class TaskSource(Section):
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    #: Share of train that becomes dev if `dev` is null.
+    #: Share of train that becomes dev if `dev` is null and `selection` is dev.
     dev_share: Fraction = 0.1
     #: Maximum number of dev rows, the same for all runs; null: all. Dev is predicted at every evaluation.
     dev_rows: Positive | None = 1000

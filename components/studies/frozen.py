@@ -45,7 +45,7 @@ class Labelled:
 
         Raises:
             ArtifactError: the stage `examples` has not run.
-            ConfigError: the kind of task does not have one label per row or word.
+            ConfigError: the kind of task does not have one label per row or word, or the task has no dev.
         """
         directory = outputs.examples(task)
         facts = read_facts(directory)
@@ -54,7 +54,10 @@ class Labelled:
                 f"{task}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
                 f"{', '.join(LABELLED)}"
             )
-        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
+        dev = read_split(directory, "dev")
+        if not len(dev):
+            raise ConfigError(f"{task}: this study is measured on dev; name a file (data.tasks.{task}.dev)")
+        return cls(facts, read_split(directory, "train"), dev)
 
     def budget(self, requested: int, *, most: int) -> int:
         """`requested`; if it is 0 the task's largest budget up to `most`, or its smallest if all are larger."""

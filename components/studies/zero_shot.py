@@ -117,6 +117,8 @@ def run(
     splits = {
         which: _questions(read_split(directory, which), template, words, kind=facts.kind) for which in ("dev", split)
     }
+    if not len(splits["dev"].rows):
+        raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     scoring = scoring_for(facts.kind, facts.labels)
     confidence = outputs.params.evaluate.confidence
     numbers: dict[str, dict[str, dict[str, float]]] = {}

@@ -22,8 +22,8 @@ from components.tokenization.base import load_tokenizer
 from components.tokenization.store import KIND, LAYOUT, write_shard
 from components.tokenization.tokenize import encode_corpus, metrics_of
 
-#: Split of the task -> split of the tokens.
-SPLITS: Final = {"train": "train", "dev": "heldout"}
+#: Splits of the tokens: training, and perplexity.
+SPLITS: Final = ("train", "heldout")
 #: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
 WORDS: Final = ("tagging",)
 
@@ -43,7 +43,8 @@ class TaskTokensJob(Section):
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the distinct texts of train and dev; returns `job.output`.
+    """Tokenize the distinct texts of train, and of dev (of test, if there is no dev) to measure the perplexity;
+    returns `job.output`.
 
     Raises:
         ArtifactError: the examples or the tokenizer are incomplete or damaged.
@@ -52,19 +53,21 @@ def task_tokens(job: TaskTokensJob) -> Path:
     examples = read_manifest(job.examples, kind="examples")
     with writing(job.output, kind=KIND) as draft:
         counts = {}
-        for split, name in SPLITS.items():
-            texts = _texts(job.examples / f"{split}.parquet", words=examples.facts["kind"] in WORDS)
+        words = examples.facts["kind"] in WORDS
+        held = list(_texts(job.examples / "dev.parquet", words=words))
+        held = held or list(_texts(job.examples / "test.parquet", words=words))
+        for name, texts in zip(SPLITS, (_texts(job.examples / "train.parquet", words=words), held), strict=True):
             encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
             counts[f"{name}.arrow"] = write_shard(
                 draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
             )
-        metrics = {name: metrics_of([counts[f"{name}.arrow"]]) for name in SPLITS.values()}
+        metrics = {name: metrics_of([counts[f"{name}.arrow"]]) for name in SPLITS}
         write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
         draft.facts |= {
             "layout": LAYOUT,
             "tokenizer": tokenizer.fingerprint(),
             "vocabulary": tokenizer.vocab_size,
-            "shards": {name: [f"{name}.arrow"] for name in SPLITS.values()},
+            "shards": {name: [f"{name}.arrow"] for name in SPLITS},
             "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
             "origins": examples.facts["digests"],
         }

@@ -121,12 +121,17 @@ def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
 
 
 def test_without_a_dev_file_dev_is_a_share_of_train_by_text(source: TaskSource) -> None:
-    apart = source.model_copy(update={"dev": None, "dev_share": 0.3})
+    apart = source.model_copy(update={"dev": None, "dev_share": 0.3, "selection": "dev"})
     found = read(apart)
     assert len(found.train) + len(found.dev) == 36 and 4 <= len(found.dev) <= 18
     assert not set(found.train.texts) & set(found.dev.texts)
     write_jsonl(Path(source.path) / "train.jsonl", rows(12)[::-1])
     assert set(read(apart).dev.texts) == set(found.dev.texts), "the choice must not depend on the order of rows"
+
+
+def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(source: TaskSource) -> None:
+    found = read(source.model_copy(update={"dev": None, "selection": "budget"}))
+    assert (len(found.train), len(found.dev)) == (36, 0)
 
 
 def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:

@@ -39,6 +39,7 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
         train="T.train",
         dev=None,
         dev_share=0.3,
+        selection="dev",
         test="T.test",
     )
     assert len(found.train) + len(found.dev) == 60 and len(found.dev) > 5

@@ -69,14 +69,17 @@ def examples_of(
         counts: counts of the reader, by reason.
 
     Raises:
-        DataError: two rows of a split have the same id; train or dev has no rows; a row is in two splits and
+        DataError: two rows of a split have the same id; no row of train or dev is left; a row is in two splits and
             `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped.
     """
     block = f"data.tasks.{name}"
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
-    if "dev" not in splits:
+    if "dev" not in splits and source.selection == "budget":
+        # No choice is made on dev, and its labels would be missing in train.
+        splits["dev"] = []
+    elif "dev" not in splits:
         splits["train"], splits["dev"] = _dev_apart(splits["train"], source.dev_share, group or key, block)
     _settle_overlap(splits, source, key, counts, block)
     if every_label:
@@ -180,8 +183,7 @@ def _settle_overlap(
     if source.overlap == "drop":
         for split, flags in twins.items():
             splits[split] = [row for row, flag in zip(splits[split], flags, strict=True) if not flag]
-        for split in twins:
-            if not splits[split]:
+            if flags and not splits[split]:
                 raise DataError(
                     f"{source.path}: no rows are left in {split} without those that are also in a later split; "
                     f"the files seem to be copies of each other"
