@@ -87,7 +87,7 @@ def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
 def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
     from components.pipeline.jobs import register
 
-    while not (path / MANIFEST).is_file() or path.name == "classifier":
+    while not (path / MANIFEST).is_file() or path.name in ("classifier", "classifier-frozen"):
         if path == path.parent or not path.parts:
             raise ConfigError(f"{path}: not the output of a training; name a directory below {params.run.out}")
         path = path.parent
