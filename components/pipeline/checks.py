@@ -13,6 +13,7 @@ from components.pipeline.jobs import checks as checks_of
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
+from components.settings.unlabelled import OF_ONE_TEXT
 
 
 def check_params(params: Params) -> None:
@@ -92,6 +93,15 @@ def check_params(params: Params) -> None:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
+        free = params.finetune[name].unlabelled
+        if free is not None and free.source != "task":
+            kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
+            problems += [
+                f"finetune.{name}.unlabelled.source: {free.source!r} includes documents, and a row of {task} ({kind}) "
+                "is not one text; use task"
+                for task, kind in kinds.items()
+                if kind not in OF_ONE_TEXT
+            ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     for group, shared in params.together.items():

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from components.settings.section import Fraction, Positive, Section
 
+#: Kinds of task whose rows are one text, as documents are.
+OF_ONE_TEXT = frozenset(("classification", "multilabel"))
+
 
 class UnlabelledSettings(Section):
     """Text without labels, from which a task model also learns.

@@ -20,15 +20,13 @@ from components.artifacts import writing
 from components.errors import ConfigError
 from components.formats import corpus
 from components.settings.section import Section
-from components.settings.unlabelled import UnlabelledSettings
+from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.data import Fields
 from components.tasks.examples import read_facts, read_split
 from components.unlabelled.texts import FILE, KIND, digest_of
 
 #: Splits whose texts are left out.
 HELD_OUT: Final = ("dev", "test")
-#: Kinds whose rows are one text, as documents are.
-OF_ONE_TEXT: Final = frozenset(("classification", "multilabel"))
 _SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 
 

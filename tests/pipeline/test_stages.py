@@ -266,6 +266,18 @@ def test_a_kind_without_labels_of_rows_is_refused_for_contrast_before_a_run(
         check_params(Params.model_validate(raw))
 
 
+def test_documents_for_a_kind_of_pairs_are_refused_before_a_run(
+    raw: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    raw["run"]["tasks"] = ["aws-type", "aws-operation"]
+    raw["finetune"]["ulmfit"]["unlabelled"] = {"source": "both"}
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(raw))
+    message = "finetune.ulmfit.unlabelled.source: 'both' includes documents, and a row of aws-operation (pair) is not"
+    assert message in str(caught.value) and "row of aws-type" not in str(caught.value)
+
+
 def test_pairs_use_the_requested_vocabulary(raw: dict[str, Any]) -> None:
     raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
     raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
