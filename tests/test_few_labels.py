@@ -118,7 +118,8 @@ def test_differences_are_paired_and_draws_common(tmp_path: Path) -> None:
         if draw < 2:
             cells.add(Key("sst2", 8, draw, "embeddings"), _cell(frozen))
     table = summary.table_of(cells)
-    assert summary.common_draws(table["sst2", 8]) == [0, 1]
+    assert summary.draws_of_row(table["sst2", 8]) == [0, 1]
+    assert summary.draws_of_row({"setfit": {0: {}, 1: {}}, "fastai": {0: {}}}) == [0, 1]
     rows = summary.differences(table, lambda name: (np.array(truth), ["a", "b"]), "accuracy")
     mean, low, high = rows["SST-2, 8 a class"]["setfit-embeddings"]
     assert mean == pytest.approx(0.25)

@@ -1,8 +1,8 @@
 """Tables of the cells of `benchmarks/few_labels.py`.
 
 With `--record NAME` four files of docs/results are written: NAME (macro F1), NAME-accuracy, NAME-differences and
-NAME-cost. In a row, all systems have the same draws: those that are measured for every system of the row, so that a
-partial measurement is balanced. A system without cells in a row is left out of it.
+NAME-cost. In a row of the scores, all systems have the same draws: those that are measured for each of `MAIN` that has
+cells in the row. Another system is shown if it has these draws. So a partial measurement is balanced.
 
 Intervals are those of `components.evaluation.intervals`: over draws, and over bootstrap samples of the test rows.
 Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is shown.
@@ -52,6 +52,8 @@ COMPARED = (
     ("headstart-own", "tfidf-characters"),
     ("setfit", "embeddings"),
 )
+#: Systems that determine the draws of a row.
+MAIN = ("headstart", "headstart-own", "setfit", "embeddings", "tfidf")
 SIZES = ("fewest labels", "middle", "most labels")
 Floats = NDArray[np.float64]
 #: Suffix of the file -> (title, metric).
@@ -98,6 +100,11 @@ def table_of(cells: Cells) -> Table:
 def common_draws(systems: Mapping[str, Mapping[int, Any]]) -> list[int]:
     """The draws that all systems have."""
     return sorted(set.intersection(*(set(draws) for draws in systems.values())))
+
+
+def draws_of_row(row: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The draws of a row of the scores."""
+    return common_draws({system: row[system] for system in MAIN if system in row} or row)
 
 
 def scored(
@@ -147,7 +154,7 @@ def summarise(path: Path, name: str | None) -> None:
     test = tests_of(path.parent)
     systems = [system for system in TITLES if any(system in row for row in table.values())]
     columns = {system: Column(name=system, title=TITLES[system]) for system in systems}
-    draws = {key: common_draws(row) for key, row in table.items()}
+    draws = {key: draws_of_row(row) for key, row in table.items()}
     drawn = sorted({draw for found in draws.values() for draw in found})
     notes = (
         "Labels a class; the column draws is their number, the same for all systems of a row. Test: at most 2,000 rows "
@@ -160,7 +167,7 @@ def summarise(path: Path, name: str | None) -> None:
                 rows[label(*key)] = {"draws": float(len(draws[key]))} | {
                     system: scored(row[system], draws[key], test(key[0]), metric).estimate()
                     for system in systems
-                    if system in row
+                    if set(draws[key]) <= row.get(system, {}).keys()
                 }
         _show(
             name and name + suffix,
