@@ -132,9 +132,10 @@ def test_seconds_are_those_of_the_whole_process(tmp_path: Path) -> None:
     cells = Cells(tmp_path / "cells.jsonl")
     cells.add(KEY, _cell([0], seconds=2.0, import_seconds=3.0))
     cells.add(Key("sst2", 16, 0, "tfidf"), _cell([0], seconds=4.0))  # without: as the other cells of the system
-    rows = summary.cost_rows(summary.table_of(cells))
-    assert rows["SST-2, 8 a class"] == {"tfidf-seconds": 5.5, "tfidf-megabytes": 10.0}
-    assert rows["SST-2, 16 a class"]["tfidf-seconds"] == 7.5
+    table = summary.table_of(cells)
+    seconds, megabytes = (summary.cost_rows(table, what) for what in ("seconds", "megabytes"))
+    assert seconds == {"SST-2, 8 a class": {"tfidf": 5.5}, "SST-2, 16 a class": {"tfidf": 7.5}}
+    assert megabytes == {"SST-2, 8 a class": {"tfidf": 10.0}, "SST-2, 16 a class": {"tfidf": 10.0}}
 
 
 def test_folds_of_a_small_class() -> None:

@@ -1,8 +1,9 @@
 """Tables of the cells of `benchmarks/few_labels.py`.
 
-With `--record NAME` four files of docs/results are written: NAME (macro F1), NAME-accuracy, NAME-differences and
-NAME-cost. In a row of the scores, all systems have the same draws: those that are measured for each of `MAIN` that has
-cells in the row. Another system is shown if it has these draws. So a partial measurement is balanced.
+With `--record NAME` five files of docs/results are written: NAME (macro F1), NAME-accuracy, NAME-differences,
+NAME-seconds and NAME-megabytes. In a row of the scores, all systems have the same draws: those that are measured for
+each of `MAIN` that has cells in the row. Another system is shown if it has these draws. So a partial measurement is
+balanced.
 
 Intervals are those of `components.evaluation.intervals`: over draws, and over bootstrap samples of the test rows.
 Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is shown.
@@ -194,22 +195,23 @@ def summarise(path: Path, name: str | None) -> None:
                 notes="Paired by draw and test row, on the draws that both systems have. The means over sets weigh the "
                 f"sets alike. {notes.partition('. ')[2]}",
             )
-    costs = cost_rows(table)
-    _show(
-        name and f"{name}-cost",
-        title="Processor seconds and memory with few labels",
-        row_title="labels",
-        columns={
-            f"{system}-{what}": Column(name=f"{system}-{what}", title=f"{TITLES[system]}, {unit}", format=",.0f")
-            for system in systems
-            for what, unit in (("seconds", "s"), ("megabytes", "MB"))
-        },
-        values=costs,
-        seeds=drawn,
-        notes="Medians over draws. Seconds of one core, user and system, of the whole process: imports, learning and "
-        "the prediction of test. Memory: peak of the resident set of one process. Other work ran on the machine; it "
-        "changes seconds of the clock, and less those of the processor.",
-    )
+    for what, title, others in (
+        (
+            "seconds",
+            "Processor seconds",
+            "of one core, user and system, of the whole process: imports, learning and the prediction of test.",
+        ),
+        ("megabytes", "Memory in MB", "Peak of the resident set of one process."),
+    ):
+        _show(
+            name and f"{name}-{what}",
+            title=f"{title} with few labels",
+            row_title="labels",
+            columns={system: column.model_copy(update={"format": ",.0f"}) for system, column in columns.items()},
+            values=cost_rows(table, what),
+            seeds=drawn,
+            notes=f"Medians over draws. {others[0].upper()}{others[1:]} Other work ran on the machine.",
+        )
 
 
 def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metric: str) -> dict[str, dict[str, Any]]:
@@ -239,26 +241,18 @@ def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metr
     return {row: rows[row] for row in order if row in rows} | dict(sorted(means.items()))
 
 
-def cost_rows(table: Table) -> dict[str, dict[str, Any]]:
-    """Median processor seconds and megabytes of every system."""
+def cost_rows(table: Table, what: str) -> dict[str, dict[str, Any]]:
+    """Medians over draws of processor `seconds` or `megabytes` of every system."""
     imports: dict[str, float] = {}
     for system in TITLES:
-        known = [
-            cell["import_seconds"]
-            for row in table.values()
-            for cell in row.get(system, {}).values()
-            if "import_seconds" in cell
-        ]
-        imports[system] = median(known) if known else 0.0
+        cells = [cell for row in table.values() for cell in row.get(system, {}).values()]
+        imports[system] = median([cell["import_seconds"] for cell in cells if "import_seconds" in cell] or [0.0])
+
+    def of(system: str, cell: Mapping[str, Any]) -> float:
+        return seconds(cell, imports[system]) if what == "seconds" else float(cell[what])
+
     return {
-        label(*key): {
-            f"{system}-{what}": value
-            for system, cells in row.items()
-            for what, value in (
-                ("seconds", median(seconds(cell, imports[system]) for cell in cells.values())),
-                ("megabytes", median(cell["megabytes"] for cell in cells.values())),
-            )
-        }
+        label(*key): {system: median(of(system, cell) for cell in cells.values()) for system, cells in row.items()}
         for key, row in table.items()
     }
 
