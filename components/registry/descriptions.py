@@ -69,8 +69,9 @@ def add_decision(registry: Registry, version: Version, decision: Mapping[str, An
 
 
 def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
-    if candidate.computed_from is not None:
-        return f"{candidate.family}, computed from {candidate.computed_from}, {ENCODERS[candidate.start]}."
+    if candidate.computed_from:
+        parts = " and ".join(candidate.computed_from)
+        return f"{candidate.family}, computed from {parts}, {ENCODERS[candidate.start]}."
     if candidate.task is None:
         return f"Language model {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}."
     budget, seed = facts.get("budget"), facts.get("seed")

@@ -95,7 +95,7 @@ class Candidate:
     task: str | None = None
     _: KW_ONLY
     #: Of an encoder: block of the model that its weights were computed from.
-    computed_from: str | None = None
+    computed_from: tuple[str, ...] = ()
     #: Of a classifier: name of its system in results, and its folder below `directory`.
     system: str = ""
     part: str = CLASSIFIER
@@ -127,9 +127,10 @@ class Candidate:
 
     @property
     def parent(self) -> Key | None:
-        """Key of the model that this one was initialised from or computed from; None for random weights."""
-        if self.computed_from is not None:
-            return (self.computed_from, self.start, None)
+        """Key of the model that this one was initialised from or, first of all, computed from; None for random
+        weights."""
+        if self.computed_from:
+            return (self.computed_from[0], self.start, None)
         if self.is_words:
             return None
         if self.task is not None and AFTER in self.start:
@@ -155,10 +156,10 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
         for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
             if start in job.starts:
                 name = f"{job.registry.prefix}-{family}-{start}"
-                origin = next(iter(job.parents.get(family, ())), None)
-                section = computed_section(job, family) if origin else section
+                origins = tuple(job.parents.get(family, ()))
+                section = computed_section(job, family) if origins else section
                 directory = job.out / "encoder" / family / start
-                yield Candidate(name, directory, "encoder", family, start, section, computed_from=origin)
+                yield Candidate(name, directory, "encoder", family, start, section, computed_from=origins)
     for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
@@ -178,9 +179,16 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
                 directory = job.out / "finetuned" / task / system
                 yield Candidate(name, directory, "classifier", family, start, "finetune", task, system=system)
                 if _exists(directory / FROZEN_CLASSIFIER):
-                    frozen = {"system": f"{system}{FROZEN}", "part": FROZEN_CLASSIFIER}
                     yield Candidate(
-                        name, directory, "classifier", family, f"{start}{FROZEN}", "finetune", task, **frozen
+                        name,
+                        directory,
+                        "classifier",
+                        family,
+                        f"{start}{FROZEN}",
+                        "finetune",
+                        task,
+                        system=f"{system}{FROZEN}",
+                        part=FROZEN_CLASSIFIER,
                     )
         directory = job.out / "finetuned" / task / BASELINES
         if _exists(directory / CLASSIFIER):
