@@ -147,3 +147,25 @@ def test_every_kind_has_baselines(kind: str, make_task, tmp_path: Path) -> None:
     labels = json.loads((examples / "labels.json").read_text())
     assert records and all(record["score"] == scoring_for(kind, labels).main for record in records)
     assert len(answers_of(output, "test")) == 6 * len(records)
+
+
+def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings) -> None:
+    """A random head with batch norm that learns alone first, gradual unfreezing, discriminative and slanted triangular
+    rates, concat pooling (Howard and Ruder 2018, section 3.3)."""
+    training = settings.training.model_copy(update={"rate": 0.02, "betas": (0.7, 0.99), "batch_size": 12})
+    recipe = {
+        "layers": "last",
+        "pooling": "concat",
+        "head_hidden": 10,
+        "head_norm": "batch",
+        "head_steps": 0,
+        "unfreeze_epochs": 1,
+        "epochs": 40,
+        "evaluations": 4,
+        "chunk": 8,
+        "chunks_learned": 3,
+        "training": training,
+    }
+    (record,) = json.loads((finetune(make_job("ulmfit", "classification", **recipe)) / "runs.json").read_text())
+    assert "penalty" not in record and record["steps"] == 40
+    assert record["curve"][0]["train_loss"] is None and record["curve"][-1]["train_loss"] < 0.2
