@@ -6,7 +6,9 @@ folds together are scored by the task's primary metric:
 
 1. The L2 penalty of a head that is solved on frozen features: the best candidate, the largest at a tie.
 2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
-   the frozen encoder, so fine-tuning that brings nothing is left out.
+   the frozen encoder, so fine-tuning that brings nothing is left out. Contrastive training ends with its schedule,
+   unless an earlier point is better by more than one standard error: with few labels the scores of two points differ
+   by chance, and the end of the schedule was the better choice on the data sets of docs/experiments-log.md.
 
 The final run learns from all rows with the same schedule and ends at the chosen point.
 """
@@ -26,6 +28,7 @@ from components.finetuning.member import held, make_member, unpack
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
+from components.scoring.base import resampled
 from components.settings.cluster import ClusterSettings
 from components.task_models.kinds import find_task
 from components.tasks.budgets import budget_name
@@ -33,6 +36,9 @@ from components.tasks.data import Answer, Split
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.training.checkpoint import CheckpointStore
+
+#: Bootstrap resamples of a standard error.
+RESAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class Selection:
         answers: predictions of the rows of the budget, in the order of their indices, each by the run that has not
             learned from it, at the chosen point.
         frozen: those of the head on the frozen encoder.
-        record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point,
-            `penalty`, `penalties`, `folds`, and the `tokens` and `seconds` of all folds.
+        record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
+            index of the `chosen` point, `penalty`, `penalties`, `folds`, and the `tokens` and `seconds` of all folds.
     """
 
     chosen: Chosen
@@ -177,6 +183,14 @@ class _Pooled:
         """All metrics."""
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
 
+    def is_worse(self, answers: Sequence[Answer], than: Sequence[Answer]) -> bool:
+        """Whether the primary metric of answers is lower than that of others by more than one standard error of the
+        difference, from bootstrap resamples of the rows."""
+        statistics = [self.scoring.statistics(self.rows.fields, self.rows.targets, found) for found in (answers, than)]
+        ours, theirs = (self.scoring.scores(sums)[self.main] for sums in resampled(statistics, resamples=RESAMPLES))
+        difference = self.scores(than)[self.main] - self.scores(answers)[self.main]
+        return bool(difference > np.std(theirs - ours, ddof=1))
+
     def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
         statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)
         return self.scoring.scores(statistics.toarray())[self.scoring.main]
@@ -194,8 +208,7 @@ def _select(
     points = [number for number in range(most + 1) if f"{held(number)}.lengths" in results[0][0]]
     step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
-    best: tuple[int, list[Answer], float | None] | None = None
-    frozen: list[Answer] = []
+    found: list[tuple[Chosen, list[Answer]]] = []
     for number in points:
         answers = pooled.answers([unpack(held(number), tensors) for tensors, _ in results])
         evaluation, share = spec.settings.candidate(number)
@@ -203,23 +216,35 @@ def _select(
         shown = {"interpolation": share} if spec.settings.interpolations else {}
         if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
-        if best is None or scores[pooled.main] > max(point[pooled.main] for point in curve):
-            best = number, answers, pooled.head.calibration
-        frozen = frozen or answers
+        found.append((Chosen(penalty, number, pooled.head.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **shown, **scores})
-    assert best is not None
+    best = max(range(len(curve)), key=lambda point: curve[point][pooled.main])
+    last = len(curve) - 1
+    if spec.settings.method == "contrastive" and not pooled.is_worse(found[last][1], found[best][1]):
+        best = last
     records = [record for _, record in results]
     return Selection(
-        Chosen(penalty, best[0], best[2]),
-        best[1],
-        frozen,
+        *found[best],
+        found[0][1],
         {
             "curve": curve,
+            "chosen": best,
             "score": pooled.main,
             "folds": len(folds),
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
             **({} if penalty is None else {"penalty": penalty, "penalties": penalties}),
         },
+    )
+
+
+def is_worse(spec: GroupSpec, selections: Sequence[Selection], than: Sequence[Selection]) -> bool:
+    """Whether a run is worse than the same run in another way to learn, by more than one standard error, on the rows of
+    any member."""
+    whole = [read_split(member.examples, "train") for member in spec.members]
+    rows = [rows_of(member, split).learned for member, split in zip(spec.members, whole, strict=True)]
+    return any(
+        _Pooled(member, [held]).is_worse(one.answers, other.answers)
+        for member, held, one, other in zip(spec.members, rows, selections, than, strict=True)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from components.cluster import map_parallel
-from components.finetuning.crossvalidation import Selection, cross_validate, final, stores
+from components.finetuning.crossvalidation import Selection, cross_validate, final, is_worse, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.member import ON_FROZEN, unpack
@@ -83,7 +83,8 @@ def train_all(
     selection: Literal["budget", "dev"],
     cluster: ClusterSettings,
 ) -> list[TrainedRun]:
-    """Train every run in each way to learn, in the order of the ways, and keep its best way, the first at a tie.
+    """Train every run in each way to learn, in the order of the ways, and keep its best way, the first at a tie. With
+    cross-validation, the preferred way (`auto.prefer`) is kept unless it is worse by more than one standard error.
 
     Args:
         specs: way to learn -> all runs; the same runs in the same order for each way.
@@ -95,6 +96,7 @@ def train_all(
     several = len(specs) > 1
     count = len(next(iter(specs.values())))
     kept: list[_Candidate | None] = [None] * count
+    preferred: list[_Candidate | None] = [None] * count
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
     written: list[list[CheckpointStore]] = [[] for _ in range(count)]
     for way, of_way in specs.items():
@@ -121,7 +123,13 @@ def train_all(
             best = kept[run]
             if best is None or candidate.score > best.score:
                 kept[run] = candidate
-    chosen = [candidate for candidate in kept if candidate is not None]
+            if way == candidate.spec.settings.auto.prefer and candidate.selections:
+                preferred[run] = candidate
+    chosen = [
+        best if first is None or first is best or is_worse(first.spec, first.selections, best.selections) else first
+        for best, first in zip(kept, preferred, strict=True)
+        if best is not None
+    ]
     last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
     if selection == "budget":
         execute_all(last, title=title, names=[], cluster=cluster)

@@ -187,6 +187,7 @@ def _results(
         if f"{ON_FROZEN}test" in tensors:
             answers = run.frozen_answers(member, tensors)
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
+            first |= {"chosen": 0} if "chosen" in record else {}
             yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
 
 

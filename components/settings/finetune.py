@@ -40,6 +40,10 @@ class AutoSettings(Section):
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
     #: tie. `consistency` is left out without `unlabelled`.
     ways: list[Way] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
+    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error. With few
+    #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
+    #: features and than fine-tuning on TREC and SST-2. null: always the best score.
+    prefer: Way | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way is left out if its cost
     #: would exceed what is left. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice
     #: does not depend on the machine's load; null: no limit.

@@ -109,7 +109,10 @@ def chosen_on(record: Mapping[str, Any]) -> str:
 
 
 def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The evaluation of a run with the highest primary metric on `chosen_on`; the earliest at a tie."""
+    """The evaluation of a run that was chosen by cross-validation, or that has the highest primary metric on dev; the
+    earliest at a tie."""
+    if "chosen" in record:
+        return dict(record["curve"][record["chosen"]])
     point: dict[str, Any] = max(record["curve"], key=lambda point: point[record["score"]])
     return point
 
@@ -120,7 +123,7 @@ def own_points(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def best_score(record: Mapping[str, Any]) -> float:
-    """The highest primary metric of a run on `chosen_on`."""
+    """The primary metric of the chosen evaluation of a run, on `chosen_on`."""
     return float(best_point(record)[record["score"]])
 
 

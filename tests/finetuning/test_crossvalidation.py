@@ -163,3 +163,35 @@ def test_a_single_row_is_refused(make_job, in_process) -> None:
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
     with pytest.raises(ConfigError, match="budgets: 1 is one row, too few for a cross-validation"):
         finetune(job)
+
+
+def test_one_standard_error(make_job) -> None:
+    job = make_job("bert", "classification", source=BUDGET)
+    train = read_split(job.examples, "train")
+    pooled = crossvalidation._Pooled.__new__(crossvalidation._Pooled)
+    pooled.rows, pooled.scoring = train, scoring_for("classification", read_facts(job.examples).labels)
+
+    def answers(wrong: int) -> list[np.ndarray]:
+        """Predictions of which the first `wrong` are wrong."""
+        predicted = (train.labels + (np.arange(len(train)) < wrong)) % 3
+        return list(np.eye(3, dtype=np.float32)[predicted])
+
+    assert not pooled.is_worse(answers(3), answers(3))
+    assert not pooled.is_worse(answers(3), answers(4)), "it is better"
+    # One of twelve more: a difference of one standard error. Six more: clearly worse.
+    assert not pooled.is_worse(answers(1), answers(0))
+    assert pooled.is_worse(answers(6), answers(0))
+
+
+def test_contrastive_training_ends_with_its_schedule_unless_an_earlier_point_is_clearly_better(
+    make_job, in_process, monkeypatch
+) -> None:
+    for worse in (False, True):
+        monkeypatch.setattr(crossvalidation._Pooled, "is_worse", lambda *arguments, worse=worse: worse)
+        job = make_job(
+            "bert", "classification", name=f"worse-{worse}", source=BUDGET, method="contrastive", evaluations=3
+        )
+        (record,) = json.loads((finetune(job) / "runs.json").read_text())
+        scores = [point["macro_f1"] for point in record["curve"]]
+        assert record["chosen"] == (int(np.argmax(scores)) if worse else len(scores) - 1)
+        assert record["best_step"] == record["curve"][record["chosen"]]["step"]

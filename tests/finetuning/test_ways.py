@@ -19,6 +19,7 @@ from components.settings.finetune import AutoSettings, FinetuneSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import read_split
+from components.tasks.results import best_score
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 
@@ -37,14 +38,15 @@ def answers(output: Path) -> list[list[float]]:
 def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
     def job(method: str) -> FinetuneJob:
         source = BUDGET | {"selection": selection}
-        return make_job("bert", "classification", name=method, source=source, method=method, epochs=3, evaluations=2)
+        changes = {"epochs": 3, "evaluations": 2, "auto": AutoSettings(prefer=None)}
+        return make_job("bert", "classification", name=method, source=source, method=method, **changes)
 
     ways = ["features", "contrastive", "finetune"]
     alone = {way: finetune(job(way)) for way in ways}
     scores = {}
     for way, output in alone.items():
         (record,) = json.loads((output / "runs.json").read_text())
-        scores[way] = max(point["macro_f1"] for point in record["curve"])
+        scores[way] = best_score(record)
     output = finetune(job("auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert {found["way"]: found["score"] for found in record["ways"]} == scores
@@ -58,9 +60,21 @@ def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
 
 def test_a_cheaper_way_wins_a_tie(make_job, in_process, monkeypatch) -> None:
     monkeypatch.setattr(execution, "best_score", lambda record: 0.5)
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    auto = AutoSettings(prefer=None)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["way"] == "features"
+
+
+@pytest.mark.parametrize(("worse", "kept"), [(False, "contrastive"), (True, "features")])
+def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
+    worse: bool, kept: str, make_job, in_process, monkeypatch
+) -> None:
+    monkeypatch.setattr(execution, "best_score", lambda record: float(record["tokens"] == 0))
+    monkeypatch.setattr(execution, "is_worse", lambda *arguments: worse)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["way"] == kept
 
 
 def test_a_way_that_costs_too_much_is_left_out(make_job, in_process) -> None:
