@@ -78,7 +78,7 @@ def main() -> None:
         arguments.record,
         title="Words models with and without text that has no labels, on test",
         seeds=list(range(arguments.draws)),
-        selection="budget",
+        selection="none",
         row_title="data set, labels per class, system",
         columns={
             "accuracy": Column(name="accuracy", title="accuracy"),
