@@ -22,7 +22,8 @@ evaluation.json
         budgets: [{budget, labels (in `unit`), seeds, scores: {name: {mean, low, high, seeds: [...]}},
                    per_class: {label: {f1, rows, precision, recall ...}}, slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
-                   training: {seconds, tokens_per_second, best_epoch, selection_<main>},
+                   training: {seconds, tokens_per_second, best_epoch, selection_<main>,
+                   left_out (number of seeds whose encoder stays as it was, because training it did not help)},
                    ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), seconds}]}],
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric

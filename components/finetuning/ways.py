@@ -58,7 +58,7 @@ class Attempt:
     Attributes:
         way: the way.
         minutes: estimated cost (`minutes`).
-        score: of selection, mean over the members; None if the way was left out because of its cost.
+        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `auto.finetune_rows`).
         tokens, seconds: of training, before the final run of the way that is kept.
     """
 
@@ -108,6 +108,11 @@ def minutes(spec: GroupSpec) -> float:
             passes += step * steps / epoch * max(1, folds) + 2 * evaluations
         total += passes * parameters * pieces
     return total / OPERATIONS
+
+
+def rows_in(spec: GroupSpec) -> int:
+    """Number of training rows of a run, over all members."""
+    return sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
 
 
 def affordable(attempts: Sequence[Attempt], cost: float, *, limit: float | None) -> bool:

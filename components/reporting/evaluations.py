@@ -23,6 +23,13 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
+    chapter.text += [
+        f"{system['system']} at {_budget(cell['budget'])} {unit}: in {left_out} of {len(cell['seeds'])} runs the "
+        "encoder stays as it was, because fine-tuning did not raise the score of selection."
+        for system in evaluation["systems"]
+        for cell in system["budgets"]
+        if (left_out := cell.get("training", {}).get("left_out", 0))
+    ]
     chapter.tables.append(
         Table(
             ["system", *(f"{_budget(budget)} {unit.split()[0]}" for budget in budgets)],

@@ -132,6 +132,7 @@ def test_metrics_are_those_of_the_predictions(content: dict) -> None:
         "tokens_per_second": 50.0,
         "best_epoch": 1.0,
         "selection_macro_f1": pytest.approx(0.9 + 1 / 300),
+        "left_out": 0,
     }
 
 

@@ -38,7 +38,7 @@ def answers(output: Path) -> list[list[float]]:
 def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
     def job(method: str) -> FinetuneJob:
         source = BUDGET | {"selection": selection}
-        changes = {"epochs": 3, "evaluations": 2, "auto": AutoSettings(prefer=None)}
+        changes = {"epochs": 3, "evaluations": 2, "auto": AutoSettings(prefer=None, finetune_rows=0)}
         return make_job("bert", "classification", name=method, source=source, method=method, **changes)
 
     ways = ["features", "contrastive", "finetune"]
@@ -84,6 +84,17 @@ def test_a_way_that_costs_too_much_is_left_out(make_job, in_process) -> None:
     first, second = record["ways"]
     assert record["way"] == "features" and first["score"] is not None
     assert second["score"] is None and second["minutes"] >= 0
+
+
+def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process) -> None:
+    auto = AutoSettings(finetune_rows=13)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert {found["way"]: found["score"] is not None for found in record["ways"]} == {
+        "features": True,
+        "contrastive": True,
+        "finetune": False,
+    }
 
 
 def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
