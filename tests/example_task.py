@@ -157,6 +157,7 @@ ROWS: dict[str, Callable[[dict[str, str]], dict[str, Any]]] = {
         "second": "gold",
         "score": len(row["label"]) + len(row["part"]) / 2,
     },
+    "regression": lambda row: {"text": row["text"], "score": len(row["label"]) + len(row["part"]) / 2},
     "tagging": tagged,
     "questions": question_row,
     "choice": lambda row: {"text": row["text"], "choices": ["apple", "iron", thing(row["text"])], "label": "2"},

@@ -19,6 +19,7 @@ BASELINES: LazyTable[Systems] = LazyTable(
         "multilabel": "components.baselines.texts:MULTILABEL",
         "pair": "components.baselines.pairs:PAIR",
         "similarity": "components.baselines.pairs:SIMILARITY",
+        "regression": "components.baselines.texts:REGRESSION",
         "choice": "components.baselines.pairs:CHOICE",
         "tagging": "components.baselines.tagging:TAGGING",
         "questions": "components.baselines.questions:QUESTIONS",

@@ -36,7 +36,7 @@ OF_RUNS = {"budgets", "seeds", "baselines", "language"}
 #: Hexadecimal digits of a file's digest.
 SHORT = 12
 #: Kinds whose targets are numbers.
-_NUMBERS = "similarity"
+_NUMBERS = frozenset(("similarity", "regression"))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
             f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
             digest_text(json.dumps([settings, statistics.as_dict() | {"positions": {}}], sort_keys=True)),
             statistics,
-            named=source.kind != _NUMBERS,
+            named=source.kind not in _NUMBERS,
         )
         for split, statistics in zip(SPLITS, found, strict=True)
     ]
@@ -148,7 +148,7 @@ def items_of(split: Split, labels: Sequence[str], source: TaskSource) -> Iterato
             own = tuple(labels[int(index)] if index >= 0 else str(source.outside) for index in target)
         elif source.kind == "questions":
             own = ("answerable" if len(target) else "unanswerable",)
-        elif source.kind == _NUMBERS:
+        elif source.kind in _NUMBERS:
             own = (f"{target[0]:.1g}",)
         else:
             own = tuple(f"{value:g}" for value in target)

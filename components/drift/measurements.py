@@ -39,6 +39,7 @@ SCORES: Final = {
     "choice": "confidence",
     "multilabel": "highest probability",
     "similarity": "predicted value",
+    "regression": "predicted value",
     "tagging": "share of words with a tag",
     "questions": "margin of the answer",
 }
@@ -136,7 +137,7 @@ def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> t
     match kind:
         case "classification" | "pair" | "choice" | "multilabel":
             return int(answer.argmax()), float(answer.max())
-        case "similarity":
+        case "similarity" | "regression":
             return -1, float(answer[0])
         case "tagging":
             outside = labels.index("O") if "O" in labels else -1

@@ -306,6 +306,7 @@ class _Regression:
         self._rows = work.data.train.take(learned)
         model = system(work.data.training(self._rows))[0].model
         assert isinstance(model, WordsModel)
+        assert isinstance(model.linear, LinearModel)
         self.words: RowFeatures = model.features
         self._vectors, self._penalty, self._labels = vectors, penalty, len(work.facts.labels)
         self._exclusive = model.linear.exclusive

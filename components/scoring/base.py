@@ -23,7 +23,7 @@ Vectors = Sequence[NDArray[np.floating[Any]]]
 #: Maximum number of weights of `Resamples` in one multinomial sample.
 CHUNK = 10_000_000
 #: Metrics that are better when lower; none of them is used for selection or promotion.
-LOWER_IS_BETTER = frozenset({"ece"})
+LOWER_IS_BETTER = frozenset({"ece", "mae"})
 #: Metric -> its name in text; for other metrics underscores become spaces.
 TITLES = {
     "macro_f1": "macro F1",
@@ -33,6 +33,8 @@ TITLES = {
     "outside_auroc": "out-of-class AUROC",
     "spearman": "Spearman's rho",
     "pearson": "Pearson's r",
+    "r2": "R²",
+    "mae": "mean absolute error",
     "span_f1": "span F1",
     "f1": "F1",
     "f1_characters": "F1 of characters",

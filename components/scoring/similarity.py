@@ -20,12 +20,10 @@ from components.scoring.base import Floats, Inputs, Scoring, Vectors
 NOTHING = 1e-12
 
 
-@dataclass(frozen=True)
-class Similarity(Scoring):
+class Correlations(Scoring):
     """K = 11 sums: rows; x, y, x^2, y^2, xy of the values, and the same of the ranks. Values and ranks are centred on
     all rows, which leaves correlations unchanged and keeps the sums small."""
 
-    names = ("spearman", "pearson")
     constant_name = "mean value"
 
     @property
@@ -53,11 +51,18 @@ class Similarity(Scoring):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Correlations; 0 if one side is constant."""
         n = sums[..., 0]
-        return {"spearman": _correlation(n, sums[..., 6:]), "pearson": _correlation(n, sums[..., 1:6])}
+        return {"spearman": _correlation(n, sums[..., 6:11]), "pearson": _correlation(n, sums[..., 1:6])}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
         """The mean of the values."""
         return [np.asarray([np.mean([target[0] for target in targets])], dtype=np.float32)] * len(targets)
+
+
+@dataclass(frozen=True)
+class Similarity(Correlations):
+    """Correlations alone."""
+
+    names = ("spearman", "pearson")
 
 
 def _correlation(n: Floats, sums: Floats) -> Floats:

@@ -19,7 +19,7 @@ AFTER = "-after-"
 FROZEN = "-frozen"
 #: Family name of systems without a language model.
 BASELINE = "baseline"
-#: Systems without a language model whose probabilities can be part of an ensemble.
+#: Systems without a language model whose answers can be part of an ensemble.
 WORDS_SYSTEMS = (
     "tfidf-words",
     "tfidf-words-pairs",
@@ -29,6 +29,9 @@ WORDS_SYSTEMS = (
     "tfidf-cosine",
     "tfidf-both",
     "tfidf-overlap",
+    "ridge-words",
+    "ridge-words-pairs",
+    "ridge-words-characters",
 )
 #: Hidden states that a head reads.
 LayerChoice = Literal["last", "second_to_last", "sum", "sum_last_four", "concat_last_four", "first", "mix", "all"]

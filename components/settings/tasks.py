@@ -40,6 +40,7 @@ KINDS: dict[str, Kind] = {
     "multilabel": Kind(("text", "label", "labels", "label_separator"), _LINES),
     "pair": Kind(("first", "second", "label"), _LINES),
     "similarity": Kind(("first", "second", "score"), _LINES),
+    "regression": Kind(("text", "score"), _LINES),
     "tagging": Kind(("words", "tags", "scheme", "learn_as"), (*_LINES, "conll", "conllu")),
     "questions": Kind(("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet")),
     "choice": Kind(("text", "choices", "label", "answer"), TABLES),
@@ -87,7 +88,7 @@ class TaskSource(Section):
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] = "test.jsonl"
 
-    #: Column of the text: classification, multilabel, and choice (prompt or question).
+    #: Column of the text: classification, multilabel, regression, and choice (prompt or question).
     text: Column = "text"
     #: Column of the label: classification, multilabel, pair, and choice (see `answer`). In multilabel a list, or a text
     #: with `label_separator`.
@@ -103,7 +104,7 @@ class TaskSource(Section):
     first: Column = "first"
     #: Column of the second text: pair and similarity.
     second: Column = "second"
-    #: Column of the number: similarity.
+    #: Column of the number: similarity and regression.
     score: Column = "score"
     #: Column of the words: tagging. Null: the first column of conll, `form` of conllu, else `words`.
     words: Column | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from components.settings.section import Fraction, Positive, Section
 
 #: Kinds of task whose rows are one text, as documents are.
-OF_ONE_TEXT = frozenset(("classification", "multilabel"))
+OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
 
 
 class UnlabelledSettings(Section):

@@ -21,6 +21,7 @@ from scipy.special import expit
 from components.errors import ArtifactError
 from components.tasks.data import Answer, Fields
 from components.words.classifier import WordsModel
+from components.words.linear import LinearModel
 
 How = Literal["mean", "joint"]
 #: Folder of the words model in that of a classifier.
@@ -50,8 +51,10 @@ class WordsPart:
         of_encoder = np.stack(list(answers))
         if self.how == "mean":
             return list(mean(of_encoder, np.stack(self.model.answers(rows)), self.weight))
-        features = self.model.features.matrix(rows)
-        return list(joint(of_encoder, self.model.linear.logits(features), exclusive=self.model.linear.exclusive))
+        linear = self.model.linear
+        assert isinstance(linear, LinearModel)
+        logits = linear.logits(self.model.features.matrix(rows))
+        return list(joint(of_encoder, logits, exclusive=linear.exclusive))
 
     def write(self, directory: Path) -> dict[str, Any]:
         """Write the words model below the folder of a classifier; returns the entry of its config.json."""

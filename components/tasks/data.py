@@ -14,7 +14,7 @@ Fields = tuple[str, ...]
 #:   classification  [index of the label], or [-1] for a text that belongs to no class
 #:   pair, choice    [index of the label], [index of the correct choice]
 #:   multilabel      indices of the row's labels, ascending
-#:   similarity      [value]
+#:   similarity, regression  [value]
 #:   tagging         one tag index per word
 #:   questions       [start, end, ...] of every reference answer, as character offsets in the context, end exclusive;
 #:                   empty if the question is unanswerable
@@ -22,7 +22,7 @@ Target = NDArray[np.float64]
 #: The prediction for a row, by kind:
 #:   classification, pair, choice  probabilities of the labels (choices), with sum 1
 #:   multilabel                    one independent probability per label
-#:   similarity                    [value]
+#:   similarity, regression        [value]
 #:   tagging                       one tag index per word
 #:   questions                     [start, end, score of the span, score of no answer]; start == end: no answer
 Answer = NDArray[np.float32]

@@ -102,6 +102,23 @@ def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[
     }
 
 
+def format_number(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """`TaskIO.format` of kinds whose answer is a number."""
+    return {"prediction": float(answer[0]), "value": float(answer[0])}
+
+
+def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
+    """The `TaskIO` of a kind whose answer is a number. Arguments as of `label_io`."""
+    return TaskIO(
+        inputs=dict.fromkeys(inputs, "text"),
+        columns={"prediction": "number"},
+        outputs={"value": "number"},
+        parse=parse_texts(*inputs),
+        format=format_number,
+        examples=examples,
+    )
+
+
 def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
     """The `TaskIO` of a kind with one label per row.
 

@@ -23,7 +23,7 @@ from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.tasks.data import Answer, Fields
 from components.words.features import WordFeatures
-from components.words.linear import LinearModel
+from components.words.linear import LinearFunction, LinearModel, load_linear
 
 KIND: Final = "classifier"
 FORM: Final = "words"
@@ -72,11 +72,11 @@ class WordsModel:
     """
 
     features: RowFeatures
-    linear: LinearModel
+    linear: LinearModel | LinearFunction
 
     def answers(self, rows: Sequence[Fields]) -> list[Answer]:
-        """Probabilities (C,) of each row's labels."""
-        return list(self.linear.probabilities(self.features.matrix(rows))) if rows else []
+        """Probabilities (C,) of each row's labels, or [value]."""
+        return list(self.linear.answers(self.features.matrix(rows))) if rows else []
 
     def write(self, directory: Path) -> None:
         """Write words.json and words.safetensors into a directory."""
@@ -97,7 +97,7 @@ class WordsModel:
             arrays = load_file(directory / WEIGHTS)
             load = _latent if described["form"] == LATENT else WordFeatures.load
             features: RowFeatures = load(described, arrays)
-            return cls(features, LinearModel.load(arrays, features=features.width, labels=labels))
+            return cls(features, load_linear(arrays, features=features.width, labels=labels))
         except Exception as error:  # safetensors and scikit-learn raise errors of several classes
             raise ArtifactError(
                 f"{directory}: not a words model of this version ({error}); run its stage again"
@@ -141,7 +141,7 @@ class WordsClassifier:
         counts = np.asarray([self.model.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
         features = self.model.features.matrix(rows)
         sketches = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
-        return list(self.model.linear.probabilities(features)), counts, np.asarray(sketches, dtype=np.float32)
+        return list(self.model.linear.answers(features)), counts, np.asarray(sketches, dtype=np.float32)
 
 
 def save_words(directory: Path, *, model: WordsModel, kind: str, labels: Sequence[str], facts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from sklearn.utils.extmath import safe_sparse_dot, softmax
 
@@ -22,6 +22,8 @@ from components.tasks.data import Labels, Target
 
 #: Maximum number of iterations of the solvers.
 ITERATIONS: Final = 1000
+#: Relative residual at which ridge regression is solved.
+RESIDUAL: Final = 1e-8
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class LinearModel:
         else:
             found[:, self.classes] = expit(values)
         return found
+
+    def answers(self, features: Any) -> NDArray[np.float32]:
+        """`probabilities`."""
+        return self.probabilities(features)
 
     def logits(self, features: Any) -> NDArray[np.float64]:
         """(N, F) features -> (N, C) logits; 0 for labels without a function. Of two exclusive labels, the first has
@@ -99,6 +105,66 @@ class LinearModel:
         if (found.weights.shape, found.intercepts.shape, found.usual.shape) != expected:
             raise ValueError(f"weights of shape {found.weights.shape} for {features} features and {labels} labels")
         return found
+
+
+@dataclass(frozen=True)
+class LinearFunction:
+    """A number.
+
+    Attributes:
+        weights: (1, F).
+        intercepts: (1,).
+    """
+
+    weights: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+
+    def answers(self, features: Any) -> NDArray[np.float32]:
+        """(N, F) features -> (N, 1) values. A row does not depend on the others."""
+        values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
+        return np.asarray(values, dtype=np.float32)
+
+    def dump(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        return {"weights": np.ascontiguousarray(self.weights), "intercepts": self.intercepts}
+
+    @classmethod
+    def load(cls, arrays: dict[str, NDArray[Any]], *, features: int) -> LinearFunction:
+        """The function of `dump`.
+
+        Raises:
+            KeyError, ValueError: an array is missing, or has the wrong shape.
+        """
+        found = cls(arrays["weights"], arrays["intercepts"])
+        if (found.weights.shape, found.intercepts.shape) != ((1, features), (1,)):
+            raise ValueError(f"weights of shape {found.weights.shape} for {features} features and a number")
+        return found
+
+
+def load_linear(arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel | LinearFunction:
+    """The linear model whose arrays these are: a function has no classes.
+
+    Raises:
+        KeyError, ValueError: an array is missing, or has the wrong shape.
+    """
+    if "classes" in arrays:
+        return LinearModel.load(arrays, features=features, labels=labels)
+    return LinearFunction.load(arrays, features=features)
+
+
+def fit_ridge(features: Any, targets: Sequence[Target], *, penalty: float) -> LinearFunction:
+    """Ridge regression: the minimum of sum (w x + b - y)^2 + penalty |w|^2.
+
+    Args:
+        features: (N, F), sparse.
+        targets: N vectors [value].
+        penalty: strength of the L2 penalty.
+    """
+    values = np.asarray([target[0] for target in targets], dtype=np.float64)
+    # Conjugate gradients on sparse features; the features are not centred, which would make them dense.
+    estimator = Ridge(alpha=penalty, solver="sparse_cg", tol=RESIDUAL, max_iter=ITERATIONS)
+    model = _fit(estimator, features, values)
+    return LinearFunction(np.atleast_2d(model.coef_), np.atleast_1d(np.float64(model.intercept_)))
 
 
 def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:

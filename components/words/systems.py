@@ -18,13 +18,22 @@ from components.tasks.selection import Candidate, System, Training
 from components.words import transductive
 from components.words.classifier import WordsModel
 from components.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
-from components.words.linear import LinearModel, fit_exclusive, fit_independent, fit_margin
+from components.words.linear import (
+    LinearFunction,
+    LinearModel,
+    fit_exclusive,
+    fit_independent,
+    fit_margin,
+    fit_ridge,
+)
 from components.words.text import tfidf
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
 C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
 #: The same for a support vector machine.
 MARGINS: Final = (0.01, 0.1, 1.0, 10.0)
+#: Candidates for the L2 penalty of ridge regression, the strongest first.
+PENALTIES: Final = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 #: Languages that are written without spaces between words.
 UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))
 
@@ -51,6 +60,22 @@ def one_against_rest(training: Training, *, ngrams: tuple[int, int]) -> list[Can
     return _candidates(features, fit, C_GRID, {"vocabulary": features.vocabulary})
 
 
+def ridge(training: Training, *, ngrams: tuple[int, int]) -> list[Candidate]:
+    """Ridge regression of a number on word n-grams; the vocabulary is that of the training rows."""
+    return _ridge(training, word_vectorizers(ngrams))
+
+
+def ridge_and_characters(training: Training) -> list[Candidate]:
+    """Ridge regression of a number on words, word pairs and character n-grams."""
+    return _ridge(training, character_vectorizers())
+
+
+def _ridge(training: Training, vectorizers: Sequence[TfidfVectorizer]) -> list[Candidate]:
+    features, x = fit_text(vectorizers, training.rows.fields)
+    fit = partial(fit_ridge, x, training.rows.targets)
+    return _candidates(features, fit, PENALTIES, {"vocabulary": features.vocabulary}, key="penalty")
+
+
 def _exclusive(
     training: Training, vectorizers: Sequence[TfidfVectorizer], fit: Callable[..., LinearModel], grid: Sequence[float]
 ) -> list[Candidate]:
@@ -60,14 +85,19 @@ def _exclusive(
 
 
 def _candidates(
-    features: WordFeatures, fit: Callable[..., LinearModel], grid: Sequence[float], details: Mapping[str, int]
+    features: WordFeatures,
+    fit: Callable[..., LinearModel | LinearFunction],
+    grid: Sequence[float],
+    details: Mapping[str, int],
+    *,
+    key: str = "c",
 ) -> list[Candidate]:
-    """One candidate per inverse strength of the penalty, which are fitted when they are needed."""
+    """One candidate per value of the penalty (`key` of `fit`), which are fitted when they are needed."""
 
-    def model(c: float) -> WordsModel:
-        return WordsModel(features, fit(c=c))
+    def model(value: float) -> WordsModel:
+        return WordsModel(features, fit(**{key: value}))
 
-    return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
+    return [Candidate(partial(model, value), {key: value, **details}) for value in grid]
 
 
 def cosine(training: Training) -> list[Candidate]:

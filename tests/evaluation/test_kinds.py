@@ -38,6 +38,11 @@ TASKS = {
         [],
         {split: [(("a", "b"), [row / 40], None) for row in range(40)] for split in ("train", "dev", "test")},
     ),
+    "regression": Task(
+        "regression",
+        [],
+        {split: [(("a",), [row / 40], None) for row in range(40)] for split in ("train", "dev", "test")},
+    ),
     "multilabel": Task(
         "multilabel",
         ["a", "b"],
@@ -62,7 +67,7 @@ def answer(kind: str, fields: tuple[str, ...], target: list[float], *, right: bo
         return target if right else [2.0] * len(target)
     if kind == "questions":
         return [*(target or [0, 0]), 1, 0] if right else [0, 5, 1, 0]
-    if kind == "similarity":
+    if kind in ("similarity", "regression"):
         return target if right else [1 - target[0]]
     if kind == "multilabel":
         return [float((label in target) == right) for label in (0, 1)]
@@ -110,6 +115,7 @@ MAIN = {
     "tagging": "span_f1",
     "questions": "f1",
     "similarity": "spearman",
+    "regression": "r2",
     "multilabel": "micro_f1",
     "choice": "accuracy",
 }

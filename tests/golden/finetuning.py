@@ -120,6 +120,7 @@ def _row(kind: str, rng: np.random.Generator) -> dict[str, Any]:
         "multilabel": {"text": text, "label": [topic, "early"] if words.index(word) < 3 else [topic]},
         "pair": {"first": text, "second": f"the {word}", "label": topic},
         "similarity": {"first": text, "second": f"the {word}", "score": words.index(word) / 5},
+        "regression": {"text": text, "score": words.index(word) / 5},
         "tagging": {"words": words, "tags": [f"B-{topic}" if other == word else "O" for other in words]},
         "questions": {
             "question": f"the {topic}",

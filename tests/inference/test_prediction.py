@@ -329,6 +329,7 @@ KINDS = [
         {"prediction": "a,c"},
     ),
     (Constant("similarity", 2.5), [{"first": "one", "second": "two"}], [("one", "two")], {"prediction": 2.5}),
+    (Constant("regression", 2.5), [{"text": "one"}, {"text": " "}], [("one",)], {"prediction": 2.5}),
     (
         Constant("tagging", 0, 1, 2, labels=TAGS),
         [{"words": "Marie Curie  slept"}, {"words": ""}],

@@ -26,7 +26,7 @@ from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 
 PIECES = [*SPECIAL_PIECES, *" .?,'", *map(chr, range(ord("a"), ord("z") + 1)), *map(chr, range(ord("A"), ord("Z") + 1))]
-LABELS = {"tagging": ["B-X", "I-X", "O"], "similarity": [], "questions": [], "choice": []}
+LABELS = {"tagging": ["B-X", "I-X", "O"], "similarity": [], "regression": [], "questions": [], "choice": []}
 SETTINGS = FinetuneSettings(
     layers="last", pooling="mean", head_norm="none", max_length=96, training=Training(rate=0.1, batch_size=4)
 )

@@ -19,7 +19,7 @@ def rows(kind: str, rng: np.random.Generator, count: int = 40) -> tuple[list, li
         target, answer = rng.integers(0, 3, 1).astype(float), rng.dirichlet(np.ones(3))
         if kind == "multilabel":
             target, answer = np.flatnonzero(rng.random(3) < 0.5).astype(float), rng.random(3)
-        elif kind == "similarity":
+        elif kind in ("similarity", "regression"):
             target, answer = rng.random(1), rng.random(1)
         elif kind == "tagging":
             target, answer = rng.integers(0, 3, (2, 5)).astype(float)

@@ -250,6 +250,23 @@ def test_similarities(tmp_path: Path) -> None:
         read("similarity", tmp_path)
 
 
+def test_numbers_of_single_texts(tmp_path: Path) -> None:
+    three(tmp_path, {"text": "a", "stars": 4.5}, {"text": "b", "stars": "-1e2"})
+    found = read("regression", tmp_path, overlap="report", score="stars")
+    assert (found.labels, found.train.fields, targets(found.train)) == ([], [("a",), ("b",)], [[4.5], [-100.0]])
+    with pytest.raises(ValueError, match="key first does not fit kind regression"):
+        read("regression", tmp_path, first="text")
+    three(tmp_path, {"text": "a", "score": "inf"}, {"text": "b", "score": 2})
+    with pytest.raises(DataError, match=r"line 1: the score \('score'\) is 'inf', not a number; correct it"):
+        read("regression", tmp_path)
+    three(tmp_path, {"text": " ", "score": 1}, {"text": "b", "score": 2})
+    with pytest.raises(DataError, match=r"line 1: the text \('text'\) is empty"):
+        read("regression", tmp_path)
+    three(tmp_path, {"text": "a", "score": 1}, {"text": "b", "score": 1.0})
+    with pytest.raises(DataError, match=r"train\.jsonl: all scores are 1; check data\.tasks\.things\.score"):
+        read("regression", tmp_path)
+
+
 # choices
 
 

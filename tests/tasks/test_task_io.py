@@ -14,6 +14,7 @@ from components.tracking import _signature
 LABELS = ["B-X", "I-X", "O"]
 ANSWERS = {
     "similarity": [0.5],
+    "regression": [0.5],
     "questions": [0, 5, 1, 0],
     "choice": [0.25, 0.75],
 }

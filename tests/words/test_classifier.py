@@ -21,7 +21,16 @@ from components.tasks.kinds import scoring_for
 from components.tasks.selection import Training
 from components.words.classifier import WordsClassifier, WordsModel, load_words, save_words
 from components.words.features import WordFeatures
-from components.words.systems import both, cosine, margin, one_against_rest, words, words_and_characters
+from components.words.systems import (
+    both,
+    cosine,
+    margin,
+    one_against_rest,
+    ridge,
+    ridge_and_characters,
+    words,
+    words_and_characters,
+)
 from components.words.text import tfidf
 
 LABELS = ["fruit", "metal", "ผลไม้"]
@@ -44,6 +53,8 @@ SYSTEMS = {
     "labels": ("multilabel", lambda given: one_against_rest(given, ngrams=(1, 2))),
     "cosine": ("pair", cosine),
     "both": ("pair", both),
+    "ridge": ("regression", lambda given: ridge(given, ngrams=(1, 2))),
+    "ridge-characters": ("regression", ridge_and_characters),
 }
 
 

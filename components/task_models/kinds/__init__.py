@@ -13,6 +13,7 @@ TASKS: LazyTable[Task] = LazyTable(
         "multilabel": "components.task_models.kinds.multilabel:TASK",
         "pair": "components.task_models.kinds.pair:TASK",
         "similarity": "components.task_models.kinds.similarity:TASK",
+        "regression": "components.task_models.kinds.regression:TASK",
         "choice": "components.task_models.kinds.choice:TASK",
         "tagging": "components.task_models.kinds.tagging:TASK",
         "questions": "components.task_models.kinds.questions:TASK",

@@ -20,6 +20,7 @@ KINDS: LazyTable[Kind] = LazyTable(
         "multilabel": "components.tasks.kinds.multilabel:KIND",
         "pair": "components.tasks.kinds.pair:KIND",
         "similarity": "components.tasks.kinds.similarity:KIND",
+        "regression": "components.tasks.kinds.regression:KIND",
         "choice": "components.tasks.kinds.choice:KIND",
         "tagging": "components.tasks.kinds.tagging:KIND",
         "questions": "components.tasks.kinds.questions:KIND",

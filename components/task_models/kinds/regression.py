@@ -1,0 +1,10 @@
+"""Regression: a number for one text. The text is encoded as in classification."""
+
+from __future__ import annotations
+
+from components.task_models.base import Task
+from components.task_models.kinds.classification import encode
+from components.task_models.regression import head
+from components.task_models.text_windows import pooling_of_windows
+
+TASK = Task(kind="regression", reads="text", encode=encode, head=head, combine=pooling_of_windows, single=True)

@@ -1,0 +1,61 @@
+"""Errors and correlations of numbers, compared with hand-computed values and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import mean_absolute_error, r2_score
+
+from components.scoring import resampled
+from components.scoring.regression import Regression
+
+SCORING = Regression()
+
+
+def column(values: list[float] | np.ndarray) -> list[np.ndarray]:
+    return [np.asarray([value]) for value in values]
+
+
+def score(targets: list[float] | np.ndarray, answers: list[float] | np.ndarray) -> dict[str, float]:
+    return SCORING.score([("",)] * len(targets), column(targets), column(answers))
+
+
+def test_scores_by_hand() -> None:
+    # Errors 0, 1, 1, 2; the targets deviate from their mean by -1.5, -0.5, 0.5 and 1.5.
+    assert score([1, 2, 3, 4], [1, 3, 2, 6]) == {
+        "r2": pytest.approx(1 - 6 / 5),
+        "pearson": pytest.approx((1.5 * 2 - 0.5 * 0 - 0.5 * 1 + 1.5 * 3) / np.sqrt(5 * 14)),
+        "spearman": pytest.approx(0.8),
+        "mae": 1.0,
+    }
+    assert list(score([1, 2], [1, 2])) == ["r2", "pearson", "spearman", "mae"]
+
+
+def test_a_wrong_mean_or_spread_lowers_the_primary_metric_alone() -> None:
+    targets = np.asarray([1.0, 2.0, 3.0])
+    for answers in (targets + 5, 2 * targets, 2 + 0.1 * (targets - 2)):
+        found = score(targets, answers)
+        assert found["pearson"] == pytest.approx(1) and found["r2"] < 0.5
+    assert SCORING.main == "r2"
+
+
+def test_targets_far_from_zero_and_resamples_agree_with_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, 200) + 1e6
+    y = x + rng.normal(0, 2, 200)
+    found = score(x, y)
+    assert found["r2"] == pytest.approx(r2_score(x, y)) and found["mae"] == pytest.approx(mean_absolute_error(x, y))
+    matrix = SCORING.statistics([("",)] * 200, column(x), column(y))
+    (sums,) = resampled([matrix], resamples=10)
+    weights = np.random.default_rng(0).multinomial(200, np.full(200, 1 / 200), size=10)
+    expected = [r2_score(x, y, sample_weight=weight) for weight in weights]
+    np.testing.assert_allclose(SCORING.scores(sums)["r2"], expected)
+
+
+def test_a_constant_answer_and_equal_targets_have_score_zero() -> None:
+    targets = column([1.0, 2.0, 4.0])
+    answers = SCORING.constant(targets)
+    found = SCORING.score([("",)] * 3, targets, answers)
+    assert found["r2"] == pytest.approx(0, abs=1e-6) and found["pearson"] == found["spearman"] == 0
+    assert found["mae"] == pytest.approx((4 / 3 + 1 / 3 + 5 / 3) / 3)
+    assert score([3, 3], [3, 4]) == {"r2": 0.0, "pearson": 0.0, "spearman": 0.0, "mae": 0.5}
