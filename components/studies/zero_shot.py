@@ -10,13 +10,16 @@ computed from the same log-likelihoods l:
 
 For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
 
-Zero-shot is a study and not a start of fine-tuning: it uses no labels, has no budget and no weights to serve.
+With demonstrations (`--shots`), labelled rows of train precede the row that is answered (Brown et al. 2020, few-shot).
+Their labels are spent, and the study counts them.
+
+Zero-shot is a study and not a start of fine-tuning: it has no label budget and no weights to serve.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
 from typing import Annotated, Final, Literal
 
@@ -35,10 +38,11 @@ from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
 from components.scoring import Scoring, resampled
 from components.studies.base import Study
+from components.studies.demonstrations import balanced, fitting, nearest
 from components.studies.outputs import Outputs
 from components.tasks.data import Fields, Split
 from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import scoring_for
+from components.tasks.kinds import find_kind, scoring_for
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.words import encode_words
@@ -99,12 +103,18 @@ def run(
     ] = "{text}",
     answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
+    shots: Annotated[int, typer.Option(help="Demonstrations from train in the prompt.", min=0)] = 0,
+    demonstrations: Annotated[
+        Literal["same", "nearest"],
+        typer.Option(help="The same for every row, balanced over the labels; or the nearest to the row by TF-IDF."),
+    ] = "same",
+    seed: Annotated[int, typer.Option(help="Of the choice of the same demonstrations.")] = 0,
 ) -> Findings:
     """Accuracy of every encoder for each of the three scores.
 
     Raises:
         ConfigError: unknown task or encoder; a kind of task without candidate answers; an encoder without a
-            language model; a malformed prompt, or an unknown label in `answers`.
+            language model; a malformed prompt, or an unknown label in `answers`; more demonstrations than rows.
         ArtifactError: a required stage has not run.
     """
     name = outputs.task(task)
@@ -119,6 +129,17 @@ def run(
     }
     if not len(splits["dev"].rows):
         raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
+    shown = {}
+    spent = 0
+    if shots:
+        train = read_split(directory, "train")
+        strata = find_kind(facts.kind).strata(train)
+        texts = _demonstrations(train, template, words, kind=facts.kind)
+        spent = shots if demonstrations == "same" else len(train)
+        same = balanced(strata, len(train), shots, seed=seed)
+        for which, own in splits.items():
+            chosen = [same] * len(own.rows) if demonstrations == "same" else nearest(train.texts, own.rows.texts, shots)
+            shown[which] = [[texts[row] for row in rows] for rows in chosen]
     scoring = scoring_for(facts.kind, facts.labels)
     confidence = outputs.params.evaluate.confidence
     numbers: dict[str, dict[str, dict[str, float]]] = {}
@@ -134,7 +155,13 @@ def run(
                 raise
             notes.append(f"{system} is skipped: {error}.")
             continue
-        found = {which: _accuracy(loaded, own, scoring, confidence=confidence) for which, own in splits.items()}
+        asked = splits
+        if shots:
+            made = {which: _with_demonstrations(loaded, own, shown[which]) for which, own in splits.items()}
+            asked = {which: own for which, (own, _) in made.items()}
+            if (fit := made[split][1]) < shots:
+                notes.append(f"{system}: {fit:.1f} of {shots} demonstrations fit into its positions on average.")
+        found = {which: _accuracy(loaded, own, scoring, confidence=confidence) for which, own in asked.items()}
         numbers[system] = {score: value.as_dict() for score, value in found[split].items()}
         on_dev |= {(system, score): value.mean for score, value in found["dev"].items()}
         notes += _unknown(system, loaded, splits[split].candidates)
@@ -150,9 +177,12 @@ def run(
     count = sum(target[0] >= 0 for target in questions.rows.targets)
     # Nothing is selected on test.
     best = max(on_dev, key=lambda key: on_dev[key])
-    chapter = _chapter(name, numbers, best, split=split, rows=count, prompt=prompt, guess=guess, most=most)
+    chapter = _chapter(
+        name, numbers, best, split=split, rows=count, prompt=prompt, guess=guess, most=most, shots=shots, spent=spent
+    )
     chapter.text += notes
     content = {"task": name, "split": split, "rows": count, "prompt": prompt, "answers": words, "accuracy": numbers}
+    content |= {"shots": shots, "demonstrations": demonstrations, "labels_spent": spent, "seed": seed} if shots else {}
     return Findings(chapter, content | {"best_on_dev": list(best), "guessing": guess, "most_frequent": most})
 
 
@@ -168,6 +198,35 @@ class _Questions:
 def _questions(rows: Split, template: Prompt, words: list[str], *, kind: str) -> _Questions:
     prompts = [template.fill(parts) for parts in rows.fields]
     return _Questions(rows, prompts, [parts[1:] if kind == "choice" else words for parts in rows.fields])
+
+
+def _demonstrations(train: Split, template: Prompt, words: list[str], *, kind: str) -> list[str]:
+    """The text of every row of train with its answer."""
+    found = []
+    for parts, target in zip(train.fields, train.targets, strict=True):
+        before, after = template.fill(parts)
+        answer = (parts[1:] if kind == "choice" else words)[int(target[0])]
+        found.append(f"{before} {answer}{after}".lstrip())
+    return found
+
+
+def _with_demonstrations(
+    encoder: Encoder, questions: _Questions, shown: Sequence[Sequence[str]]
+) -> tuple[_Questions, float]:
+    """The questions with demonstrations, and how many of them fit into the model's positions on average."""
+    afters = [after for _, after in questions.prompts]
+    ends = list(
+        dict.fromkeys(
+            f" {answer}{after}" for row, after in zip(questions.candidates, afters, strict=True) for answer in row
+        )
+    )
+    sizes = {end: len(ids) for end, ids in zip(ends, encoder.tokenizer.encode_batch(ends), strict=True)}
+    reserved = [
+        max(sizes[f" {answer}{after}"] for answer in row)
+        for row, after in zip(questions.candidates, afters, strict=True)
+    ]
+    befores, fit = fitting(encoder, shown, [before for before, _ in questions.prompts], reserved=reserved)
+    return replace(questions, prompts=list(zip(befores, afters, strict=True))), fit
 
 
 def _accuracy(encoder: Encoder, questions: _Questions, scoring: Scoring, *, confidence: float) -> dict[str, Interval]:
@@ -314,10 +373,13 @@ def _chapter(
     prompt: str,
     guess: float,
     most: float | None,
+    shots: int,
+    spent: int,
 ) -> Chapter:
     best, score = chosen
+    how = f"With {shots} demonstrations ({spent} labels of train)" if shots else "Without labels"
     lead = (
-        f"Without labels, {best} answers {numbers[best][score]['mean']:.1%} of {task} correctly on {split} ({rows} "
+        f"{how}, {best} answers {numbers[best][score]['mean']:.1%} of {task} correctly on {split} ({rows} "
         f"rows, score {score}, both chosen on dev); random guessing {guess:.1%}"
         + (f", the most frequent label {most:.1%}." if most is not None else ".")
     )
@@ -336,4 +398,4 @@ def _chapter(
     return Chapter(f"Zero-shot: {task}", [lead], text, [table])
 
 
-STUDY = Study("zero-shot", "How well does a language model answer without labels?", run)
+STUDY = Study("zero-shot", "How well does a language model answer without labels, or with a few in the prompt?", run)

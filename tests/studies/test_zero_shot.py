@@ -14,6 +14,7 @@ from components.errors import ConfigError, DataError
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies import zero_shot
+from components.studies.demonstrations import balanced, fitting, nearest
 from components.studies.outputs import Outputs
 from components.studies.zero_shot import Prompt, _pieces, answer_scores, label_words
 from components.tasks.examples import ExamplesJob, examples
@@ -196,6 +197,59 @@ def test_the_study_of_choices(run_of: Outputs) -> None:
     )
     right = np.mean([row["sum"].argmax() == 0 for row in scores])
     assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
+
+
+def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:
+    strata = np.asarray([0, 0, 0, 0, 0, 1, 1, 1, 2])
+    found = balanced(strata, 9, 6, seed=3)
+    assert (
+        np.bincount(strata[found[:3]]).tolist() == [1, 1, 1] and np.bincount(strata[found]).tolist() == [3, 2, 1]
+    ) or (np.bincount(strata[found]).tolist() == [2, 3, 1])
+    assert len(set(found)) == 6 and found == balanced(strata, 9, 6, seed=3)
+    assert found[:4] == balanced(strata, 9, 4, seed=3), "more demonstrations extend fewer ones"
+    assert len({tuple(balanced(strata, 9, 6, seed=seed)) for seed in range(5)}) > 1
+    assert sorted(balanced(None, 3, 3, seed=0)) == [0, 1, 2]
+    with pytest.raises(ConfigError, match="--shots: 4 demonstrations, but train has 3 rows; lower it"):
+        balanced(None, 3, 4, seed=0)
+
+
+def test_the_nearest_demonstrations_come_last() -> None:
+    train = ["red stone", "the old apple", "an apple", "iron"]
+    assert nearest(train, ["old apple", "iron"], 2) == [[2, 1], [0, 3]], "of equal cosines the earlier row is nearer"
+    with pytest.raises(ConfigError, match="--shots: 5 demonstrations, but train has 4 rows"):
+        nearest(train, ["apple"], 5)
+
+
+def test_the_first_demonstrations_are_left_out_if_they_do_not_fit() -> None:
+    # BERT has 12 positions, 2 of them for special pieces; the row has 2 pieces and 1 is reserved.
+    shown = [["the old apple is fruit", "iron is metal", "red stone"], []]
+    found = fitting(encoder_of("bert"), shown, ["the apple", "iron"], reserved=[1, 1])
+    assert found == (["iron is metal\n\nred stone\n\nthe apple", "iron"], 1.0)
+    found = fitting(encoder_of("ulmfit"), shown[:1], ["the apple"], reserved=[1])
+    assert found == (["the old apple is fruit\n\niron is metal\n\nred stone\n\nthe apple"], 3.0)
+
+
+def test_the_study_with_demonstrations(run_of: Outputs) -> None:
+    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", shots=2, seed=1)
+    texts = [
+        f"the train {('apple', 'iron')[number % 2]} {number} is a {('fruit', 'metal')[number % 2]}"
+        for number in range(6)
+    ]
+    chosen = balanced(np.arange(6) % 2, 6, 2, seed=1)
+    before = "".join(f"{texts[row]}\n\n" for row in chosen)
+    rows = [(f"{before}the dev {('apple', 'iron')[number % 2]} {number} is a", "") for number in range(4)]
+    scores = answer_scores(encoder_of("ulmfit"), rows, [("fruit", "metal")] * 4)
+    for name in zero_shot.SCORES:
+        right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
+        assert found.numbers["accuracy"]["ulmfit-adapted"][name]["mean"] == pytest.approx(right)
+    assert (found.numbers["shots"], found.numbers["labels_spent"]) == (2, 2)
+    assert found.chapter.lead[0].startswith("With 2 demonstrations (2 labels of train), ulmfit-adapted answers")
+    near = zero_shot.run(
+        run_of, task="aws-service", encoder="ulmfit-adapted", shots=1, demonstrations="nearest", prompt="{text} [MASK]."
+    )
+    assert near.numbers["labels_spent"] == 6
+    with pytest.raises(ConfigError, match="7 demonstrations, but train has 6 rows"):
+        zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", shots=7)
 
 
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
