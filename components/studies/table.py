@@ -15,6 +15,7 @@ from components.studies import (
     which_source,
     word_order,
     worth,
+    written,
     zero_shot,
 )
 from components.studies.base import Study
@@ -34,6 +35,7 @@ STUDIES: dict[str, Study] = {
         which_source.STUDY,
         word_order.STUDY,
         worth.STUDY,
+        written.STUDY,
         zero_shot.STUDY,
     )
 }
