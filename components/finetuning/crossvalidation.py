@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from components.cluster import map_parallel
 from components.errors import ConfigError
-from components.finetuning.member import held, make_member, unpack
+from components.finetuning.member import make_member
+from components.finetuning.packing import held, unpack
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress

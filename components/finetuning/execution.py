@@ -13,7 +13,7 @@ from components.cluster import map_parallel
 from components.finetuning.crossvalidation import Selection, cross_validate, final, is_worse, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
-from components.finetuning.member import ON_FROZEN, unpack
+from components.finetuning.packing import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.finetuning.ways import Attempt, affordable, minutes, rows_in
 from components.measurements import Curve

@@ -1,4 +1,4 @@
-"""One task in a fine-tuning run: its model, its data, its metrics on dev, and its best weights.
+"""One task in a fine-tuning run: its model, its metrics on dev, and its best weights.
 
 A member trains its head on frozen-encoder features. The run (`components.finetuning.runs`) then trains the weights,
 and the member evaluates them and predicts.
@@ -7,29 +7,25 @@ and the member evaluates them and predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.finetuning.features import FeatureTable, extract, head_answers, read_by_head
+from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import features
-from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadAlone, fit_head, solve_head, train_head
-from components.finetuning.self_training import one_hot, pool_of, train_rounds
-from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode, rows_of, with_head
+from components.finetuning.member_data import MemberData
+from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
+from components.finetuning.probe import MOST_ROWS, HeadAlone, fit_head, solve_head, train_head
+from components.finetuning.self_training import train_rounds
+from components.finetuning.specs import Rows, RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
-from components.task_models.base import Encoded
-from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
-from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
 from components.task_models.regularisation import Mixout, interpolated
-from components.task_models.sampler import ExampleSampler
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
@@ -37,31 +33,7 @@ from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.rng import counter_rng, counter_seed
-from components.training.windows import Sampler
 from components.unlabelled.texts import KIND as UNLABELLED
-from components.unlabelled.texts import read_unlabelled
-
-#: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions and weights of its head on
-#: the frozen encoder, the weights of that head, and the weights of a model.
-BEST, ON_FROZEN, START, MODEL = "best.", "frozen.", "start.", "model."
-
-
-def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
-    """Answers of different lengths as two tensors of a checkpoint: the values, and the lengths."""
-    flat = np.concatenate([*answers, np.zeros(0, dtype=np.float32)])
-    lengths = np.asarray([len(answer) for answer in answers], dtype=np.int64)
-    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
-
-
-def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
-    """The answers that `pack` stored under this name."""
-    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
-    return np.split(tensors[name].numpy(), ends[:-1])
-
-
-def held(number: int) -> str:
-    """Name of the predictions of a fold at an evaluation (`pack`)."""
-    return f"held.{number}"
 
 
 def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> Member:
@@ -110,10 +82,9 @@ class Member:
     ) -> None:
         self.spec = spec
         self.model = model
-        self.tokenizer = tokenizer
-        self.facts = facts
         self.splits = splits
         self.rows = rows
+        self.data = MemberData(spec, model, tokenizer, facts, splits, rows)
         self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
@@ -151,7 +122,6 @@ class Member:
         self._frozen: dict[str, Tensor] = {}
         #: Predictions on the rows of the fold, by evaluation.
         self._held: dict[int, list[Answer]] = {}
-        self._encodings: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": spec.budget,
             "seed": spec.seed,
@@ -173,13 +143,13 @@ class Member:
     def fit_head(self) -> list[Answer] | None:
         """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
         settings, head = self.spec.settings, self.model.head
-        dev = self.head_inputs("dev") if self.is_scored else None
+        dev = self.data.head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(self.head_inputs("train"), dev, penalties=self._penalties)
+            self._fit_head(self.data.head_inputs("train"), dev, penalties=self._penalties)
         elif self.head_only and not self.is_solved:
-            head.fit_norm(self.head_inputs("train").matrix())
+            head.fit_norm(self.data.head_inputs("train").matrix())
         self.model.eval()
         found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
         head.to(device())
@@ -193,7 +163,7 @@ class Member:
 
     def answers_by_penalty(self) -> dict[float, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate of the penalty."""
-        train, dev, head = self.head_inputs("train"), self.head_inputs("dev"), self.model.head.cpu()
+        train, dev, head = self.data.head_inputs("train"), self.data.head_inputs("dev"), self.model.head.cpu()
         found = {}
         for penalty in self.spec.settings.head_penalties:
             self._fit_head(train, dev, penalties=[penalty])
@@ -211,8 +181,8 @@ class Member:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
         head = self.model.head
-        train = read_by_head(self.model, self._current_features("train"))
-        dev = read_by_head(self.model, self._current_features("dev")) if self.is_scored else None
+        train = read_by_head(self.model, self.data.current_features("train"))
+        dev = read_by_head(self.model, self.data.current_features("dev")) if self.is_scored else None
         head.cpu()
         known = self.record.get("penalty")
         self._fit_head(train, dev, penalties=self._penalties if known is None else [known])
@@ -273,7 +243,7 @@ class Member:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
         head = self.model.head
         assert isinstance(head, TextHead)
-        labelled, unlabelled = self.head_inputs("train"), self.head_inputs(UNLABELLED)
+        labelled, unlabelled = self.data.head_inputs("train"), self.data.head_inputs(UNLABELLED)
         head.eval().cpu()
         for details in train_rounds(
             self.spec, head, self.splits, self.rows.learned, labelled=labelled, unlabelled=unlabelled
@@ -282,68 +252,6 @@ class Member:
             yield details
             head.cpu()
         head.to(device())
-
-    def sampler(self) -> Sampler:
-        """The training batches."""
-        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
-        seed = counter_seed(self.spec.seed, "batches")
-        if self.head_only:
-            return FeatureSampler(self._features("train"), targets, batch_size=batch_size, seed=seed)
-        if self.refitted:
-            return self._contrastive_sampler(seed)
-        labelled = ExampleSampler(
-            self._encoded("train"),
-            targets,
-            batch_size=batch_size,
-            seed=seed,
-            masks=self.model.masks,
-            windows=self.model.windows_learned,
-        )
-        return self._consistency_sampler(labelled) if self.is_consistent else labelled
-
-    @cached_property
-    def is_consistent(self) -> bool:
-        """Whether the model also learns from texts without labels while it is trained."""
-        soft = isinstance(self.model.head, TextHead) and self.model.head.exclusive is not None
-        return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
-
-    def consistent_model(self) -> ConsistentModel:
-        """The model with its teacher."""
-        settings = self.spec.settings.unlabelled
-        assert settings is not None
-        labels = one_hot(self.splits["train"].targets, labels=len(self.facts.labels)).sum(axis=0)
-        shares = labels / labels.sum()
-        made = ConsistentModel(self.model, settings=settings, shares=shares, tokenizer=self.tokenizer)
-        return made.to(device())
-
-    def _consistency_sampler(self, labelled: ExampleSampler) -> ConsistencySampler:
-        spec, settings = self.spec, self.spec.settings.unlabelled
-        assert settings is not None
-        assert spec.unlabelled is not None
-        found = read_unlabelled(spec.unlabelled)
-        fields = [found[row] for row in self._pool]
-        return ConsistencySampler(
-            labelled,
-            encode(spec, self.model, self.tokenizer, fields),
-            ratio=settings.ratio,
-            dropped=settings.dropped,
-            kept=kept_pieces(self.model.encoder),
-            seed=counter_seed(spec.seed, "unlabelled"),
-        )
-
-    @cached_property
-    def _pool(self) -> NDArray[np.int64]:
-        """Indices of the texts without labels."""
-        return pool_of(self.spec, self.splits)
-
-    def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
-        encoded, targets = list(self._encoded("train")), list(self.splits["train"].targets)
-        settings = self.spec.settings.contrastive
-        if settings.label_names:
-            names = [(name.replace("_", " ").replace("-", " "),) for name in self.facts.labels]
-            encoded += encode(self.spec, self.model, self.tokenizer, names)
-            targets += [np.asarray([label], dtype=np.float64) for label in range(len(names))]
-        return ContrastiveSampler(encoded, targets, rows=settings.rows, seed=seed, masks=self.model.masks)
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
@@ -467,12 +375,12 @@ class Member:
         if self.head_only:
             return self._head_answers(split)
         if self.refitted:
-            return head_answers(self.model.head, read_by_head(self.model, self._current_features(split)))
-        return answers(self.model, self._encoded(split), precision=self.spec.precision)
+            return head_answers(self.model.head, read_by_head(self.model, self.data.current_features(split)))
+        return answers(self.model, self.data.encoded(split), precision=self.spec.precision)
 
     def _head_answers(self, split: str) -> list[Answer]:
         """Predictions of the current head on the encoder as it was before training."""
-        return head_answers(self.model.head, self.head_inputs(split))
+        return head_answers(self.model.head, self.data.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
         """Predictions of the best weights on test: those of the stored classifier, to the last bit.
@@ -486,7 +394,7 @@ class Member:
             head_precision="float32" if self.refitted or not trained else None,
         )
         if trained:
-            return batches.answers(self._encoded("test"))
+            return batches.answers(self.data.encoded("test"))
         return batches.decide(list(features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
@@ -503,28 +411,6 @@ class Member:
     def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
         dev = self.splits["dev"]
         return self.scoring.score(dev.fields, dev.targets, found)
-
-    def _encoded(self, split: str) -> list[Encoded]:
-        """A split as piece ids; not computed where only a head is trained."""
-        if split not in self._encodings:
-            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
-        return self._encodings[split]
-
-    def head_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head for a split's rows."""
-        return read_by_head(self.model, self._features(split))
-
-    def _current_features(self, split: str) -> FeatureTable:
-        """Features of a split's rows by the current encoder."""
-        return extract(self.model, self._encoded(split), precision=self.spec.precision)
-
-    def _features(self, split: str) -> FeatureTable:
-        """Features of a split's rows by the encoder as it was before training."""
-        rows = self.rows.learned if split == "train" else self.rows.held if split == "dev" else None
-        if rows is None:
-            return features(self.spec, split)
-        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self.facts)
-        return features(self.spec, "train").take(np.searchsorted(known, rows))
 
 
 def _swap(state: TrainingState) -> None:

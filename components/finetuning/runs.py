@@ -100,7 +100,7 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
     """The result of a finished run for one of its members.
 
     Returns:
-        Tensors: predictions on `dev` and `test` (`member.unpack`), those of the head on the frozen encoder under
+        Tensors: predictions on `dev` and `test` (`packing.unpack`), those of the head on the frozen encoder under
         `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
         under `model.`; and the record.
     """
@@ -169,8 +169,8 @@ class Run:
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
         self.model: nn.Module = members[0].learning
-        if members[0].is_consistent:
-            self.model = members[0].consistent_model()
+        if members[0].data.is_consistent:
+            self.model = members[0].data.consistent_model()
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
         self.state = self._fresh_state()
@@ -303,7 +303,7 @@ class Run:
             self.curve.add(self.state.step, **dev_scores([member.record], self.spec.tasks))
 
     def _sampler(self) -> Sampler:
-        samplers = [member.sampler() for member in self.members]
+        samplers = [member.data.sampler() for member in self.members]
         if len(samplers) == 1:
             return samplers[0]
         return TaskMixture(

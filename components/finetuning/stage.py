@@ -17,7 +17,7 @@ from components.artifacts import read_manifest, writing
 from components.errors import ConfigError
 from components.finetuning.execution import TrainedRun, clear, train_all
 from components.finetuning.frozen import reading
-from components.finetuning.member import MODEL, ON_FROZEN
+from components.finetuning.packing import MODEL, ON_FROZEN
 from components.finetuning.runs import GroupSpec, below
 from components.finetuning.specs import RunSpec, build, device
 from components.finetuning.ways import ways_of

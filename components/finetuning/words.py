@@ -239,8 +239,8 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
             "0, layers other than mix); choose mean"
         )
     name, judged = work.data.judged
-    train = member.head_inputs("train").matrix()
-    dev = member.head_inputs("dev").matrix() if work.data.folds is None else None
+    train = member.data.head_inputs("train").matrix()
+    dev = member.data.head_inputs("dev").matrix() if work.data.folds is None else None
     candidate = work.systems[system]
     pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
     for learned, held in work.fitted_apart():

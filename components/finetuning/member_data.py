@@ -1,0 +1,140 @@
+"""The rows of one task in a fine-tuning run, in the forms that training and evaluation read."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.finetuning import frozen
+from components.finetuning.features import FeatureTable, extract, read_by_head
+from components.finetuning.probe import FeatureSampler
+from components.finetuning.self_training import one_hot, pool_of
+from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode
+from components.task_models.base import Encoded
+from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
+from components.task_models.contrastive_sampler import ContrastiveSampler
+from components.task_models.heads import TextHead
+from components.task_models.model import TaskModel
+from components.task_models.sampler import ExampleSampler
+from components.tasks.data import Split
+from components.tasks.examples import TaskFacts, read_split
+from components.tokenization import Tokenizer
+from components.training.rng import counter_seed
+from components.training.windows import Sampler
+from components.unlabelled.texts import read_unlabelled
+
+
+class MemberData:
+    """Rows as piece ids, as features and as training batches.
+
+    Args:
+        spec: of the member.
+        model: encoder and head; features by the current encoder are those of this model.
+        tokenizer: the encoder's.
+        facts: of the task.
+        splits: name -> rows; `train` holds the rows that the run learns from, `dev` those that it is scored on.
+        rows: indices of the rows in the whole train split.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        model: TaskModel,
+        tokenizer: Tokenizer,
+        facts: TaskFacts,
+        splits: dict[str, Split],
+        rows: Rows,
+    ) -> None:
+        self.spec = spec
+        self.model = model
+        self.tokenizer = tokenizer
+        self.facts = facts
+        self.splits = splits
+        self.rows = rows
+        self._encodings: dict[str, list[Encoded]] = {}
+
+    def encoded(self, split: str) -> list[Encoded]:
+        """A split as piece ids; not computed where only a head is trained."""
+        if split not in self._encodings:
+            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
+        return self._encodings[split]
+
+    def head_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows."""
+        return read_by_head(self.model, self.features(split))
+
+    def current_features(self, split: str) -> FeatureTable:
+        """Features of a split's rows by the current encoder."""
+        return extract(self.model, self.encoded(split), precision=self.spec.precision)
+
+    def features(self, split: str) -> FeatureTable:
+        """Features of a split's rows by the encoder as it was before training."""
+        rows = self.rows.learned if split == "train" else self.rows.held if split == "dev" else None
+        if rows is None:
+            return frozen.features(self.spec, split)
+        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self.facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(known, rows))
+
+    @cached_property
+    def is_consistent(self) -> bool:
+        """Whether the model also learns from texts without labels while it is trained."""
+        soft = isinstance(self.model.head, TextHead) and self.model.head.exclusive is not None
+        return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
+
+    def consistent_model(self) -> ConsistentModel:
+        """The model with its teacher."""
+        settings = self.spec.settings.unlabelled
+        assert settings is not None
+        labels = one_hot(self.splits["train"].targets, labels=len(self.facts.labels)).sum(axis=0)
+        shares = labels / labels.sum()
+        made = ConsistentModel(self.model, settings=settings, shares=shares, tokenizer=self.tokenizer)
+        return made.to(device())
+
+    def sampler(self) -> Sampler:
+        """The training batches."""
+        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
+        seed = counter_seed(self.spec.seed, "batches")
+        if self.spec.settings.method == "features":
+            return FeatureSampler(self.features("train"), targets, batch_size=batch_size, seed=seed)
+        if self.spec.settings.method == "contrastive":
+            return self._contrastive_sampler(seed)
+        labelled = ExampleSampler(
+            self.encoded("train"),
+            targets,
+            batch_size=batch_size,
+            seed=seed,
+            masks=self.model.masks,
+            windows=self.model.windows_learned,
+        )
+        return self._consistency_sampler(labelled) if self.is_consistent else labelled
+
+    def _consistency_sampler(self, labelled: ExampleSampler) -> ConsistencySampler:
+        spec, settings = self.spec, self.spec.settings.unlabelled
+        assert settings is not None
+        assert spec.unlabelled is not None
+        found = read_unlabelled(spec.unlabelled)
+        fields = [found[row] for row in self._pool]
+        return ConsistencySampler(
+            labelled,
+            encode(spec, self.model, self.tokenizer, fields),
+            ratio=settings.ratio,
+            dropped=settings.dropped,
+            kept=kept_pieces(self.model.encoder),
+            seed=counter_seed(spec.seed, "unlabelled"),
+        )
+
+    def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
+        encoded, targets = list(self.encoded("train")), list(self.splits["train"].targets)
+        settings = self.spec.settings.contrastive
+        if settings.label_names:
+            names = [(name.replace("_", " ").replace("-", " "),) for name in self.facts.labels]
+            encoded += encode(self.spec, self.model, self.tokenizer, names)
+            targets += [np.asarray([label], dtype=np.float64) for label in range(len(names))]
+        return ContrastiveSampler(encoded, targets, rows=settings.rows, seed=seed, masks=self.model.masks)
+
+    @cached_property
+    def _pool(self) -> NDArray[np.int64]:
+        """Indices of the texts without labels."""
+        return pool_of(self.spec, self.splits)
