@@ -40,10 +40,12 @@ def check(job: FinetuneJob, output: Path) -> None:
     assert record["folds"] == 2 and record["rows"] == len(train) and record["score"] == scoring.main
     key = (job.system, ALL, 0)
     answers = read_answers(output, OUT_OF_FOLD)[key]
-    best = max(point[scoring.main] for point in record["curve"])
-    assert scoring.score(train.fields, train.targets, answers)[scoring.main] == pytest.approx(best, abs=1e-5)
-    chosen = next(point for point in record["curve"] if point[scoring.main] == best)
+    chosen = record["curve"][record["chosen"]]
+    found = scoring.score(train.fields, train.targets, answers)[scoring.main]
+    assert found == pytest.approx(chosen[scoring.main], abs=1e-5)
     assert record["best_step"] == chosen["step"]
+    if job.settings.method != "contrastive":
+        assert record["chosen"] == int(np.argmax([point[scoring.main] for point in record["curve"]]))
     assert not read_answers(output, "dev")
     served = load_classifier(output / "classifier").answer(test.fields)
     for answer, expected in zip(served, read_answers(output, "test")[key], strict=True):
