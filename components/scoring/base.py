@@ -35,6 +35,7 @@ TITLES = {
     "pearson": "Pearson's r",
     "r2": "R²",
     "mae": "mean absolute error",
+    "rouge_l": "ROUGE-L",
     "span_f1": "span F1",
     "f1": "F1",
     "f1_characters": "F1 of characters",

@@ -34,7 +34,7 @@ from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.scoring import resampled
+from components.scoring import resampled, title
 from components.scoring.questions import answer_scores
 from components.scoring.rouge import rouge_l
 from components.studies import arithmetic
@@ -43,6 +43,7 @@ from components.studies.demonstrations import balanced, fitting
 from components.studies.outputs import Outputs
 from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
+from components.tokenization.special import UNK
 from components.training.rng import counter_rng, counter_seed
 from components.words.text import WORD, spaced
 
@@ -128,6 +129,8 @@ def run(
             [item.prompt[-CELL:], answer[:CELL], item.references[0][:CELL]]
             for item, answer in list(zip(items, written, strict=True))[:: max(1, len(items) // SHOWN)][:SHOWN]
         ]
+        if unknown := sum((ids == UNK).any() for ids in loaded.tokenizer.encode_batch([item.prompt for item in items])):
+            notes.append(f"{system}: {unknown} of {len(items)} prompts have words that its vocabulary lacks.")
         if fit < shots:
             notes.append(f"{system}: {fit:.1f} of {shots} demonstrations fit into its positions on average.")
     if not numbers:
@@ -280,12 +283,9 @@ def _chapter(
         return float(np.mean([group[main]["mean"] for group in numbers[system].values()]))
 
     best = max(examples, key=mean)
-    lead = (
-        f"{best} reaches {main.replace('_', ' ')} {mean(best):.3f} on {what} ({rows} prompts, "
-        f"{shots} demonstrations each)."
-    )
+    lead = f"{best} reaches {title(main)} {mean(best):.3f} on {what} ({rows} prompts, {shots} demonstrations each)."
     table = Table(
-        ["system", "group", *(name.replace("_", " ") for name in metrics)],
+        ["system", "group", *(title(name) for name in metrics)],
         [
             [
                 system,

@@ -119,7 +119,10 @@ def test_the_study_of_numbers(run_of: Outputs) -> None:
     found = written.run(run_of, rows=2, shots=1)
     assert found.numbers["rows"] == 2 * len(arithmetic.OPERATIONS)
     assert found.numbers["scores"]["ulmfit-adapted"].keys() == arithmetic.OPERATIONS.keys()
-    assert "bert-adapted is skipped: it is not a forward causal language model" in found.chapter.text[0]
+    assert found.chapter.lead[0].startswith("ulmfit-adapted reaches exact match 0.")
+    assert found.chapter.text == [
+        "bert-adapted is skipped: it is not a forward causal language model, so it writes no text."
+    ], "its characters are all in the vocabulary"
     assert found.numbers == written.run(run_of, rows=2, shots=1).numbers
     with pytest.raises(ConfigError, match="none is a causal language model"):
         written.run(run_of, encoder="bert-adapted")
@@ -149,11 +152,14 @@ def test_the_study_of_summaries(run_of: Outputs, tmp_path: Path, monkeypatch: py
     ids = TOKENIZER.encode_batch([" one. b c? d. e"])[0].tolist()
     monkeypatch.setattr(written, "generate", lambda *_, **__: ids)
     found = written.run(run_of, what="summaries", file=str(file), shots=1, encoder="ulmfit-adapted")
-    assert found.numbers["rows"] == 3
+    assert found.numbers["rows"] == 3 and "reaches ROUGE-L 0.333 on summaries" in found.chapter.lead[0]
     scores = found.numbers["scores"]
     # "one b c d" shares one word with "one N"; the first three sentences share both of four.
     assert scores["ulmfit-adapted"]["all"]["rouge_l"]["mean"] == pytest.approx(2 / 6)
     assert scores["first three sentences"]["all"]["rouge_l"]["mean"] == pytest.approx(4 / 6)
+    file.write_text("\n".join(map(json.dumps, [*rows[:3], {"text": "a {b}.", "summary": "a"}])))
+    found = written.run(run_of, what="summaries", file=str(file), encoder="ulmfit-adapted")
+    assert found.chapter.text == ["ulmfit-adapted: 1 of 4 prompts have words that its vocabulary lacks."]
     with pytest.raises(ConfigError, match="--shots: 4 demonstrations leave none of the 4 rows"):
         written.run(run_of, what="summaries", file=str(file), shots=4)
     with pytest.raises(ConfigError, match="--file: missing; name a .*jsonl"):
