@@ -152,11 +152,11 @@ class _Work:
         return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
 
 
-def _at_best(record: Mapping[str, Any], scores: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The curve of a run with these scores at its best point."""
+def _at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The curve of a run with these scores at the point that was chosen."""
     curve = [dict(point) for point in record["curve"]]
     best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
-    curve[best] |= scores
+    curve[record.get("chosen", best)] |= scores
     return curve
 
 
@@ -173,7 +173,9 @@ def _mean(
     if not weight:
         return Mixed(dict(answers), {"words": described})
     assert isinstance(words.model, WordsModel)
-    return Mixed(mixed, {"words": described, "curve": _at_best(record, scores)}, WordsPart("mean", words.model, weight))
+    return Mixed(
+        mixed, {"words": described, "curve": _at_chosen(record, scores)}, WordsPart("mean", words.model, weight)
+    )
 
 
 def choose_weight(
@@ -270,7 +272,7 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
     described = {"how": "joint", "strength": STRENGTHS[best], "system": system, "vocabulary": fit.words.vocabulary}
     return Mixed(
         {name: list(pooled[best]), "test": test},
-        {"words": described, "curve": _at_best(record, scores[best]), "best_step": 0, "best_epoch": 0.0},
+        {"words": described, "curve": _at_chosen(record, scores[best]), "best_step": 0, "best_epoch": 0.0},
         part,
         member.weights(without="encoder."),
     )
