@@ -19,7 +19,6 @@ from components.words import transductive
 from components.words.classifier import WordsModel
 from components.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
 from components.words.linear import (
-    LinearFunction,
     LinearModel,
     fit_exclusive,
     fit_independent,
@@ -34,6 +33,8 @@ C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
 MARGINS: Final = (0.01, 0.1, 1.0, 10.0)
 #: Candidates for the L2 penalty of ridge regression, the strongest first.
 PENALTIES: Final = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+#: Maximum number of rows with which ridge regression is also scaled, which takes their (N, N) matrix.
+MOST_SCALED: Final = 1000
 #: Languages that are written without spaces between words.
 UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))
 
@@ -72,8 +73,20 @@ def ridge_and_characters(training: Training) -> list[Candidate]:
 
 def _ridge(training: Training, vectorizers: Sequence[TfidfVectorizer]) -> list[Candidate]:
     features, x = fit_text(vectorizers, training.rows.fields)
-    fit = partial(fit_ridge, x, training.rows.targets)
-    return _candidates(features, fit, PENALTIES, {"vocabulary": features.vocabulary}, key="penalty")
+    targets = training.rows.targets
+
+    def model(penalty: float, scaled: bool) -> WordsModel:
+        return WordsModel(features, fit_ridge(x, targets, penalty=penalty, scaled=scaled))
+
+    # Candidates are known by their number, and the rows without a fold may be few enough where all are not.
+    ways = (False,) if len(targets) > MOST_SCALED else (False, True)
+    return [
+        Candidate(
+            partial(model, penalty, scaled), {"penalty": penalty, "scaled": scaled, "vocabulary": features.vocabulary}
+        )
+        for scaled in ways
+        for penalty in PENALTIES
+    ]
 
 
 def _exclusive(
@@ -85,19 +98,14 @@ def _exclusive(
 
 
 def _candidates(
-    features: WordFeatures,
-    fit: Callable[..., LinearModel | LinearFunction],
-    grid: Sequence[float],
-    details: Mapping[str, int],
-    *,
-    key: str = "c",
+    features: WordFeatures, fit: Callable[..., LinearModel], grid: Sequence[float], details: Mapping[str, int]
 ) -> list[Candidate]:
-    """One candidate per value of the penalty (`key` of `fit`), which are fitted when they are needed."""
+    """One candidate per inverse strength of the penalty, which are fitted when they are needed."""
 
-    def model(value: float) -> WordsModel:
-        return WordsModel(features, fit(**{key: value}))
+    def model(c: float) -> WordsModel:
+        return WordsModel(features, fit(c=c))
 
-    return [Candidate(partial(model, value), {key: value, **details}) for value in grid]
+    return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
 
 
 def cosine(training: Training) -> list[Candidate]:

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.special import expit, softmax
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
-from components.words.linear import LinearModel, fit_exclusive, fit_independent, fit_margin
+from components.words.linear import (
+    LinearFunction,
+    LinearModel,
+    fit_exclusive,
+    fit_independent,
+    fit_margin,
+    fit_ridge,
+    left_out_slope,
+    load_linear,
+)
 
 
 def made(rows: int, features: int, *, seed: int = 0) -> sparse.csr_matrix:
@@ -79,3 +88,35 @@ def test_stored_and_loaded(labels: list[int]) -> None:
         LinearModel.load(model.dump(), features=7, labels=4)
     with pytest.raises(ValueError, match="for 6 features and 3 labels"):
         LinearModel.load(model.dump(), features=6, labels=3)
+
+
+def test_ridge_regression_solves_its_normal_equations() -> None:
+    x, y = made(20, 30), np.random.default_rng(0).normal(5, 2, 20)
+    found = fit_ridge(x, y[:, None], penalty=0.5)
+    centred = x.toarray() - x.toarray().mean(0)
+    weights = np.linalg.solve(centred.T @ centred + 0.5 * np.eye(30), centred.T @ (y - y.mean()))
+    np.testing.assert_allclose(found.weights[0], weights, rtol=1e-5, atol=1e-8)
+    expected = y.mean() + centred @ weights
+    np.testing.assert_allclose(found.answers(x)[:, 0], expected, rtol=1e-5)
+    again = load_linear(found.dump(), features=30, labels=0)
+    assert isinstance(again, LinearFunction)
+    np.testing.assert_array_equal(again.answers(x), found.answers(x))
+    with pytest.raises(ValueError, match=r"weights of shape \(1, 30\) for 29 features and a number"):
+        load_linear(found.dump(), features=29, labels=0)
+
+
+def test_the_slope_is_that_on_the_predictions_of_rows_that_are_left_out() -> None:
+    x = made(12, 30)
+    y = x @ np.random.default_rng(0).normal(0, 1, 30) + 3
+    predicted, deviations = [], []
+    for row in range(12):
+        others = np.flatnonzero(np.arange(12) != row)
+        model = Ridge(alpha=0.5, solver="cholesky").fit(x[others].toarray(), y[others])
+        predicted.append(model.predict(x[[row]].toarray())[0] - y[others].mean())
+        deviations.append(y[row] - y[others].mean())
+    slope = np.dot(predicted, deviations) / np.dot(predicted, predicted)
+    assert slope > 0 and left_out_slope(x, y, penalty=0.5) == pytest.approx(slope)
+    plain, scaled = (fit_ridge(x, y[:, None], penalty=0.5, scaled=scaled) for scaled in (False, True))
+    np.testing.assert_allclose(scaled.weights, slope * plain.weights)
+    assert scaled.answers(x).mean() == pytest.approx(y.mean()) == plain.answers(x).mean()
+    assert left_out_slope(x[:2], y[:2], penalty=0.5) == left_out_slope(x, np.ones(12), penalty=0.5) == 1
