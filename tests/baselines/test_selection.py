@@ -148,7 +148,7 @@ def test_every_kind_chooses_within_its_budget(kind: str, tmp_path: Path) -> None
     found = read_answers(output, OUT_OF_FOLD)
     assert all(len(answers) == 12 for answers in found.values())
     served = output / "classifier"
-    assert served.exists() == (kind in ("classification", "multilabel", "pair"))
+    assert served.exists() == (kind in ("classification", "multilabel", "pair", "regression"))
     if served.exists():
         system = read_manifest(served).facts["system"]
         test = read_split(made, "test")
