@@ -14,7 +14,7 @@ from components.finetuning.probe import solve_head
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.kinds.choice import ChoiceHead
 from components.task_models.kinds.multilabel import MultilabelHead
-from components.task_models.kinds.similarity import RegressionHead
+from components.task_models.regression import RegressionHead
 from components.task_models.sampler import target_batch
 
 
