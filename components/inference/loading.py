@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.inference.prediction import Classifier
-from components.words.classifier import FORM, form_of, load_words
 
 
 def load_model(directory: Path) -> Classifier:
@@ -14,6 +13,8 @@ def load_model(directory: Path) -> Classifier:
     Raises:
         ArtifactError: the directory is incomplete or altered.
     """
+    from components.words.classifier import FORM, form_of, load_words  # imports scikit-learn
+
     if form_of(directory) == FORM:
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch

@@ -260,7 +260,8 @@ def test_requirements_are_pinned_to_the_lock(pipeline: Pipeline) -> None:
     assert lines["torch"] == "9.9.9"
     assert lines["numpy"] == "8.8"
     assert {"mlflow", "pandas", "pyarrow", "safetensors", "tokenizers"} <= lines.keys()
-    assert not {"ray", "prefect", "dvc", "scikit-learn", "boto3"} & lines.keys()
+    # scikit-learn computes TF-IDF beside an encoder.
+    assert not {"ray", "prefect", "dvc", "boto3"} & lines.keys()
 
 
 def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
