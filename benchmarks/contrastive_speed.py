@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from typing import Any
 from components.training import threads
 
 threads.prepare()
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402 (after the thread settings)
 
@@ -196,12 +198,12 @@ def main() -> None:
         notes="SetFit encodes two texts for each pair, Headstart each text of a step once; Headstart computes in bf16 "
         "where the processor has it, SetFit in float32.",
         row_title="rows",
-        columns={
-            "ours": Column(name="ours", title="Headstart", format=",.0f"),
-            "theirs": Column(name="theirs", title="SetFit", format=",.0f"),
-            "pairs": Column(name="pairs", title="pairs, ratio", format=".1f"),
-            "texts": Column(name="texts", title="encoded texts, ratio", format=".2f"),
-        },
+        columns=[
+            Column(name="ours", title="Headstart", format=",.0f"),
+            Column(name="theirs", title="SetFit", format=",.0f"),
+            Column(name="pairs", title="pairs, ratio", format=".1f"),
+            Column(name="texts", title="encoded texts, ratio", format=".2f"),
+        ],
         values=values,
     )
 

@@ -133,9 +133,9 @@ def main() -> None:
         arguments.record,
         title="Shares of comparisons of two halves of a split with a violation of a check",
         row_title="change of the new half",
-        columns={
-            way: Column(name=way, title=f"halves of {way}", format=".1%") for way in ("rows", "clusters") if number[way]
-        },
+        columns=[
+            Column(name=way, title=f"halves of {way}", format=".1%") for way in ("rows", "clusters") if number[way]
+        ],
         values=shares,
         seeds=list(range(arguments.seeds)),
         notes=f"{number['rows']} comparisons of rows and {number['clusters']} of clusters in each line; splits of the "

@@ -276,7 +276,7 @@ def main() -> None:
         arguments.record,
         title="Shares of drift checks that raise an alarm",
         row_title="rows",
-        columns={str(size): Column(name=str(size), title=f"{size:,} rows", format=".1%") for size in WINDOWS},
+        columns=[Column(name=str(size), title=f"{size:,} rows", format=".1%") for size in WINDOWS],
         values=rows,
         seeds=[arguments.seed],
         notes=f"{arguments.checks} checks per cell without drift, {arguments.drifts} with drift. Rows with drift: the "

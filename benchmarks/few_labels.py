@@ -49,6 +49,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, learn
 from benchmarks.comparison.sets import SETS, Prepared, prepare

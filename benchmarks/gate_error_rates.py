@@ -368,7 +368,7 @@ def main() -> None:
         arguments.record,
         title="Shares of simulated years with a false promotion, and of promoted and vetoed challengers",
         row_title="rule and world",
-        columns={str(night): Column(name=str(night), title=f"n = {night}", format=".1%") for night in NIGHTS},
+        columns=[Column(name=str(night), title=f"n = {night}", format=".1%") for night in NIGHTS],
         values={name: dict(zip(map(str, NIGHTS), map(float, values), strict=True)) for name, values in rows.items()},
         seeds=[arguments.seed],
         notes=f"{arguments.years} years per world, so the standard error of a share of 5% is {deviation:.1f} points; "
@@ -384,9 +384,7 @@ def main() -> None:
         None if arguments.record is None else f"{arguments.record}-intervals",
         title="False promotions relative to the nominal error, one comparison of two equal models",
         row_title="interval",
-        columns={
-            str(error): Column(name=str(error), title=f"one-sided error {error}", format=".2f") for error in ERRORS
-        },
+        columns=[Column(name=str(error), title=f"one-sided error {error}", format=".2f") for error in ERRORS],
         values=table,
         seeds=[arguments.seed],
         notes=f"{10 * arguments.years} comparisons each; cluster sizes sampled from {source}; no training noise. "

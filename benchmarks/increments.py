@@ -237,12 +237,14 @@ def report(
     measured: dict[str, dict[str, float | tuple[float, ...]]], arguments: argparse.Namespace, ways: list[str]
 ) -> None:
     """Record the table: additions in rows."""
-    columns = {}
+    columns = []
     for way in ["rebuild", *ways]:
         title = "full rebuild" if way == "rebuild" else "increments" if len(ways) == 1 else way
-        columns[f"{way} perplexity"] = Column(name=f"{way} perplexity", title=f"{title}: perplexity", format=".1f")
-        columns[f"{way} accuracy"] = Column(name=f"{way} accuracy", title="accuracy", format=".3f")
-        columns[f"{way} seconds"] = Column(name=f"{way} seconds", title="seconds", format=".1f")
+        columns += [
+            Column(name=f"{way} perplexity", title=f"{title}: perplexity", format=".1f"),
+            Column(name=f"{way} accuracy", title="accuracy", format=".3f"),
+            Column(name=f"{way} seconds", title="seconds", format=".1f"),
+        ]
     record(
         arguments.record,
         title=f"Perplexity per word, accuracy with {arguments.labels} labels (texts that are in neither corpus), and "

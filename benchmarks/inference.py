@@ -97,12 +97,12 @@ def main() -> None:
         arguments.record,
         title=f"Prediction, {len(texts):,} texts, {classifier.precision}, medians of {arguments.repeats} turns",
         row_title="side",
-        columns={
-            "rate": Column(name="rate", title="texts per second", format=",.0f"),
-            "ratio": Column(name="ratio", title="Headstart relative to it", format=".1f", unit=" x"),
-            "p50": Column(name="p50", title="latency, p50", format=".1f", unit=" ms"),
-            "p99": Column(name="p99", title="latency, p99", format=".1f", unit=" ms"),
-        },
+        columns=[
+            Column(name="rate", title="texts per second", format=",.0f"),
+            Column(name="ratio", title="Headstart relative to it", format=".1f", unit=" x"),
+            Column(name="p50", title="latency, p50", format=".1f", unit=" ms"),
+            Column(name="p99", title="latency, p99", format=".1f", unit=" ms"),
+        ],
         values=found,
     )
 

@@ -118,10 +118,10 @@ def main() -> None:
         arguments.record,
         title=f"Ingestion with near-duplicate search on one core, medians of {arguments.repeats} runs",
         row_title="corpus",
-        columns={
-            "clock_rate": Column(name="clock_rate", title="speed", format=".1f", unit=" MB/s"),
-            "peak": Column(name="peak", title="peak memory", format=",.0f", unit=" MB"),
-        },
+        columns=[
+            Column(name="clock_rate", title="speed", format=".1f", unit=" MB/s"),
+            Column(name="peak", title="peak memory", format=",.0f", unit=" MB"),
+        ],
         values={
             f"{size:,.0f} MB": {key: statistics.median(run[key] for run in runs) for key in ("clock_rate", "peak")}
         },

@@ -3,8 +3,8 @@
     python benchmarks/latent_words.py imdb=FOLDER --budgets 10 50 --draws 5
 
 A data set is a folder with train.jsonl and test.jsonl, plain or .zst (text, label). Penalties and rounds are chosen by
-cross-validation within the label budget; dev is not read. The texts of the train split without labels are those that
-`latent-words` also learns from.
+cross-validation within the label budget; there is no dev. `latent-words` also learns from the texts of the other rows
+of train, without their labels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METRICS = ("accuracy", "macro_f1")
 
 
 def make_examples(name: str, folder: Path, *, test_rows: int, scratch: Path) -> Path:
-    """The output directory of the stage `examples`; a tenth of train becomes dev, which is not read."""
+    """The output directory of the stage `examples`."""
     files = {split: next(folder.glob(f"{split}.jsonl*")).name for split in ("train", "test")}
     source = TaskSource(path=str(folder), dev=None, test_rows=test_rows, budgets=[1], seeds=[0], **files)
     return examples(ExamplesJob(task=name, source=source, output=scratch / name))
@@ -80,12 +80,12 @@ def main() -> None:
         seeds=list(range(arguments.draws)),
         selection="none",
         row_title="data set, labels per class, system",
-        columns={
-            "accuracy": Column(name="accuracy", title="accuracy"),
-            "lowest": Column(name="lowest", title="lowest draw"),
-            "macro_f1": Column(name="macro_f1", title="macro F1"),
-            "seconds": Column(name="seconds", title="seconds", format=".0f"),
-        },
+        columns=[
+            Column(name="accuracy", title="accuracy"),
+            Column(name="lowest", title="lowest draw"),
+            Column(name="macro_f1", title="macro F1"),
+            Column(name="seconds", title="seconds", format=".0f"),
+        ],
         values={
             title: {key: [float(np.mean(found))] for key, found in row.items()} | {"lowest": [min(row["accuracy"])]}
             for title, row in values.items()

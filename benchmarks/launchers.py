@@ -208,7 +208,7 @@ def main() -> None:
         arguments.record,
         title="Cost of training on Ray, one worker, once started",
         row_title="compared with the local launcher",
-        columns={"cost": Column(name="cost", title="cost", format="+.1f", unit="%")},
+        columns=[Column(name="cost", title="cost", format="+.1f", unit="%")],
         values={
             "total": {"cost": 100 * report["total"]},
             "time of a step": {"cost": [100 * report["in_step"], *interval]},

@@ -103,11 +103,11 @@ def main() -> None:
         arguments.record,
         title=f"Search of {2 * arguments.rows:,} rows of dev and test in a corpus, on one core",
         row_title="corpus",
-        columns={
-            "documents": Column(name="documents", title="documents", format=",.0f"),
-            "rate": Column(name="rate", title="speed (processor time)", format=".1f", unit=" MB/s"),
-            "peak": Column(name="peak", title="peak memory", format=",.0f", unit=" MB"),
-        },
+        columns=[
+            Column(name="documents", title="documents", format=",.0f"),
+            Column(name="rate", title="speed (processor time)", format=".1f", unit=" MB/s"),
+            Column(name="peak", title="peak memory", format=",.0f", unit=" MB"),
+        ],
         values={f"{size:,.0f} MB": {key: run[key] for key in ("documents", "rate", "peak")}},
     )
 

@@ -207,12 +207,12 @@ def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list
         seeds=list(range(arguments.draws)),
         selection="dev",
         row_title="data set, labels per class, way to learn",
-        columns={
-            "frozen": Column(name="frozen", title="frozen encoder"),
-            "best": Column(name="best", title="best point"),
-            "last": Column(name="last", title="last point"),
-            "seconds": Column(name="seconds", title="seconds a run", format=".1f"),
-        },
+        columns=[
+            Column(name="frozen", title="frozen encoder"),
+            Column(name="best", title="best point"),
+            Column(name="last", title="last point"),
+            Column(name="seconds", title="seconds a run", format=".1f"),
+        ],
         values=found,
         notes="The best point is chosen on the same rows, so it is optimistic; the last point is not chosen.",
     )

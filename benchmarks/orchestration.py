@@ -58,7 +58,7 @@ def main() -> None:
         arguments.record,
         title=f"Cost of DVC and Prefect, medians of {arguments.rounds} turns",
         row_title="measured",
-        columns={"seconds": Column(name="seconds", title="time", format=".1f", unit=" s")},
+        columns=[Column(name="seconds", title="time", format=".1f", unit=" s")],
         values={
             "the stage alone": {"seconds": statistics.median(alone)},
             "through DVC and Prefect": {"seconds": statistics.median(chained)},

@@ -118,9 +118,7 @@ def main() -> None:
         arguments.record,
         title=f"Padding, batches of {arguments.batch_size}",
         row_title="data",
-        columns={
-            name: Column(name=name, title=name, format=".2f" if name.startswith("time") else ".1f") for name in header
-        },
+        columns=[Column(name=name, title=name, format=".2f" if name.startswith("time") else ".1f") for name in header],
         values=measured,
         seeds=range(arguments.seeds),
         notes="Fractions of padding in percent; times without padding relative to the times with it.",

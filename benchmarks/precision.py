@@ -120,11 +120,11 @@ def main() -> None:
         arguments.record,
         title=f"Training time in bf16 relative to float32, medians of {arguments.turns} turns",
         row_title="model",
-        columns={
-            "size": Column(name="size", title="parameters of matrix products", format=",.0f"),
-            "pretraining": Column(name="pretraining", title="pretraining", format=".2f"),
-            "finetuning": Column(name="finetuning", title="fine-tuning", format=".2f"),
-        },
+        columns=[
+            Column(name="size", title="parameters of matrix products", format=",.0f"),
+            Column(name="pretraining", title="pretraining", format=".2f"),
+            Column(name="finetuning", title="fine-tuning", format=".2f"),
+        ],
         values=found,
         processor=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         notes=f"{'Native' if has_bf16(device) else 'No native'} bf16 instructions; one thread; processor time.",

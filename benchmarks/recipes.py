@@ -8,7 +8,7 @@ A recipe is a name and changes of the settings, which are those of one block of 
     pretrain.KEY=VALUE    of `pretrain.<block>`, as in pretrain.training.rate=0.01 or pretrain.model.layers=3
     adapt.KEY=VALUE       of `adapt.<block>`
     block=NAME            another block
-    general=SECONDS       processor seconds on the general text, and the rest of the time on the domain's; 0: none
+    general=SECONDS       processor seconds on the general text (0: none); the rest of the time is for the domain's text
 
 Corpora, tokenizers and examples are the outputs of an earlier run of the pipeline. Every recipe has the same processor
 time, with one thread: `--general` seconds on the general text, then `--domain` seconds on the domain's. Its speed is
@@ -43,12 +43,12 @@ import numpy as np  # noqa: E402 (after the thread settings)
 import torch  # noqa: E402
 import yaml  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
-from scipy import stats  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.metrics import f1_score  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 from components.errors import ConfigError, nearest  # noqa: E402
+from components.evaluation.intervals import interval  # noqa: E402
 from components.finetuning.features import extract  # noqa: E402
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
 from components.models.encoder import load_encoder  # noqa: E402
@@ -152,10 +152,8 @@ def read_recipe(words: Sequence[str], arguments: argparse.Namespace) -> Recipe:
     general = float(plain.pop(GENERAL, arguments.general))
     for key, value in plain.items():
         section, *path = key.split(".")
-        if section not in ("pretrain", "adapt", "training") or (not path and section != "training"):
-            raise ConfigError(
-                f"--recipe {name}: unknown key {key!r}{nearest(section, ['pretrain', 'adapt', 'training'])}"
-            )
+        if section not in SECTIONS or (not path and section != "training"):
+            raise ConfigError(f"--recipe {name}: unknown key {key!r}{nearest(section, SECTIONS)}")
         for target in ("pretrain", "adapt") if section == "training" else (section,):
             _set(raw[target][block], ["training", *path] if section == "training" else path, yaml.safe_load(value))
     total = arguments.general + arguments.domain
@@ -260,11 +258,8 @@ def tuned(recipe: Recipe, task: str, encoder: Path, root: Path) -> dict[int, flo
 
 def with_interval(values: Sequence[float]) -> float | tuple[float, float, float]:
     """The mean with its interval over the samples of labels; without one for a single sample."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
-    return mean, mean - half, mean + half
+    found = interval(np.asarray(values), confidence=CONFIDENCE)
+    return (found.mean, found.low, found.high) if len(values) > 1 else found.mean
 
 
 def main() -> None:
@@ -348,9 +343,9 @@ def report(
         arguments.record,
         title=f"Recipes of pretraining, {seconds}; macro F1 on {arguments.task} by cross-validation within the labels",
         row_title="recipe",
-        columns={
-            name: Column(name=name, title=title, format=spec) for name, (title, spec) in titles.items() if name in shown
-        },
+        columns=[
+            Column(name=name, title=title, format=spec) for name, (title, spec) in titles.items() if name in shown
+        ],
         values=values,
         seeds=list(range(arguments.seeds)),
         selection="none",
@@ -362,9 +357,7 @@ def report(
             arguments.record and f"{arguments.record}-curve",
             title=f"Perplexity per word on held-out text, {seconds}",
             row_title="recipe",
-            columns={
-                str(point): Column(name=str(point), title=f"{point}% of the time", format=".1f") for point in POINTS
-            },
+            columns=[Column(name=str(point), title=f"{point}% of the time", format=".1f") for point in POINTS],
             values=curves,
             selection="none",
             notes="One thread. Perplexity of masked models is that of masked pieces.",

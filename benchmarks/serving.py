@@ -157,14 +157,14 @@ def main() -> None:
         arguments.record,
         title=f"Requests with one text, medians of {arguments.rounds} turns",
         row_title="load",
-        columns={
-            **{
-                f"{name}-{what}": Column(name=f"{name}-{what}", title=f"{name} {title}", format=".0f", unit=unit)
+        columns=[
+            *(
+                Column(name=f"{name}-{what}", title=f"{name} {title}", format=".0f", unit=unit)
                 for name in processes
                 for what, title, unit in (("rate", "requests", "/s"), ("p50", "p50", " ms"), ("p99", "p99", " ms"))
-            },
-            "ratio": Column(name="ratio", title="requests, ratio", format=".1f", unit=" x"),
-        },
+            ),
+            Column(name="ratio", title="requests, ratio", format=".1f", unit=" x"),
+        ],
         values=values,
     )
 

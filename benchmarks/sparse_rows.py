@@ -83,11 +83,11 @@ def main() -> None:
         arguments.record,
         title=f"A training step of fastText, width {arguments.width}, {arguments.optimizer}, one thread",
         row_title="buckets",
-        columns={
-            "dense": Column(name="dense", title="dense gradients", format=",.1f", unit=" ms"),
-            "sparse": Column(name="sparse", title="sparse gradients", format=",.1f", unit=" ms"),
-            "rows": Column(name="rows", title="rows with a state", format=",.0f"),
-        },
+        columns=[
+            Column(name="dense", title="dense gradients", format=",.1f", unit=" ms"),
+            Column(name="sparse", title="sparse gradients", format=",.1f", unit=" ms"),
+            Column(name="rows", title="rows with a state", format=",.0f"),
+        ],
         values=found,
     )
 

@@ -92,11 +92,11 @@ def main() -> None:
         arguments.record,
         title=f"Prediction of {len(texts):,} texts, {cores()} cores, medians of {arguments.repeats} turns",
         row_title="system",
-        columns={
-            "score": Column(name="score", title="accuracy", format=".3f"),
-            "one": Column(name="one", title="texts per second, one thread", format=",.0f"),
-            "all": Column(name="all", title="texts per second, all cores", format=",.0f"),
-        },
+        columns=[
+            Column(name="score", title="accuracy", format=".3f"),
+            Column(name="one", title="texts per second, one thread", format=",.0f"),
+            Column(name="all", title="texts per second, all cores", format=",.0f"),
+        ],
         values=found,
     )
 

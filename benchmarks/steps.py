@@ -75,11 +75,11 @@ def main() -> None:
         arguments.record,
         title=f"Time step by step relative to the vendor's kernel, medians of {arguments.turns} turns",
         row_title="LSTM layer",
-        columns={
-            "bf16": Column(name="bf16", title="bf16, one thread", format=".2f"),
-            "float32": Column(name="float32", title="float32, one thread", format=".2f"),
-            "threads": Column(name="threads", title=f"bf16, {available} threads", format=".2f"),
-        },
+        columns=[
+            Column(name="bf16", title="bf16, one thread", format=".2f"),
+            Column(name="float32", title="float32, one thread", format=".2f"),
+            Column(name="threads", title=f"bf16, {available} threads", format=".2f"),
+        ],
         values=found,
     )
 

@@ -112,10 +112,10 @@ def main() -> None:
         options.record,
         title=f"WordPiece encoding, {size:.1f} MB, identical ids, medians of {options.repeats} turns",
         row_title="encoder",
-        columns={
-            "speed": Column(name="speed", title="speed", format=".1f", unit=" MB/s"),
-            "ratio": Column(name="ratio", title="relative to encode_batch", format=".1f", unit=" x"),
-        },
+        columns=[
+            Column(name="speed", title="speed", format=".1f", unit=" MB/s"),
+            Column(name="ratio", title="relative to encode_batch", format=".1f", unit=" x"),
+        ],
         values={name: {"speed": size / median, "ratio": base / median} for name, median in medians.items()},
     )
 

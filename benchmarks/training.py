@@ -376,11 +376,11 @@ def main() -> None:
         arguments.record,
         title=f"Training speed relative to other libraries, {arguments.precision}, medians of {arguments.rounds} turns",
         row_title="model",
-        columns={
-            "ratio": Column(name="ratio", title="ratio", format=".2f", unit=" x"),
-            "headstart": Column(name="headstart", title="Headstart, tokens per second", format=",.0f"),
-            "peer": Column(name="peer", title="the peer, tokens per second", format=",.0f"),
-        },
+        columns=[
+            Column(name="ratio", title="ratio", format=".2f", unit=" x"),
+            Column(name="headstart", title="Headstart, tokens per second", format=",.0f"),
+            Column(name="peer", title="the peer, tokens per second", format=",.0f"),
+        ],
         values=found,
         processor=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )

@@ -119,7 +119,7 @@ def main() -> None:
         arguments.record,
         title=f"Training speed by GOMP_SPINCOUNT, {arguments.neighbours} busy processes, medians of {arguments.rounds}",
         row_title="turns",
-        columns={"speed": Column(name="speed", title="tokens per second", format=",.0f")},
+        columns=[Column(name="speed", title="tokens per second", format=",.0f")],
         values=medians,
     )
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +63,13 @@ def test_padding_compares_both_kernels(kernels: list[str], monkeypatch: pytest.M
     )
     assert padding._time_small("classification", rows, tokenizer, arguments) > 0
     assert kernels == ["by_steps", "by_steps", "by_library", "by_library"] * 2
+
+
+@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "leakage"])
+def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
+    benchmarks = Path(__file__).parents[1] / "benchmarks"
+    # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
+    (tmp_path / "components").symlink_to(benchmarks.parent / "components")
+    command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr

@@ -278,7 +278,7 @@ def _show(name: str | None, *, values: dict[str, dict[str, Any]], columns: dict[
     }
     record(
         name,
-        columns=columns,
+        columns=list(columns.values()),
         values=plain,
         selection="test",
         confidence=CONFIDENCE if intervals else None,

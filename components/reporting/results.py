@@ -431,14 +431,14 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
 
 
 def record(
-    name: str | None, *, columns: Mapping[str, Column], values: Mapping[str, Mapping[str, Any]], **described: Any
+    name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
 ) -> None:
     """Write the measurements of a benchmark if `--record` is given. The recorded command is that of this process.
 
     Args:
         name: value of `--record`.
-        columns: name of a column -> the column.
-        values: row -> column -> estimate, or (estimate, low, high).
+        columns: of the table, in order.
+        values: row -> name of a column -> estimate, or (estimate, low, high).
         described: further arguments of `measured`.
     """
     if name is None:
@@ -452,7 +452,7 @@ def record(
         for row, found in values.items()
     ]
     command = shlex.join(["python", *map(_portable, arguments)])
-    result = measured(name, command=command, columns=list(columns.values()), values=rows, **described)
+    result = measured(name, command=command, columns=columns, values=rows, **described)
     print(f"recorded: {write_result(result, Path())}")
 
 

@@ -42,7 +42,7 @@ from components.studies.base import Study
 from components.studies.occurrences import Sentence, evenly, of_letters, sample, sentence, states
 from components.studies.outputs import Outputs
 
-#: The example of the lecture, and its words exchanged.
+#: An example, and its words exchanged.
 EXAMPLE = ("a mouse chases a cat", "a cat chases a mouse")
 #: Number of most frequent words that may precede exchanged words, and of those that are not exchanged.
 FRAMES, COMMON = 20, 100
@@ -148,8 +148,8 @@ def text_vectors(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Floats
     found: dict[int, list[Floats]] = {}
     for number, _, layers in states(encoder, sentences):
         found[number] = [layer.astype(np.float64).mean(0) for layer in layers]
-    missing = next(iter(found.values()))
-    rows = [found.get(number, [np.zeros_like(layer) for layer in missing]) for number in range(len(sentences))]
+    zeros = [np.zeros_like(layer) for layer in next(iter(found.values()))]
+    rows = [found.get(number, zeros) for number in range(len(sentences))]
     return [np.stack(layer) for layer in zip(*rows, strict=True)]
 
 
@@ -207,7 +207,7 @@ def preference(encoder: Encoder, pairs: Sequence[tuple[Sentence, Sentence]]) -> 
 
 def _bags(pairs: Sequence[tuple[Sentence, Sentence]]) -> dict[str, float]:
     """The measures of counts of words."""
-    counter = CountVectorizer(token_pattern=r"(?u)\S+", binary=False)
+    counter = CountVectorizer(token_pattern=r"(?u)\S+")
     texts = [" ".join(one.word(index) for index in range(len(one.spans))) for pair in pairs for one in pair]
     counts = counter.fit_transform(texts).toarray().astype(np.float64)
     return measures(counts[0::2], counts[1::2]) | {"example": 0.0}

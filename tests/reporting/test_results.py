@@ -230,8 +230,8 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])
-    column = {"5": Column(name="5", title="5 labels")}
-    described = {"title": "Speed", "row_title": "model", "columns": column, "confidence": 0.95}
+    described = {"title": "Speed", "row_title": "model", "confidence": 0.95}
+    described["columns"] = [Column(name="5", title="5 labels")]
     results.record(None, values={"bert": {"5": 1.0}}, **described)
     assert not (tmp_path / "docs").exists()
     results.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)

@@ -97,11 +97,17 @@ def test_the_study(outputs: Outputs, corpus: None, add_encoder: Any) -> None:
     assert found.chapter.lead[0] == "bag of words: the probe tells the original order with an accuracy of 0.500."
 
 
-def test_the_order_is_learned_by_a_model_of_the_language(outputs: Outputs, corpus: None, add_encoder: Any) -> None:
+def test_the_preference_counts_the_pairs_and_half_of_the_ties(
+    outputs: Outputs, corpus: None, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_encoder("ulmfit")
     encoder = outputs.encoder("ulmfit", "adapted")
-    pairs = exchanged([sentence(f"the apple is {word} the gold is here", NONE) for word in ("old", "red")])
-    assert preference(encoder, pairs) in (0, 0.5, 1)
+    pairs = exchanged([sentence(f"the apple is {word} the gold is here", NONE) for word in ("old", "red", "there")])
+    assert len(pairs) == 3
+    # The original is more probable, as probable, more probable.
+    sums = iter([-1.0, -2.0, -3.0, -3.0, -1.0, -4.0])
+    monkeypatch.setattr(word_order, "text_log_probs", lambda model, pieces: np.array([next(sums), 0.0]))
+    assert preference(encoder, pairs) == pytest.approx(2.5 / 3)
     add_encoder("word2vec")
     assert preference(outputs.encoder("word2vec", "adapted"), pairs) is None
 
