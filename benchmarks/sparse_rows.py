@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
 
 from components.training import threads
 
 threads.prepare()
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402 (after the thread settings)
 import torch  # noqa: E402
 
+from benchmarks.precision import RandomTokens  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
 from components.pretraining.samplers import sampler_for  # noqa: E402
 from components.reporting.results import Column, add_record_option, record  # noqa: E402
 from components.settings.training import LanguageModelTraining  # noqa: E402
 from components.tokenization.segmenters import Segmentation  # noqa: E402
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES  # noqa: E402
+from components.tokenization.special import SPECIAL_PIECES  # noqa: E402
 from components.tokenization.word import WordTokenizer  # noqa: E402
 from components.training.groups import decayed  # noqa: E402
 from components.training.loop import TrainingState, train  # noqa: E402
@@ -38,21 +42,10 @@ DOCUMENT = 50
 COPIES = 4
 
 
-class RandomText:
-    """Documents of random words; the interface of a token store that the sampler reads."""
+class RandomText(RandomTokens):
+    """Documents of random words."""
 
-    def __init__(self, words: int) -> None:
-        rng = np.random.default_rng(0)
-        share = 1 / np.arange(1, words + 1)
-        self.stream = FIRST_ORDINARY + rng.choice(words, TOKENS, p=share / share.sum()).astype(np.int64)
-        self.stream[DOCUMENT - 1 :: DOCUMENT] = END
-        self.tokens = TOKENS
-        self.documents = TOKENS // DOCUMENT
-        self.offsets = np.arange(self.documents + 1) * DOCUMENT
-
-    def span(self, start: int, length: int) -> np.ndarray:
-        """Pieces from a position on, around the end."""
-        return self.stream[np.arange(start, start + length) % self.tokens]
+    documents, length = TOKENS // DOCUMENT, DOCUMENT
 
 
 def main() -> None:
@@ -106,7 +99,7 @@ def _step(buckets: int, arguments: argparse.Namespace, *, sparse: bool) -> tuple
         tokens=1, rate=0.01, batch_size=32, window=64, optimizer=arguments.optimizer, weight_decay=0.0, clip=100.0
     )
     sampler = sampler_for(
-        "fasttext", RandomText(len(words)), config=model.config, pieces=pieces, batch_size=32, window=64, seed=0
+        "fasttext", RandomText(len(pieces)), config=model.config, pieces=pieces, batch_size=32, window=64, seed=0
     )
     state = TrainingState.fresh(model, decayed(model.parameters()), settings=training)
     times, clock = [], time.perf_counter()
