@@ -271,7 +271,8 @@ def label(
     from components.artifacts import partial_path
     from components.drift.logged import logged
     from components.inference.parts import predict_parts
-    from components.inference.prediction import named_columns, write_errors
+    from components.inference.prediction import named_columns
+    from components.inference.writing import write_errors
     from components.progress import Progress
     from components.registry.champion import Loader, fetched, find_champion
     from components.tracking import connect

@@ -13,8 +13,7 @@ from components.baselines.base import Systems
 from components.tasks.data import Answer, Fields
 from components.tasks.selection import Candidate, Training
 from components.words.features import cosines
-from components.words.systems import SYSTEMS
-from components.words.text import tfidf
+from components.words.systems import SYSTEMS, counted
 
 #: Candidates for the factor on the cosines before the softmax; selected by likelihood on the training rows.
 SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -35,7 +34,7 @@ class Line:
 
 def line(training: Training) -> list[Candidate]:
     """Least-squares regression of the number on the cosine of both texts."""
-    vectorizer = _counted(training)
+    vectorizer = counted(training)
     x = _cosines(training.rows.fields, vectorizer)
     y = np.asarray([target[0] for target in training.rows.targets])
     # If all cosines are equal, the slope is undefined.
@@ -58,7 +57,7 @@ class Overlap:
 
 def overlap(training: Training) -> list[Candidate]:
     """Softmax over the scaled cosines of text and choices."""
-    vectorizer = _counted(training)
+    vectorizer = counted(training)
     train = _choices(training.rows.fields, vectorizer)
     right = [int(target[0]) for target in training.rows.targets]
     likelihoods = [
@@ -88,11 +87,6 @@ class UsualPosition:
 def usual_position(training: Training) -> list[Candidate]:
     """Relative frequencies of the position of the correct choice in training."""
     return [Candidate.of(UsualPosition(training.scoring.constant(training.rows.targets)[0]))]
-
-
-def _counted(training: Training) -> TfidfVectorizer:
-    """Document frequencies need no labels; they are those of the whole train split, independent of the label budget."""
-    return tfidf().fit([text for parts in training.inputs for text in parts])
 
 
 def _cosines(rows: Sequence[Fields], vectorizer: TfidfVectorizer) -> np.ndarray:

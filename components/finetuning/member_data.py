@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from components.finetuning import frozen
 from components.finetuning.features import FeatureTable, extract, read_by_head
 from components.finetuning.probe import FeatureSampler
-from components.finetuning.self_training import one_hot, pool_of
+from components.finetuning.self_training import pool_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode
 from components.task_models.base import Encoded
 from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
@@ -18,7 +18,7 @@ from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.heads import TextHead
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
-from components.tasks.data import Split
+from components.tasks.data import Split, one_hot
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer
 from components.training.rng import counter_seed

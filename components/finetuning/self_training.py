@@ -8,9 +8,9 @@ head; they are fitted on the unlabelled texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,18 +21,13 @@ from components.finetuning.features import FeatureTable, cached
 from components.finetuning.specs import RunSpec, all_training_rows
 from components.task_models.heads import TextHead
 from components.task_models.kinds import find_task
-from components.tasks.data import Fields, Split, Target
+from components.tasks.data import Fields, Split, one_hot
 from components.tasks.examples import read_facts, read_split
 from components.training.checkpoint import fingerprint
 from components.training.rng import counter_seed
 from components.unlabelled import texts
 from components.unlabelled.self_training import Round, View, rounds
-from components.words.latent import LatentSemantics, WordMeans
-
-#: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 100
-#: Candidates for the L2 penalty of the regressions on vectors of norm 1.
-PENALTIES: Final = (0.03, 0.1, 0.3)
+from components.words.latent import PENALTIES, LatentSemantics, WordMeans, dimensions_of
 
 
 def rounds_of(spec: RunSpec) -> int:
@@ -106,14 +101,6 @@ def train_rounds(
         }
 
 
-def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
-    """N vectors of label indices -> (N, C) of 0 and 1."""
-    found = np.zeros((len(targets), labels))
-    for row, target in enumerate(targets):
-        found[row, target.astype(np.int64)] = 1
-    return found
-
-
 def pool_of(spec: RunSpec, splits: dict[str, Split]) -> NDArray[np.int64]:
     """Indices of the texts of the stage `unlabelled` that are neither labelled rows of the run nor rows of its dev."""
     assert spec.unlabelled is not None
@@ -142,8 +129,7 @@ def _word_views(spec: RunSpec, rows: NDArray[np.int64], pool: NDArray[np.int64],
     content = fingerprint(
         unlabelled=digest_of_pool(spec.unlabelled), train=facts.digests["train"], rows=held.tolist(), code=spec.code
     )
-    dimensions = {LatentSemantics: max(LATENT, 2 * labels), WordMeans: MEANS}
-    for model, size in dimensions.items():
+    for model, size in zip((LatentSemantics, WordMeans), dimensions_of(labels), strict=True):
 
         def vectors(file: Path, model: Any = model, size: int = size) -> FeatureTable:
             assert spec.unlabelled is not None

@@ -30,13 +30,12 @@ from components.inference.prediction import (
     ROWS,
     Classifier,
     Predicted,
-    Rejects,
     all_rejected,
     check_files,
     predict_table,
     schema_of,
-    write_errors,
 )
+from components.inference.writing import Rejects, write_errors
 from components.settings.cluster import ClusterSettings
 from components.tasks.kinds import find_kind
 

@@ -9,8 +9,8 @@ import numpy as np
 from components.errors import ArtifactError
 from components.registry.comparison import TrainingNoise
 from components.registry.noise import best_seed, pooled, read_test_scores, recipe_name
-from components.registry.promotion import Scored
 from components.registry.runs import BASELINES, results_of
+from components.registry.scored import Scored
 from components.scoring import Scoring
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts

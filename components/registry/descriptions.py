@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from components.artifacts import read_json
+from components.registry.candidates import Candidate
 from components.settings.names import FROZEN
 from components.tasks.budgets import budget_name
 from components.tracking import Registry, Version
-
-if TYPE_CHECKING:
-    from components.registry.stage import Candidate
 
 #: Beginning of the part of a version's description that `promote` writes.
 DECISION = "Decision:"
@@ -79,7 +77,7 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
     seeded = "" if seed is None else f", seed {seed}"
     model = f"Model of the task {candidate.task}"
     if candidate.is_words:
-        return f"{model}: {candidate.system}, TF-IDF and a linear model, without a language model{labels}{seeded}."
+        return f"{model}: {candidate.system}, a linear model on words, without a language model{labels}{seeded}."
     start = STARTS.get(candidate.start.removesuffix(FROZEN), candidate.start)
     if candidate.is_frozen:
         return f"{model}: {candidate.family}, a head on {start} without fine-tuning{labels}{seeded}."

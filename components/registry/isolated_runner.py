@@ -20,8 +20,8 @@ from typing import Any
 def main(code: str, bundle: str, descriptor: str, threads: str) -> None:
     """Answer requests until the connection is closed.
 
-    A request is JSON: N rows. The answer is a JSON object, {"lengths": N numbers}, and then the values of
-    values of all answers as float32; or {"error": text}.
+    A request is JSON: N rows. The answer is a JSON object, {"lengths": N numbers}, and then the values
+    of all answers as float32; or {"error": text}.
     """
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(descriptor))

@@ -23,8 +23,9 @@ from components.registry.noise import (
     read_test_scores,
     recipe_name,
 )
-from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
+from components.registry.promotion import Decision, decide
 from components.registry.runs import results_of
+from components.registry.scored import Latency, Scored, TestRows
 from components.settings.promote import PromotionRule
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split

@@ -15,7 +15,7 @@ import numpy as np
 
 from components.inference.prediction import Classifier, predict_rows
 from components.processors import cores, processor_name
-from components.registry.promotion import Latency
+from components.registry.scored import Latency
 from components.tasks.data import Fields
 from components.tracking import Registry, Version
 

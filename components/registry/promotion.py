@@ -13,22 +13,20 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from components.registry.comparison import (
     DEFAULT_NOISE,
     POWER,
     Gain,
-    TrainingNoise,
     Variance,
     compare,
     detectable,
     half_width,
-    power,
     training_variances,
     units_needed,
 )
-from components.scoring import Scoring
+from components.registry.scored import NO_NOISE, Scored, TestRows
+from components.registry.slices import SliceChange, slice_changes
 from components.settings.promote import Mode, PromotionRule
 from components.tasks.data import MIN_GROUPS
 
@@ -40,130 +38,6 @@ Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 REFRESH = 1.5
 #: Minimum reduction of the latency in mode `latency`. Smaller ones are within the variation between two measurements.
 FASTER = 0.05
-#: Training noise of a constant prediction.
-NO_NOISE = TrainingNoise(Variance(0.0, math.inf), "a constant", "constant prediction")
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Latency of one text, as measured once for an artifact.
-
-    Attributes:
-        p50: median in milliseconds.
-        p99: 99th percentile in milliseconds.
-        rounds: median of each pass over the same rows, in milliseconds.
-        conditions: number of rows and threads, and the processor.
-    """
-
-    p50: float
-    p99: float
-    rounds: tuple[float, ...] = ()
-    conditions: str = ""
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A model version or baseline, and its predictions of the test rows.
-
-    Attributes:
-        name: label of the version, such as `headstart-aws-type/3`.
-        digest: content digest of the model.
-        test_digest: digest of the test split of `statistics`.
-        statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
-        latency: None if not measured.
-        noise: training noise of its recipe; None if it is unknown.
-        paired_noise: of a baseline: training noise of the candidate's gain over it, from runs on the same labels; None:
-            the noises of the two are independent.
-        problem: why `statistics` is None.
-        rolled_back: whether a person rolled this version back.
-    """
-
-    name: str
-    digest: str
-    test_digest: str
-    statistics: sparse.csr_array | None
-    latency: Latency | None = None
-    noise: TrainingNoise | None = None
-    paired_noise: TrainingNoise | None = None
-    problem: str = ""
-    rolled_back: bool = False
-
-
-@dataclass(frozen=True)
-class TestRows:
-    """The test split.
-
-    Attributes:
-        digest: digest of the split.
-        scoring: scoring of the task.
-        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        slices: name of each row's slice, or None without slices.
-        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
-    """
-
-    __test__ = False  # pytest would collect it because of its name
-
-    digest: str
-    scoring: Scoring
-    stand_in: sparse.csr_array
-    slices: Sequence[str | None] | None = None
-    groups: Sequence[str | None] | None = None
-
-    def __len__(self) -> int:
-        return int(self.stand_in.shape[0])
-
-    @property
-    def clusters(self) -> NDArray[np.int64] | None:
-        """(N,) number of each row's cluster, from 0, or None if rows are independent."""
-        if self.groups is None or not any(name is not None for name in self.groups):
-            return None
-        names = [name if name is not None else index for index, name in enumerate(self.groups)]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        return np.asarray([numbers[name] for name in names], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class SliceChange:
-    """Scores of both systems on one slice.
-
-    Attributes:
-        name: of the slice.
-        rows: number of its test rows.
-        champion: score of the champion on them.
-        candidate: score of the candidate on them.
-        low: lower bound of the gain: at the error of the comparison for a named slice, otherwise at that of the slices.
-        high: upper bound of the gain.
-        margin: maximum loss; of a named slice (`promote.slices`), its own.
-        named: whether the slice is named in the rule.
-        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
-    """
-
-    name: str
-    rows: int
-    champion: float
-    candidate: float
-    low: float
-    high: float
-    margin: float
-    named: bool = False
-    power: float | None = None
-
-    @property
-    def beyond_chance(self) -> bool:
-        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all (the
-        loss itself has to exceed the margin)."""
-        if self.named:
-            return self.high < -self.margin
-        return self.high < 0 and self.champion - self.candidate > self.margin
-
-    @property
-    def shown(self) -> bool:
-        """Whether a loss of more than the margin is excluded."""
-        return self.low > -self.margin
-
-    def __str__(self) -> str:
-        direction = "falls" if self.candidate < self.champion else "goes"
-        return f"slice {self.name!r} ({self.rows} rows) {direction} from {self.champion:.3f} to {self.candidate:.3f}"
 
 
 @dataclass(frozen=True)
@@ -342,7 +216,7 @@ def _compare(
     variances, alpha, threshold = [gain.sampling, *training], rule.error_of(test_uses), rule.threshold
     half = half_width(variances, alpha)
     low, high, effect = gain.value - half, gain.value + half, detectable(variances, alpha)
-    changes = _slice_changes(rows, theirs, own, rule, metric, alpha)
+    changes = slice_changes(rows, theirs, own, rule, metric, alpha)
     lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
     open_slices = [_not_shown(change) for change in changes if change.named and not change.shown]
     chance = [
@@ -462,45 +336,6 @@ def _training(candidate: Scored, other: Scored, training: Sequence[Variance]) ->
             f"{DEFAULT_NOISE:g} is assumed"
         )
     return [sentence]
-
-
-def _slice_changes(
-    rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
-) -> tuple[SliceChange, ...]:
-    """Gains on the named slices and on the large ones. The rows of a slice are clustered if they belong to enough
-    clusters; otherwise the slice is a population of its own (one service, for instance), whose rows are a sample."""
-    if rows.slices is None:
-        return ()
-    of_row = np.array([name or "" for name in rows.slices])
-    names, counts = np.unique(of_row[of_row != ""], return_counts=True)
-    known = dict(zip(map(str, names), counts, strict=True))
-    named = [name for name in rule.slices if name in known]
-    large = [name for name, count in known.items() if count >= rule.slice_rows and name not in named]
-    clusters = rows.clusters
-    changes = []
-    for name in [*named, *large]:
-        inside = np.flatnonzero(of_row == name)
-        groups = None if clusters is None else np.unique(clusters[inside], return_inverse=True)[1]
-        if groups is not None and groups.max() + 1 < MIN_GROUPS:
-            groups = None
-        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
-        error = alpha if name in named else (1 - rule.confidence) / len(large)
-        half = half_width([gain.sampling], error)
-        margin = rule.slices[name] if name in named else rule.largest_slice_loss
-        changes.append(
-            SliceChange(
-                name=name,
-                rows=len(inside),
-                champion=gain.other,
-                candidate=gain.candidate,
-                low=gain.value - half,
-                high=gain.value + half,
-                margin=margin,
-                named=name in named,
-                power=power([gain.sampling], error, margin) if name in named else None,
-            )
-        )
-    return tuple(changes)
 
 
 def _not_shown(change: SliceChange) -> str:

@@ -29,6 +29,14 @@ Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
+def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
+    """N vectors of label indices -> (N, C) of 0 and 1."""
+    found = np.zeros((len(targets), labels))
+    for row, target in enumerate(targets):
+        found[row, target.astype(np.int64)] = 1
+    return found
+
+
 #: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
 MIN_GROUPS = 5
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.tasks.data import Fields
-from components.words.text import WORD, tfidf
+from components.words.text import fitted_tfidf, terms_of, tfidf
 
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
@@ -73,8 +73,7 @@ class WordFeatures:
         described = []
         for vectorizer in self.vectorizers:
             settings = vectorizer.get_params()
-            terms = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
-            described.append({**{name: settings[name] for name in STORED}, "terms": terms})
+            described.append({**{name: settings[name] for name in STORED}, "terms": terms_of(vectorizer)})
         arrays = {f"idf.{index}": vectorizer.idf_ for index, vectorizer in enumerate(self.vectorizers)}
         return {"form": self.form, "vectorizers": described}, arrays
 
@@ -91,10 +90,7 @@ class WordFeatures:
         for index, stored in enumerate(described["vectorizers"]):
             settings = {name: stored[name] for name in STORED}
             settings["ngram_range"] = tuple(settings["ngram_range"])
-            vocabulary = {term: number for number, term in enumerate(stored["terms"])}
-            vectorizer = tfidf(vocabulary=vocabulary, **settings)
-            vectorizer.idf_ = arrays[f"idf.{index}"]
-            found.append(vectorizer)
+            found.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
         return cls(described["form"], tuple(found))
 
 
@@ -118,6 +114,3 @@ def fit_text(vectorizers: Sequence[TfidfVectorizer], rows: Sequence[Fields]) -> 
 def cosines(first: sparse.csr_matrix, second: sparse.csr_matrix) -> NDArray[np.float64]:
     """(N,) cosines of the rows of two (N, V) matrices with rows of norm 1 or 0."""
     return np.asarray(first.multiply(second).sum(1)).ravel()
-
-
-__all__ = ["STORED", "WORD", "Form", "WordFeatures", "character_vectorizers", "cosines", "fit_text", "word_vectorizers"]

@@ -23,8 +23,10 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils.extmath import randomized_svd
 
-from components.words.text import tfidf
+from components.words.text import fitted_tfidf, terms_of, tfidf
 
+#: Candidates for the L2 penalty of a regression on these vectors.
+PENALTIES: Final = (0.03, 0.1, 0.3)
 #: Maximum number of terms and of words.
 MOST_TERMS, MOST_WORDS = 100_000, 10_000
 #: Minimum number of texts with a term, and of occurrences of a word; 2 in small collections.
@@ -67,8 +69,8 @@ class LatentSemantics:
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""
-        terms = sorted(self.vectorizer.vocabulary_, key=self.vectorizer.vocabulary_.__getitem__)
-        return {"terms": terms}, {"idf": self.vectorizer.idf_, "components": np.ascontiguousarray(self.components)}
+        arrays = {"idf": self.vectorizer.idf_, "components": np.ascontiguousarray(self.components)}
+        return {"terms": terms_of(self.vectorizer)}, arrays
 
     @classmethod
     def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
@@ -77,11 +79,10 @@ class LatentSemantics:
         Raises:
             ValueError, KeyError, TypeError: they do not fit each other.
         """
-        vocabulary = {term: number for number, term in enumerate(described["terms"])}
-        vectorizer = tfidf(ngram_range=(1, 2), vocabulary=vocabulary, dtype=np.float32)
-        vectorizer.idf_ = arrays["idf"]
-        if arrays["components"].shape[1] != len(vocabulary):
-            raise ValueError(f"{arrays['components'].shape[1]} columns for {len(vocabulary)} terms")
+        terms = described["terms"]
+        vectorizer = fitted_tfidf(terms, arrays["idf"], ngram_range=(1, 2), dtype=np.float32)
+        if arrays["components"].shape[1] != len(terms):
+            raise ValueError(f"{arrays['components'].shape[1]} columns for {len(terms)} terms")
         return cls(vectorizer, arrays["components"])
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
@@ -158,6 +159,11 @@ class WordMeans:
             if len(known):
                 means[row] = self.table[known].mean(axis=0)
         return means
+
+
+def dimensions_of(labels: int) -> tuple[int, int]:
+    """Dimensions of `LatentSemantics`, at least twice as many as the labels, and of `WordMeans`."""
+    return max(50, 2 * labels), 100
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from sklearn.utils.extmath import safe_sparse_dot, softmax
 
-from components.tasks.data import Labels, Target
+from components.tasks.data import Labels, Target, one_hot
 
 #: Maximum number of iterations of the solvers.
 ITERATIONS: Final = 1000
@@ -224,9 +224,7 @@ def fit_independent(features: Any, targets: Sequence[Target], count: int, *, c: 
         count: C.
         c: inverse strength of the L2 penalty.
     """
-    given = np.zeros((len(targets), count), dtype=bool)
-    for row, target in enumerate(targets):
-        given[row, target.astype(np.int64)] = True
+    given = one_hot(targets, labels=count) > 0
     varies = np.flatnonzero(given.any(0) & ~given.all(0))
     models = [_fit(LogisticRegression(C=c, max_iter=ITERATIONS), features, given[:, label]) for label in varies]
     return LinearModel(

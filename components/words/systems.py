@@ -1,9 +1,5 @@
-"""Words models that are fitted with every candidate of their penalty: logistic regression or a linear support vector
-machine on TF-IDF features.
-
-For pairs, document frequencies of `cosine` need no labels; they are those of the whole train split, independent of the
-label budget.
-"""
+"""Words models that are fitted with every candidate of their penalty: logistic regression, a linear support vector
+machine or ridge regression on TF-IDF features."""
 
 from __future__ import annotations
 
@@ -110,7 +106,7 @@ def _candidates(
 
 def cosine(training: Training) -> list[Candidate]:
     """Logistic regression on the cosine of both texts."""
-    return _regressions(training, WordFeatures("cosine", (_counted(training),)), {})
+    return _regressions(training, WordFeatures("cosine", (counted(training),)), {})
 
 
 def both(training: Training) -> list[Candidate]:
@@ -127,7 +123,8 @@ def _regressions(training: Training, features: WordFeatures, details: Mapping[st
     return _candidates(features, fit, C_GRID, details)
 
 
-def _counted(training: Training) -> TfidfVectorizer:
+def counted(training: Training) -> TfidfVectorizer:
+    """Document frequencies need no labels; they are those of the whole train split, independent of the label budget."""
     return tfidf().fit([text for parts in training.inputs for text in parts])
 
 
@@ -146,7 +143,7 @@ class WordsSystems:
     margins: Mapping[str, System] = field(default_factory=dict)
 
 
-#: Kind of task -> its words models.
+#: Kind of task -> its words models with probabilities of labels.
 SYSTEMS: Final = {
     "classification": WordsSystems(
         {

@@ -16,18 +16,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.tasks.data import Fields
+from components.tasks.data import Fields, one_hot
 from components.tasks.selection import Candidate, Training
 from components.unlabelled.self_training import Round, View, rounds
 from components.unlabelled.texts import digest_of
-from components.words.classifier import WordsModel
-from components.words.latent import LatentSemantics, Vectors, WordMeans
+from components.words.classifier import LATENT, WordsModel
+from components.words.latent import PENALTIES, LatentSemantics, Vectors, WordMeans, dimensions_of
 from components.words.linear import LinearModel
 
-#: Dimensions of the vectors of texts; the latent semantic ones are at least twice as many as the labels.
-LATENT, MEANS = 50, 100
-#: Candidates for the L2 penalty of a regression on vectors of norm 1.
-PENALTIES: Final = (0.03, 0.1, 0.3)
 #: Rounds of self-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
 ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0
 #: Maximum number of texts that the vectors are fitted on, and of texts that get pseudo-labels.
@@ -47,7 +43,7 @@ class LatentFeatures:
 
     semantics: LatentSemantics
     means: WordMeans
-    form: ClassVar[str] = "latent"
+    form: ClassVar[str] = LATENT
 
     @property
     def vocabulary(self) -> int:
@@ -97,32 +93,26 @@ class LatentFeatures:
 
 def exclusive(training: Training) -> list[Candidate]:
     """For texts with one label: the model of the labelled rows alone, and that of each round."""
-    count = len(training.labels)
-    return _candidates(training, np.eye(count)[training.rows.labels], exclusive=True)
+    return _candidates(training, exclusive=True)
 
 
 def independent(training: Training) -> list[Candidate]:
     """For texts with any number of labels: the same."""
-    targets = np.zeros((len(training.rows), len(training.labels)))
-    for row, target in enumerate(training.rows.targets):
-        targets[row, target.astype(np.int64)] = 1
-    return _candidates(training, targets, exclusive=False)
+    return _candidates(training, exclusive=False)
 
 
-def _candidates(training: Training, targets: NDArray[np.float64], *, exclusive: bool) -> list[Candidate]:
+def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
     features, free = _fitted(tuple(training.inputs), len(training.labels))
-    known = np.flatnonzero(targets.any(axis=0) if exclusive else targets.any(axis=0) & ~targets.all(axis=0))
-    usual = np.zeros(len(training.labels), dtype=np.float32)
+    targets = one_hot(training.rows.targets, labels=len(training.labels))
+    always = targets.all(axis=0)
+    known, usual = np.flatnonzero(targets.any(axis=0) & ~always), np.asarray(always, dtype=np.float32)
     details = {"vocabulary": features.vocabulary}
-    if len(known) < 2 and (exclusive or not len(known)):
+    if not len(known):
         # Nothing to tell apart.
-        usual[targets.all(axis=0)] = 1
-        nothing = LinearModel(np.zeros((0, features.width)), np.zeros(0), known[:0], usual, exclusive)
+        nothing = LinearModel(np.zeros((0, features.width)), np.zeros(0), known, usual, exclusive)
         return [
             Candidate.of(WordsModel(features, nothing), {"round": number, **details}) for number in range(ROUNDS + 1)
         ]
-    if not exclusive:
-        usual[targets.all(axis=0)] = 1
     used = {digest_of(fields) for fields in training.rows.fields}
     left = np.asarray([digest not in used for digest in free.digests], dtype=bool)
     labelled = features.parts([fields[0] for fields in training.rows.fields])
@@ -170,8 +160,7 @@ def _fitted(inputs: tuple[Fields, ...], labels: int) -> tuple[LatentFeatures, _F
     """The features that are fitted on the inputs, and the texts that get pseudo-labels."""
     distinct = sorted({digest_of(fields): fields[0] for fields in inputs}.items())
     texts = [text for _, text in distinct[:MOST_FITTED]]
-    features = LatentFeatures(
-        LatentSemantics.fit(texts, dimensions=max(LATENT, 2 * labels)), WordMeans.fit(texts, dimensions=MEANS)
-    )
+    semantics, means = dimensions_of(labels)
+    features = LatentFeatures(LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means))
     taught = distinct[:MOST_TAUGHT]
     return features, _Free([digest for digest, _ in taught], features.parts([text for _, text in taught]))

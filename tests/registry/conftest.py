@@ -38,6 +38,7 @@ from components.tasks.results import RunResult, write_results
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
+from components.tracking import Registry, connect
 
 LETTERS = string.ascii_lowercase
 LABELS = ["x", "y", "z"]
@@ -189,13 +190,18 @@ def no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables, created once because the migrations take seconds."""
-    from components.tracking import connect
-
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         connect(RegistrySettings(tracking=f"sqlite:///{path}")).versions("any")
     return path
+
+
+@pytest.fixture
+def registry(empty_database: Path, tmp_path: Path) -> Registry:
+    """A registry without models."""
+    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
+    return connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
 
 
 @pytest.fixture(scope="session")

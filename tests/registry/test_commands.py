@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -18,19 +17,12 @@ from components.errors import ConfigError, RegistryError
 from components.registry.alias_changes import observe
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
 from components.registry.ledger import Ledger
-from components.settings.registry import RegistrySettings
-from components.tracking import Registry, connect
+from components.tracking import Registry
 from flows.repository import locked
-from tests.registry.test_ledger import A, M, add, number, promote, set_by_hand
+from tests.registry.aliases import A, M, add, number, promote, set_by_hand
 
 ROOT = Path(__file__).parents[2]
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-
-
-@pytest.fixture
-def registry(empty_database: Path, tmp_path: Path) -> Registry:
-    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
-    return connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
 
 
 def matches(lines: list[str], *patterns: str) -> None:

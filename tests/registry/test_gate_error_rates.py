@@ -25,7 +25,8 @@ from benchmarks.gate_error_rates import (
 )
 from components.registry.comparison import TrainingNoise, Variance, compare
 from components.registry.noise import pooled
-from components.registry.promotion import Scored, TestRows, decide
+from components.registry.promotion import decide
+from components.registry.scored import Scored, TestRows
 
 SIZES = exponential_sizes(30)
 

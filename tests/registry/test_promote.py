@@ -17,8 +17,8 @@ from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
-from components.registry.promotion import Latency
 from components.registry.runs import evaluation_warnings
+from components.registry.scored import Latency
 from components.registry.stage import register
 from components.task_models.classifier import TextClassifier
 from components.tasks.data import Fields, Split

@@ -10,7 +10,8 @@ from scipy import sparse
 
 from components.registry.comparison import TrainingNoise, Variance
 from components.registry.noise import pooled
-from components.registry.promotion import REFRESH, Latency, Scored, TestRows, decide
+from components.registry.promotion import REFRESH, decide
+from components.registry.scored import Latency, Scored, TestRows
 from components.scoring.classification import Classification
 from components.scoring.tagging import Tagging
 from components.settings.promote import PromotionRule

@@ -31,8 +31,8 @@ from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import connect
+from tests.registry.aliases import contend
 from tests.registry.conftest import Pipeline
-from tests.registry.test_ledger import contend
 
 START_SECONDS = 120
 

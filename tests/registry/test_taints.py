@@ -12,9 +12,8 @@ from components.registry.ledger import Ledger
 from components.registry.taints import record_taints
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, connect
+from tests.registry.aliases import A, M, add, number, promote
 from tests.registry.conftest import Pipeline
-from tests.registry.test_commands import registry  # noqa: F401  - a fixture
-from tests.registry.test_ledger import A, M, add, number, promote
 from tests.registry.test_promote import NAME, champion, run
 
 
@@ -81,7 +80,7 @@ def test_leaked_test_rows_refuse_a_model(pipeline: Pipeline) -> None:
     assert (recorded["leakage.test.exact"], recorded["leakage.test.near"]) == (3, 0)
 
 
-def test_commands_name_the_taint(registry: Registry) -> None:  # noqa: F811
+def test_commands_name_the_taint(registry: Registry) -> None:
     settings = registry.settings
     promote(registry, add(registry, "a"))
     promote(registry, add(registry, "b"))

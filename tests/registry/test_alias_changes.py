@@ -1,0 +1,291 @@
+"""Changes of an alias: one of several writers wins, recovery, changes by hand, rollback."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from components.errors import RegistryError
+from components.registry import alias_changes
+from components.registry.alias_changes import OvertakenError, move, observe, roll_back
+from components.registry.ledger import Ledger
+from components.tracking import Registry, Version, connect
+from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Tracking URI of an empty database of a Postgres server that runs for the tests."""
+    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+        pytest.skip("needs initdb and pg_ctl of Postgres")
+    user = None
+    with tempfile.TemporaryDirectory(prefix="headstart-postgres-", ignore_cleanup_errors=True) as name:
+        if os.geteuid() == 0:  # Postgres does not run as root
+            user = "nobody"
+            shutil.chown(name, user)
+
+        def run(*command: str) -> None:
+            done = subprocess.run(command, user=user, cwd=name, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            assert done.returncode == 0, done.stderr
+
+        run("initdb", "-A", "trust", "-U", "me", f"{name}/data")
+        options = f"-c listen_addresses='' -c unix_socket_directories='{name}' -F"
+        run("pg_ctl", "-D", f"{name}/data", "-w", "-l", f"{name}/log", "-o", options, "start")
+        try:
+            yield f"postgresql+psycopg2://me@/postgres?host={name}"
+        finally:
+            run("pg_ctl", "-D", f"{name}/data", "-m", "immediate", "stop")
+
+
+def test_of_two_processes_that_promote_at_once_exactly_one_wins(registry: Registry) -> None:
+    context = multiprocessing.get_context("spawn")
+    contend(registry.uri, rounds=3, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
+
+
+@pytest.mark.slow
+def test_of_two_processes_that_promote_at_once_exactly_one_wins_on_postgres(postgres: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    contend(postgres, rounds=5, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
+
+
+def test_a_change_of_another_state_is_refused_and_changes_nothing(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    ledger = Ledger(registry)
+    seen, _, _ = observe(registry, ledger, model=M, alias=A)
+    promote(registry, versions[1])
+
+    with pytest.raises(OvertakenError, match=rf"^{M}@{A}: was moved from version 1 to 2 meanwhile; run this again$"):
+        move(registry, ledger, seen, action="promote", after=versions[2], reasons=[])
+    assert number(registry) == "2"
+
+
+def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "ab"]
+    promote(registry, versions[0])
+    original, other = Registry.set_alias, connect(registry.settings)
+
+    def late(self: Registry, name: str, alias: str, version: Version) -> None:
+        monkeypatch.setattr(Registry, "set_alias", original)
+        # Another process finds the recorded change, applies it, and rolls it back before this request.
+        roll_back(other, Ledger(other), model=M, alias=A)
+        assert number(registry) == "1"
+        original(self, name, alias, version)
+
+    monkeypatch.setattr(Registry, "set_alias", late)
+    promote(registry, versions[1])
+    assert number(registry) == "1"
+    assert Ledger(registry).state(M, A).vetoes.keys() == {"b"}
+
+
+def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "mark_done", lambda *_: None)  # the writer died
+        promote(registry, versions[1])
+        promote(registry, versions[2])
+    set_by_hand(registry, "2")  # its request arrives
+
+    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert present is not None and present.number == "3" == number(registry)
+    assert [change.action for change in state.changes] == ["promote"] * 3
+    assert sentences == [f"interrupted promote of {M} from version 2 to 3: finished"]
+
+    # Much later it is a person.
+    monkeypatch.setattr(alias_changes, "LATE", timedelta(0))
+    set_by_hand(registry, "2")
+    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert present is not None and present.number == "2"
+    assert sentences == [f"{M}@{A}: version 2 was set by hand in MLflow; it is respected"]
+
+
+def test_a_move_by_hand_is_recorded_once(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "ab"]
+    for version in versions:
+        promote(registry, version)
+    set_by_hand(registry, "1")
+    for _ in range(2):
+        state, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
+        assert present is not None and present.number == "1"
+    assert [(change.action, change.before, change.after) for change in state.changes] == [
+        ("promote", None, "1"),
+        ("promote", "1", "2"),
+        ("hand", "2", "1"),
+    ]
+    assert state.last is not None and (state.last.before_digest, state.last.after_digest) == ("b", "a")
+
+
+def test_a_move_by_hand_between_observation_and_change_is_respected(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    ledger = Ledger(registry)
+    seen, _, _ = observe(registry, ledger, model=M, alias=A)
+    set_by_hand(registry, "2")
+    with pytest.raises(OvertakenError, match="the alias was moved to version 2 by hand meanwhile; run this again"):
+        move(registry, ledger, seen, action="promote", after=versions[2], reasons=[])
+    assert number(registry) == "2"
+    state, _, _ = observe(registry, ledger, model=M, alias=A)
+    assert [change.action for change in state.changes] == ["promote", "hand"]
+
+
+def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "set_alias", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            promote(registry, versions[1])
+    set_by_hand(registry, "3")
+
+    state, _, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert sentences == [
+        f"interrupted promote of {M} from version 1 to 2: abandoned, the alias now points to version 3",
+        f"{M}@{A}: version 3 was set by hand in MLflow; it is respected",
+    ]
+    assert [number for number, _ in state.champions] == ["1", "3"]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_change_to_a_deleted_version_is_abandoned(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "ab"]
+    promote(registry, versions[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "set_alias", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            promote(registry, versions[1])
+    registry.client.delete_model_version(M, "2")
+    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert sentences == [f"interrupted promote of {M} from version 1 to 2: abandoned, version 2 was deleted"]
+    assert present is not None and present.number == "1"
+    assert state.last is not None and state.last.after == "1"
+
+
+def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "abcdefgh"]
+    promote(registry, versions[0])
+    requests: list[str] = []
+    limit = 0
+
+    def counted(name: str) -> None:
+        original = getattr(Registry, name)
+
+        def request(self: Registry, *arguments: Any, **keywords: Any) -> Any:
+            requests.append(name)
+            if len(requests) == limit:
+                raise KeyboardInterrupt  # before the request
+            found = original(self, *arguments, **keywords)
+            if len(requests) + 0.5 == limit:
+                raise KeyboardInterrupt  # after it
+            return found
+
+        monkeypatch.setattr(Registry, name, request)
+
+    for name in ("append", "set_alias", "set_tag"):
+        counted(name)
+    steps = ["append", "set_alias", "set_tag"]
+    for limit, version in zip((1, 1.5, 2, 2.5, 3, 3.5), versions[1:], strict=False):
+        before = number(registry)
+        requests.clear()
+        with pytest.raises(KeyboardInterrupt):
+            promote(registry, version)
+        assert requests == steps[: int(limit)]
+        expected, limit = before if limit == 1 else version.number, 0
+        _, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
+        assert present is not None and present.number == number(registry) == expected
+        last = Ledger(registry).state(M, A).last
+        assert last is not None and last.after == present.number and last.entry.done
+    assert {change.action for change in Ledger(registry).state(M, A).changes} == {"promote"}
+
+
+@pytest.mark.parametrize("what", ["alias", "version"])
+def test_a_deleted_champion_is_an_alarm(registry: Registry, what: str) -> None:
+    promote(registry, add(registry, "a"))
+    if what == "alias":
+        registry.client.delete_registered_model_alias(M, A)
+    else:
+        registry.client.delete_model_version(M, "1")
+    message = (
+        rf"^{M}@{A}: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
+        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
+    )
+    for _ in range(2):
+        with pytest.raises(RegistryError, match=message):
+            observe(registry, Ledger(registry), model=M, alias=A)
+    assert [entry.event for entry in Ledger(registry).entries()] == ["change", "alarm"], "recorded once"
+
+
+def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "abcd"]
+    for version in versions:
+        promote(registry, version)
+    registry.client.delete_model_version(M, "3")
+    state, left, restored, passed = roll_back(registry, Ledger(registry), model=M, alias=A)
+    assert (left, restored.number, passed, number(registry)) == ("4", "2", ["3"], "2")
+    assert state.vetoes.keys() == {"c", "d"}
+    assert "rolled_back" in registry.get(M, "4").tags
+
+    # A vetoed content that a person chooses, and its rollback by number.
+    promote(registry, registry.get(M, "4"), action="assign")
+    state, left, restored, _ = roll_back(registry, Ledger(registry), model=M, alias=A, to="1")
+    assert (left, restored.number, number(registry)) == ("4", "1", "1")
+    assert state.vetoes.keys() == {"b", "c", "d"}
+    with pytest.raises(RegistryError, match=rf"^{M}: no champion is recorded before version 1 that still exists"):
+        roll_back(registry, Ledger(registry), model=M, alias=A)
+
+
+def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    promote(registry, versions[1])
+    for wrong in ("3", "2", "9"):
+        with pytest.raises(RegistryError, match=rf"^{M}: version {wrong} is no champion before version 2 that exists"):
+            roll_back(registry, Ledger(registry), model=M, alias=A, to=wrong)
+    registry.client.delete_model_version(M, "1")
+    with pytest.raises(RegistryError, match=r"version 1 is no champion before version 2 that exists \(champions: 1\)"):
+        roll_back(registry, Ledger(registry), model=M, alias=A, to="1")
+
+
+def test_rollback_restores_the_previous_champion_of_a_deleted_one(registry: Registry) -> None:
+    for digest in "ab":
+        promote(registry, add(registry, digest))
+    registry.client.delete_model_version(M, "2")
+    state, left, restored, _ = roll_back(registry, Ledger(registry), model=M, alias=A)
+    assert (left, restored.number, number(registry)) == ("2", "1", "1")
+    assert state.vetoes.keys() == {"b"}
+
+
+def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None:
+    for digest in "ab":
+        promote(registry, add(registry, digest))
+    registry.client.delete_registered_model(M)
+    with pytest.raises(RegistryError, match="version 2 was the champion, and the version was deleted"):
+        observe(registry, Ledger(registry), model=M, alias=A)
+    add(registry, "other")
+    with pytest.raises(RegistryError, match=r"no champion is recorded before version 2 that still exists"):
+        roll_back(registry, Ledger(registry), model=M, alias=A)  # version 1 is not the former champion
+    add(registry, "another")
+    set_by_hand(registry, "2")
+    state, _, _ = observe(registry, Ledger(registry), model=M, alias=A)
+    assert [(change.action, change.after_digest) for change in state.changes][-1] == ("hand", "another")
