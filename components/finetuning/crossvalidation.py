@@ -31,6 +31,7 @@ from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, n
 from components.progress import Progress
 from components.scoring.base import resampled
 from components.settings.cluster import ClusterSettings
+from components.task_models.heads import CalibratedHead
 from components.task_models.kinds import find_task
 from components.tasks.budgets import budget_name
 from components.tasks.data import Answer, Split
@@ -180,6 +181,11 @@ class _Pooled:
         raw = [found[row] for row in self.order]
         return self.head.calibrate(lambda: raw, self._per_row)
 
+    @property
+    def calibration(self) -> float | None:
+        """The parameter that `answers` has fitted; None: the head has none."""
+        return self.head.calibration if isinstance(self.head, CalibratedHead) else None
+
     def scores(self, answers: Sequence[Answer]) -> dict[str, float]:
         """All metrics."""
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
@@ -217,7 +223,7 @@ def _select(
         shown = {"interpolation": share} if spec.settings.interpolations else {}
         if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
-        found.append((Chosen(penalty, number, pooled.head.calibration), answers))
+        found.append((Chosen(penalty, number, pooled.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **shown, **scores})
     best = max(range(len(curve)), key=lambda point: curve[point][pooled.main])
     last = len(curve) - 1

@@ -7,14 +7,13 @@ seed with the best score of selection.
 
 from __future__ import annotations
 
-import csv
 import shutil
 from pathlib import Path
 
-from components.artifacts import read_manifest, write_json, writing
+from components.artifacts import read_manifest, writing
 from components.finetuning.stage import FinetuneJob, finetune
-from components.models.encoder import CURVE, count_parameters, load_encoder
 from components.models.encoder import KIND as ENCODER
+from components.models.encoder import load_encoder, write_untrained
 from components.settings.section import Section
 from components.tasks.results import KIND
 
@@ -56,17 +55,7 @@ def intermediate(job: IntermediateJob) -> Path:
     encoder = load_encoder(folder, part=True)
     with writing(job.output, kind=ENCODER) as draft:
         shutil.copytree(folder, draft.path, dirs_exist_ok=True)
-        numbers = {
-            "parameters": count_parameters(encoder.model),
-            "tokens": 0,
-            "steps": 0,
-            "seconds": 0.0,
-            "tokens_per_second": 0.0,
-            "precision": manifest.facts["precision"],
-        }
-        write_json(draft.path / "metrics.json", numbers)
-        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, CURVE).writeheader()
+        write_untrained(draft.path, encoder.model, precision=manifest.facts["precision"])
         draft.facts |= {
             "trained": True,
             "family": encoder.family,

@@ -23,7 +23,7 @@ from components.finetuning.specs import Rows, RunSpec, device, rows_of, with_hea
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.heads import CalibratedHead, ClassificationHead, LabelHead, TextHead
 from components.task_models.model import TaskModel, answers, cloned_state
 from components.task_models.regularisation import Mixout, interpolated
 from components.tasks.data import Answer, Split
@@ -102,10 +102,11 @@ class Member:
             self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
         #: Whether there are rows to be scored on.
         self.is_scored = spec.chosen is None or spec.fold is not None
-        # What a head decides is fitted on the predictions of all folds.
-        model.head.decides = spec.fold is None
-        if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
-            model.head.set_calibration(spec.chosen.calibration)
+        if isinstance(model.head, CalibratedHead):
+            # What a head decides is fitted on the predictions of all folds.
+            model.head.decides = spec.fold is None
+            if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
+                model.head.set_calibration(spec.chosen.calibration)
         model.head.prepare(splits["train"].targets)
         if settings.mixout:
             model.mixout = Mixout(model, probability=settings.mixout)
@@ -242,7 +243,7 @@ class Member:
     def self_train(self) -> Iterator[dict[str, Any]]:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
         head = self.model.head
-        assert isinstance(head, TextHead)
+        assert isinstance(head, LabelHead)  # as `rounds_of` has found
         labelled, unlabelled = self.data.head_inputs("train"), self.data.head_inputs(UNLABELLED)
         head.eval().cpu()
         for details in train_rounds(

@@ -15,7 +15,7 @@ from components.finetuning.specs import Rows, RunSpec, all_training_rows, device
 from components.task_models.base import Encoded
 from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
 from components.task_models.contrastive_sampler import ContrastiveSampler
-from components.task_models.heads import TextHead
+from components.task_models.heads import LabelHead
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
 from components.tasks.data import Split, one_hot
@@ -80,7 +80,7 @@ class MemberData:
     @cached_property
     def is_consistent(self) -> bool:
         """Whether the model also learns from texts without labels while it is trained."""
-        soft = isinstance(self.model.head, TextHead) and self.model.head.exclusive is not None
+        soft = isinstance(self.model.head, LabelHead)
         return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
 
     def consistent_model(self) -> ConsistentModel:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from components.artifacts import read_manifest
 from components.finetuning.features import FeatureTable, cached
 from components.finetuning.specs import RunSpec, all_training_rows
-from components.task_models.heads import TextHead
+from components.task_models.heads import LabelHead, TextHead
 from components.task_models.kinds import find_task
 from components.tasks.data import Fields, Split, one_hot
 from components.tasks.examples import read_facts, read_split
@@ -42,13 +42,13 @@ def rounds_of(spec: RunSpec) -> int:
     ):
         return 0
     head = find_task(facts.kind).head(settings, 1, facts.labels)
-    solved = settings.head_steps > 0 and isinstance(head, TextHead) and head.is_linear
-    return settings.unlabelled.rounds if solved and head.exclusive is not None else 0
+    solved = settings.head_steps > 0 and isinstance(head, LabelHead) and head.is_linear
+    return settings.unlabelled.rounds if solved else 0
 
 
 def train_rounds(
     spec: RunSpec,
-    head: TextHead,
+    head: LabelHead,
     splits: dict[str, Split],
     rows: NDArray[np.int64],
     *,
@@ -67,7 +67,6 @@ def train_rounds(
     """
     settings, exclusive = spec.settings.unlabelled, head.exclusive
     assert settings is not None
-    assert exclusive is not None
     targets = one_hot(splits["train"].targets, labels=head.output.out_features)
     pool = pool_of(spec, splits)
     if not len(pool):

@@ -32,7 +32,7 @@ class Chosen:
     Attributes:
         penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
-        calibration: of the head (`Head.calibration`); None: the head has none.
+        calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """
 
     penalty: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.artifacts import digest_files, write_json, writing
+from components.artifacts import digest_files, writing
 from components.errors import ArtifactError, ConfigError
 from components.interchange.folder import read_config, read_tensors, weight_files
 from components.interchange.huggingface import CONVERTERS, MODEL_TYPES, family_of
@@ -19,7 +18,7 @@ from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
-from components.models.encoder import CURVE, KIND, build_model, count_parameters, save_encoder
+from components.models.encoder import KIND, build_model, save_encoder, write_untrained
 from components.tokenization.published import FILES, Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
@@ -54,18 +53,7 @@ def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
     with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
-        # The metrics of pretraining, without training.
-        numbers: dict[str, Any] = {
-            "parameters": count_parameters(imported.model),
-            "tokens": 0,
-            "steps": 0,
-            "seconds": 0.0,
-            "tokens_per_second": 0.0,
-            "precision": "float32",
-        }
-        write_json(draft.path / "metrics.json", numbers)
-        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, CURVE).writeheader()
+        write_untrained(draft.path, imported.model)
         (draft.path / "import.log").write_text("\n".join(imported.log) + "\n", encoding="utf-8")
         draft.facts |= {
             "trained": True,

@@ -8,6 +8,7 @@ manifest.json       facts: `trained` (false for random weights), `parent`, ... (
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.artifacts import MANIFEST, Manifest, read_manifest
+from components.artifacts import MANIFEST, Manifest, read_manifest, write_json
 from components.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
@@ -119,6 +120,28 @@ def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenize
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_weights(directory / WEIGHTS, model)
     shutil.copytree(tokenizer, directory / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
+
+
+def write_untrained(directory: Path, model: LanguageModel, *, precision: str = "float32", **further: float) -> None:
+    """Write metrics.json and curve.csv of an encoder that was imported or computed from others: no steps.
+
+    Args:
+        directory: of the encoder.
+        model: the encoder.
+        precision: in which its weights were computed.
+        further: entries of metrics.json.
+    """
+    numbers = {
+        "parameters": count_parameters(model),
+        "tokens": 0,
+        "steps": 0,
+        "seconds": 0.0,
+        "tokens_per_second": 0.0,
+        "precision": precision,
+    }
+    write_json(directory / "metrics.json", numbers | further)
+    with (directory / "curve.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, CURVE).writeheader()
 
 
 def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -> Encoder:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -29,7 +29,6 @@ from torch.nn import functional as F
 from components.models.base import (
     Batch,
     Carry,
-    LanguageModel,
     Losses,
     ModelFamily,
     Sum,
@@ -37,7 +36,7 @@ from components.models.base import (
     counted,
     last_states,
 )
-from components.models.layers.bigrams import Bigrams
+from components.models.layers.bigrams import BigramModel, Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
@@ -52,9 +51,6 @@ from components.models.layers.transformer import (
     position_rows,
 )
 from components.tokenization.special import END
-
-if TYPE_CHECKING:
-    from components.tokenization import Tokenizer
 
 
 class GPTConfig(TransformerConfig):
@@ -80,7 +76,7 @@ class GPTConfig(TransformerConfig):
 TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
-class GPT(LanguageModel):
+class GPT(BigramModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
 
     The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads), and with
@@ -92,7 +88,6 @@ class GPT(LanguageModel):
     piece_parameters = ("token", "bias")
     bias: nn.Parameter | None
     task: nn.Parameter | None
-    bigrams: Bigrams | None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -212,15 +207,6 @@ class GPT(LanguageModel):
         bias_V = self.token.new_zeros(len(self.token)) if self.bias is None else self.bias
         bias_V = F.pad(bias_V, (0, len(table_VD) - len(bias_V)))
         return counted(linear_cross_entropy(top_ND, table_VD, bias_V, targets_N), targets_N)
-
-    def bind(self, tokenizer: Tokenizer) -> None:
-        if self.bigrams is not None:
-            self.bigrams.bind(tokenizer)
-
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        super().remap_vocabulary(rows)
-        if self.bigrams is not None:
-            self.bigrams.remap(rows)
 
     def _embed(self, tokens_BT: Tensor, positions: Tensor, pairs_BTD: Tensor | None) -> Tensor:
         x_BTD = self._rows(tokens_BT) + positions

@@ -51,7 +51,8 @@ class RoBERTa(MaskedModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         tokens_BT = batch["tokens"]
-        mask = causal_mask(*tokens_BT.shape[1:] * 2, device=tokens_BT.device) if "causal" in batch else None
+        length = tokens_BT.shape[1]
+        mask = causal_mask(length, length, device=tokens_BT.device) if "causal" in batch else None
         return total_loss(tokens=self.masked_loss(self.run(tokens_BT, None, mask)[-1], batch))
 
     @property

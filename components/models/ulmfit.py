@@ -15,7 +15,7 @@ width of static vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import torch
 from pydantic import Field
@@ -26,7 +26,6 @@ from components.errors import ConfigError
 from components.models.base import (
     Batch,
     Carry,
-    LanguageModel,
     Losses,
     ModelConfig,
     ModelFamily,
@@ -37,7 +36,7 @@ from components.models.base import (
     counted,
     last_states,
 )
-from components.models.layers.bigrams import Bigrams
+from components.models.layers.bigrams import BigramModel, Bigrams
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
@@ -46,9 +45,6 @@ from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import remapped
 from components.tokenization.special import END
-
-if TYPE_CHECKING:
-    from components.tokenization import Tokenizer
 
 Weight = Annotated[float, Field(ge=0)]
 
@@ -89,12 +85,11 @@ class AWDLSTMConfig(ModelConfig):
     slowness: Weight = 0.0
 
 
-class AWDLSTM(LanguageModel):
+class AWDLSTM(BigramModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction. The carry is h and c
     (B, H) per layer, and with bigrams the last piece (B,)."""
 
     config: AWDLSTMConfig
-    bigrams: Bigrams | None
     static: Tensor | None
     carries_state = True
     piece_parameters = ("embedding", "bias")
@@ -180,14 +175,8 @@ class AWDLSTM(LanguageModel):
     def piece_embedding(self) -> nn.Parameter:
         return self.embedding
 
-    def bind(self, tokenizer: Tokenizer) -> None:
-        if self.bigrams is not None:
-            self.bigrams.bind(tokenizer)
-
     def remap_vocabulary(self, rows: Tensor) -> None:
         super().remap_vocabulary(rows)
-        if self.bigrams is not None:
-            self.bigrams.remap(rows)
         if self.static is not None:
             self.static = remapped(self.static, rows).data
 

@@ -1,1 +1,1 @@
-"""N-gram language models: the yardstick of every perplexity."""
+"""N-gram language models, with which the perplexity of neural language models is compared."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from components.artifacts import read_manifest, write_json, writing
-from components.models.encoder import CURVE, KIND, build_model, count_parameters, load_encoder, save_encoder
+from components.artifacts import read_manifest, writing
+from components.models.encoder import KIND, build_model, load_encoder, save_encoder, write_untrained
 from components.models.stacked import Stacked
 from components.settings.derive import StackedSettings
 from components.settings.params import STACKED
@@ -52,17 +50,7 @@ def stacked(job: StackedJob) -> Path:
     with writing(job.output, kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         save_encoder(draft.path, family=STACKED, model=model, tokenizer=Path(folder))
-        numbers: dict[str, Any] = {
-            "parameters": count_parameters(model),
-            "tokens": 0,
-            "steps": 0,
-            "seconds": 0.0,
-            "tokens_per_second": 0.0,
-            "precision": "float32",
-        }
-        write_json(draft.path / "metrics.json", numbers)
-        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, CURVE).writeheader()
+        write_untrained(draft.path, model)
         digests = [read_manifest(directory).digest for directory in (job.first, job.second)]
         draft.facts |= {
             "trained": any(part.trained for part in parts),

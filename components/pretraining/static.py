@@ -14,7 +14,6 @@ Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width 
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -27,10 +26,11 @@ from numpy.typing import NDArray
 from tokenizers import models
 from torch import Tensor
 
-from components.artifacts import read_manifest, write_json, writing
+from components.artifacts import read_manifest, writing
 from components.errors import ConfigError, DataError
 from components.models.base import LanguageModel
-from components.models.encoder import CURVE, KIND, Encoder, build_model, count_parameters, load_encoder, save_encoder
+from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder, write_untrained
+from components.pretraining.word_vectors import principal_directions
 from components.progress import Progress
 from components.settings.derive import StaticSettings
 from components.settings.params import STATIC_FAMILY
@@ -112,19 +112,7 @@ def static(job: StaticJob) -> Path:
     with writing(job.output, kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         save_encoder(draft.path, family=STATIC_FAMILY, model=model, tokenizer=Path(folder))
-        numbers: dict[str, Any] = {
-            "parameters": count_parameters(model),
-            "pieces": tokenizer.vocab_size,
-            "width": settings["width"],
-            "tokens": 0,
-            "steps": 0,
-            "seconds": 0.0,
-            "tokens_per_second": 0.0,
-            "precision": "float32",
-        }
-        write_json(draft.path / "metrics.json", numbers)
-        with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, CURVE).writeheader()
+        write_untrained(draft.path, model, pieces=tokenizer.vocab_size, width=settings["width"])
         draft.facts |= {
             "trained": teacher.trained,
             "family": STATIC_FAMILY,
@@ -237,13 +225,8 @@ def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
     ordinary = vectors_VE[FIRST_ORDINARY:].double()
     mean_E = ordinary.mean(0)
     centred = ordinary - mean_E
-    covariance_EE = centred.t() @ centred
-    _, directions_EE = torch.linalg.eigh(covariance_EE)
     kept = min(width, vectors_VE.shape[1], max(1, len(ordinary)))
-    directions_ED = directions_EE.flip(1)[:, :kept]
-    largest = directions_ED.gather(0, directions_ED.abs().argmax(0, keepdim=True))
-    directions_ED = directions_ED * largest.sign()
-    table_VD = (vectors_VE.double() - mean_E) @ directions_ED
+    table_VD = (vectors_VE.double() - mean_E) @ principal_directions(centred.t() @ centred, kept)
     table_VD[[index for index in range(FIRST_ORDINARY) if index != UNK]] = 0
     return table_VD.float()
 

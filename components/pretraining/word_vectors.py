@@ -129,10 +129,14 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
 
 
 def first_directions(vectors_NE: Tensor, width: int) -> Tensor:
-    """(N, width) coordinates in the directions of the largest second moments; the sign of each direction makes its
-    largest coordinate positive."""
+    """(N, width) coordinates in the directions of the largest second moments."""
     exact = vectors_NE.double()
-    _, directions_EE = torch.linalg.eigh(exact.t() @ exact)
-    directions = directions_EE.flip(1)[:, :width]
-    directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
-    return (exact @ directions).float()
+    return (exact @ principal_directions(exact.t() @ exact, width)).float()
+
+
+def principal_directions(moments_EE: Tensor, width: int) -> Tensor:
+    """(E, width) eigenvectors of the largest eigenvalues; the sign of each makes its largest coordinate positive."""
+    _, directions_EE = torch.linalg.eigh(moments_EE)
+    directions_ED = directions_EE.flip(1)[:, :width]
+    signs_1D = directions_ED.gather(0, directions_ED.abs().argmax(0, keepdim=True)).sign()
+    return directions_ED * signs_1D

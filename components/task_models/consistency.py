@@ -4,7 +4,7 @@ The teacher is an average of the model's weights (Tarvainen and Valpola 2017, "M
 without dropout. The model reads the text without some of its pieces and with dropout, and learns the teacher's
 sharpened predictions (UDA, Xie et al. 2020, section 2; FixMatch, Sohn et al. 2020, section 2.2) where they are
 confident. Their distribution over the classes is first aligned with that of the labelled rows (ReMixMatch, Berthelot et
-al. 2020, section 3.1), so that no class is crowded out.
+al. 2020, section 3.1), so that the model does not predict ever fewer classes.
 
 Shapes: B labelled rows, U unlabelled rows of a batch, C labels.
 """
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.base import Encoded
-from components.task_models.heads import TextHead
+from components.task_models.heads import LabelHead
 from components.task_models.model import TaskModel, evaluating
 from components.task_models.sampler import ExampleSampler, collate
 from components.tokenization import Tokenizer
@@ -118,8 +118,7 @@ class ConsistentModel(nn.Module):
         tokenizer: Tokenizer | None = None,
     ) -> None:
         super().__init__()
-        assert isinstance(model.head, TextHead)
-        assert model.head.exclusive is not None
+        assert isinstance(model.head, LabelHead)
         self.model = model
         self.settings = settings
         self.exclusive = model.head.exclusive

@@ -213,14 +213,9 @@ class Head(nn.Module, ABC):
 
     Attributes:
         penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
-        decides: whether `answers` applies what `calibrate` fits; false gives the answers from which it can be fitted.
     """
 
     penalty: float = 0.0
-    decides: bool = True
-    #: For heads with one probability per label, which can learn soft targets: whether the probabilities of a row add up
-    #: to 1. None for other heads.
-    exclusive: ClassVar[bool | None] = None
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
         """Called with the N training targets before training, for statistics such as their range."""
@@ -249,11 +244,6 @@ class Head(nn.Module, ABC):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of a batch of `components.task_models.sampler` with `targets`: a scalar, averaged over the batch."""
 
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """Symmetric Kullback-Leibler divergence between two outputs for the same rows (R-Drop); only of kinds with
-        labels of rows."""
-        raise NotImplementedError(type(self).__name__)
-
     @abstractmethod
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """The answers to the B rows of a batch (see `components.tasks.data.Answer`)."""
@@ -273,15 +263,6 @@ class Head(nn.Module, ABC):
             The answers on dev with the fitted parameters.
         """
         return answer()
-
-    @property
-    def calibration(self) -> float | None:
-        """The parameter that `calibrate` fits; None if there is none."""
-        return None
-
-    def set_calibration(self, value: float) -> None:
-        """Set the parameter to one that another instance has fitted."""
-        raise NotImplementedError(f"{type(self).__name__} has no calibration")
 
 
 class TextHead(Head):
@@ -356,7 +337,40 @@ class TextHead(Head):
         return outputs
 
 
-class ClassificationHead(TextHead):
+class CalibratedHead(TextHead):
+    """A head with a parameter that `calibrate` fits.
+
+    Attributes:
+        decides: whether `answers` applies the parameter; false gives the answers from which it can be fitted.
+    """
+
+    decides: bool = True
+
+    @property
+    @abstractmethod
+    def calibration(self) -> float:
+        """The parameter."""
+
+    @abstractmethod
+    def set_calibration(self, value: float) -> None:
+        """Set the parameter to one that another instance has fitted."""
+
+
+class LabelHead(TextHead):
+    """A head with one probability per label, which can learn soft targets.
+
+    Attributes:
+        exclusive: whether the probabilities of a row add up to 1.
+    """
+
+    exclusive: ClassVar[bool]
+
+    @abstractmethod
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """Symmetric Kullback-Leibler divergence between two outputs for the same rows (R-Drop): a scalar."""
+
+
+class ClassificationHead(LabelHead):
     """One of C classes per row; a row has one feature vector."""
 
     exclusive = True

@@ -16,8 +16,8 @@ from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
-from components.task_models.heads import Features
-from components.task_models.readers import reading_head
+from components.task_models.heads import Features, LabelHead
+from components.task_models.readers import ReadingHead, reading_head
 from components.task_models.regularisation import Mixout
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
@@ -182,6 +182,7 @@ class TaskModel(nn.Module):
         outputs = self.outputs(vectors, batch)
         loss = self.head.loss(outputs, batch)
         if settings.r_drop:
+            assert isinstance(self.head, LabelHead | ReadingHead)  # as `refuse_settings` has found
             again = self.outputs(self._inputs_of_head(self._states(batch), batch), batch)
             loss = (loss + self.head.loss(again, batch)) / 2
             loss = loss + settings.r_drop / 2 * self.head.divergence(outputs, again)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Combine
 from components.task_models.biattentive import Biattention, Maxout
-from components.task_models.heads import FixedNorm, Head, TextHead, lead_mean, mask, masked_max, masked_mean
+from components.task_models.heads import FixedNorm, Head, LabelHead, TextHead, lead_mean, mask, masked_max, masked_mean
 from components.task_models.inputs import compared, likened
 from components.task_models.taggers import BiLSTM
 
@@ -106,7 +107,7 @@ class ConvolutionReader(Reader):
 
 
 def reader_of(settings: FinetuneSettings, inputs: int) -> Reader:
-    """The network of `finetune.<family>.reader`, which is not `none`."""
+    """The biLSTM or convolutions of `finetune.<family>.reader`."""
     if settings.reader == "cnn":
         return ConvolutionReader(inputs, settings.reader_hidden, widths=settings.reader_widths)
     return BiLSTMReader(inputs, settings.reader_hidden, pooling=settings.pooling, dropout=settings.head_dropout)
@@ -157,6 +158,8 @@ class ReadingHead(Head):
         return self.head.loss(outputs, batch)
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """`LabelHead.divergence`; only of kinds with labels of rows."""
+        assert isinstance(self.head, LabelHead)
         return self.head.divergence(first, second)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
@@ -180,39 +183,27 @@ def reading_head(
         inputs: F.
         combine: as in `ReadingHead`.
     """
+    reader: Reader | Biattention
     if settings.reader == "biattentive":
-        return _biattentive_head(settings, make, labels, inputs=inputs, combine=combine)
-    reader = reader_of(settings, inputs)
+        reader = Biattention(
+            inputs,
+            settings.reader_hidden,
+            dropout=settings.head_dropout,
+            pairs=combine in (compared, likened),
+            symmetric=combine is likened,
+        )
+        # The network itself combines the two texts of a task that is not symmetric.
+        combine = None if combine is compared else combine
+        changes: dict[str, Any] = {"head_norm": "none", "head_hidden": 0}
+    else:
+        reader = reader_of(settings, inputs)
+        changes = {} if settings.head_norm == "batch" else {"head_norm": "none"}
     width = reader.width
     if combine is not None:
         width = combine(torch.zeros(2, width), torch.zeros(2, dtype=torch.int64)).shape[-1]
-    inner = settings if settings.head_norm == "batch" else settings.model_copy(update={"head_norm": "none"})
-    head = make(inner, width, labels)
+    head = make(settings.model_copy(update=changes), width, labels)
     assert isinstance(head, TextHead)  # of a kind that reads texts
-    return ReadingHead(reader, head, inputs=inputs, combine=combine, norm=settings.head_norm != "none")
-
-
-def _biattentive_head(
-    settings: FinetuneSettings,
-    make: Callable[[FinetuneSettings, int, Sequence[str]], Head],
-    labels: Sequence[str],
-    *,
-    inputs: int,
-    combine: Combine | None,
-) -> ReadingHead:
-    """`reading_head` with the biattentive network; its last maxout layer is the output layer of the head."""
-    reader = Biattention(
-        inputs,
-        settings.reader_hidden,
-        dropout=settings.head_dropout,
-        pairs=combine in (compared, likened),
-        symmetric=combine is likened,
-    )
-    combine = None if combine is compared else combine
-    width = reader.width
-    if combine is not None:
-        width = combine(torch.zeros(2, width), torch.zeros(2, dtype=torch.int64)).shape[-1]
-    head = make(settings.model_copy(update={"head_norm": "none", "head_hidden": 0}), width, labels)
-    assert isinstance(head, TextHead)  # of a kind that reads texts
-    head.output = Maxout(width, head.output.out_features)
+    if isinstance(reader, Biattention):
+        # The last maxout layer of the network is the output layer of the head.
+        head.output = Maxout(width, head.output.out_features)
     return ReadingHead(reader, head, inputs=inputs, combine=combine, norm=settings.head_norm != "none")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.models.layers.fixed_shapes import is_fixed
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import TextHead, mask
+from components.task_models.heads import CalibratedHead, mask
 
 if TYPE_CHECKING:
     # Imported for type checkers only.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NEVER: Final = -1e4
 
 
-class Answering(TextHead):
+class Answering(CalibratedHead):
     """Scores of starts and ends.
 
     Args:

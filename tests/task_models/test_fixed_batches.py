@@ -12,8 +12,9 @@ from components.models.layers.characters import CharacterCNN, spell
 from components.models.layers.fixed_shapes import fixed_shapes
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
+from components.task_models.batch_sizes import Sizes, split
 from components.task_models.classifier import TextClassifier
-from components.task_models.fixed_batches import Sizes, padded_length, split
+from components.task_models.fixed_batches import padded_length
 from components.task_models.kinds import TASKS, find_task
 from components.task_models.model import TaskModel
 from components.training import threads

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.models.base import LanguageModel
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -80,3 +81,18 @@ class Bigrams(nn.Module):
                 positions_BT == 0, self._hash(torch.full_like(alone_BT, END), alone_BT), buckets_BT
             )
         return F.embedding(buckets_BT, self.table)
+
+
+class BigramModel(LanguageModel):
+    """A language model whose embeddings may include those of bigrams."""
+
+    bigrams: Bigrams | None
+
+    def bind(self, tokenizer: Tokenizer) -> None:
+        if self.bigrams is not None:
+            self.bigrams.bind(tokenizer)
+
+    def remap_vocabulary(self, rows: Tensor) -> None:
+        super().remap_vocabulary(rows)
+        if self.bigrams is not None:
+            self.bigrams.remap(rows)

@@ -16,15 +16,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, counted
-from components.models.layers.bigrams import Bigrams
+from components.models.base import Batch, Carry, Losses, Sum, counted
+from components.models.layers.bigrams import BigramModel, Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.packing import packing
@@ -40,9 +40,6 @@ from components.models.layers.transformer import (
     position_rows,
 )
 from components.tokenization.special import END, START
-
-if TYPE_CHECKING:
-    from components.tokenization import Tokenizer
 
 
 class MaskedConfig(TransformerConfig):
@@ -83,7 +80,7 @@ class MaskedConfig(TransformerConfig):
 Network = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], list[Tensor]]
 
 
-class MaskedModel(LanguageModel):
+class MaskedModel(BigramModel):
     """Embeddings and the masked-language-model head; a family adds the blocks and further objectives.
 
     Args:
@@ -95,7 +92,6 @@ class MaskedModel(LanguageModel):
     config: MaskedConfig
     position: nn.Parameter | None
     segment: nn.Parameter | None
-    bigrams: Bigrams | None
     attention = "around"
     masks_texts = True
     piece_parameters = ("token", "bias")
@@ -201,15 +197,6 @@ class MaskedModel(LanguageModel):
 
     def piece_embedding(self) -> nn.Parameter:
         return self.token
-
-    def bind(self, tokenizer: Tokenizer) -> None:
-        if self.bigrams is not None:
-            self.bigrams.bind(tokenizer)
-
-    def remap_vocabulary(self, rows: Tensor) -> None:
-        super().remap_vocabulary(rows)
-        if self.bigrams is not None:
-            self.bigrams.remap(rows)
 
     def special_tokens(self, pieces: list[int]) -> list[int]:
         return [START, *pieces, END]

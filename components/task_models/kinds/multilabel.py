@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task
-from components.task_models.heads import TextHead, precise
+from components.task_models.heads import LabelHead, precise
 from components.task_models.kinds.classification import encode
 from components.task_models.text_windows import pooling_of_windows
 
 
-class MultilabelHead(TextHead):
+class MultilabelHead(LabelHead):
     """One logit per label."""
 
     exclusive = False

@@ -13,8 +13,8 @@ from components.artifacts import read_manifest
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.ngrams.model import load
+from components.pretraining.ngrams import MeasuredModel, NgramsJob, measured_positions, ngrams
 from components.pretraining.perplexity import heldout_sampler, measure
-from components.pretraining.yardstick import MeasuredModel, NgramsJob, measured_positions, ngrams
 from components.settings.ngrams import NgramSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
