@@ -210,7 +210,8 @@ def _select(
     pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
     results = [result(fold, member) for fold in folds]
     # A run of which nothing is left to train has one point.
-    steps, evaluations = schedule_of(spec, epoch=epoch_of(spec))
+    epoch = epoch_of(spec)
+    steps, evaluations = schedule_of(spec, epoch=epoch)
     most = max(evaluations, spec.settings.candidates)
     points = [number for number in range(most + 1) if f"{held(number)}.lengths" in results[0][0]]
     step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
@@ -224,7 +225,7 @@ def _select(
         if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
         found.append((Chosen(penalty, number, pooled.calibration), answers))
-        curve.append({"step": step, "epoch": round(step / epoch_of(spec), 3), "train_loss": None, **shown, **scores})
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **shown, **scores})
     best = max(range(len(curve)), key=lambda point: curve[point][pooled.main])
     last = len(curve) - 1
     if spec.settings.method == "contrastive" and not pooled.is_worse(found[last][1], found[best][1]):

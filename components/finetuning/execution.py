@@ -95,10 +95,8 @@ def train_all(
     """
     several = len(specs) > 1
     count = len(next(iter(specs.values())))
-    kept: list[_Candidate | None] = [None] * count
-    preferred: list[_Candidate | None] = [None] * count
+    candidates: list[list[_Candidate]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
-    written: list[list[CheckpointStore]] = [[] for _ in range(count)]
     for way, of_way in specs.items():
         costs = [minutes(spec) if several else 0.0 for spec in of_way]
         tried = [
@@ -114,29 +112,23 @@ def train_all(
             selection=selection,
             cluster=cluster,
         )
-        candidates = dict(zip(tried, found, strict=True))
+        for run, candidate in zip(tried, found, strict=True):
+            candidates[run].append(candidate)
+        done = dict(zip(tried, found, strict=True))
         for run, cost in enumerate(costs):
-            candidate = candidates.get(run)
-            attempts[run].append(Attempt.of(way, cost, None if candidate is None else candidate.records))
-            if candidate is None:
-                continue
-            written[run] += candidate.stores
-            best = kept[run]
-            if best is None or candidate.score > best.score:
-                kept[run] = candidate
-            if way == candidate.spec.settings.auto.prefer and candidate.selections:
-                preferred[run] = candidate
-    chosen = [
-        best if first is None or first is best or is_worse(first.spec, first.selections, best.selections) else first
-        for best, first in zip(kept, preferred, strict=True)
-        if best is not None
-    ]
+            attempts[run].append(done[run].attempt(way, cost) if run in done else Attempt(way, cost))
+    chosen = list(map(_best, candidates))
     last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
     if selection == "budget":
         execute_all(last, title=title, names=[], cluster=cluster)
     return [
-        TrainedRun(spec, one.selections, tried if several else (), [*stores, spec.store])
-        for spec, one, tried, stores in zip(last, chosen, attempts, written, strict=True)
+        TrainedRun(
+            spec,
+            one.selections,
+            attempts[run] if several else (),
+            [store for candidate in candidates[run] for store in candidate.stores] + [spec.store],
+        )
+        for run, (spec, one) in enumerate(zip(last, chosen, strict=True))
     ]
 
 
@@ -160,6 +152,22 @@ class _Candidate:
     def score(self) -> float:
         """Score of selection, mean over the members."""
         return sum(map(best_score, self.records)) / len(self.records)
+
+    def attempt(self, way: Way, cost: float) -> Attempt:
+        """The entry of the run's record. The members of a run are trained together."""
+        seconds = max(record["seconds"] for record in self.records)
+        return Attempt(way, cost, self.score, self.records[0]["tokens"], seconds)
+
+
+def _best(candidates: Sequence[_Candidate]) -> _Candidate:
+    """The candidate with the highest score of selection, the first at a tie; or the preferred one, unless that is worse
+    by more than one standard error."""
+    best = max(candidates, key=lambda candidate: candidate.score)
+    for one in candidates:
+        settings = one.spec.settings
+        if one is not best and one.selections and settings.method == settings.auto.prefer:
+            return best if is_worse(one.spec, one.selections, best.selections) else one
+    return best
 
 
 def _candidates(

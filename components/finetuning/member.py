@@ -19,15 +19,15 @@ from components.finetuning.member_data import MemberData
 from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
 from components.finetuning.probe import MOST_ROWS, HeadAlone, fit_head, solve_head, train_head
 from components.finetuning.self_training import train_rounds
-from components.finetuning.specs import Rows, RunSpec, device, rows_of, with_head
+from components.finetuning.specs import RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import CalibratedHead, ClassificationHead, LabelHead, TextHead
-from components.task_models.model import TaskModel, answers, cloned_state
+from components.task_models.model import answers, cloned_state
 from components.task_models.regularisation import Mixout, interpolated
-from components.tasks.data import Answer, Split
-from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.data import Answer
+from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 from components.tokenization import Tokenizer
@@ -52,7 +52,7 @@ def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> 
     else:
         dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
     splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
-    return Member(spec, model, tokenizer, facts, splits, rows)
+    return Member(MemberData(spec, model, tokenizer, facts, splits, rows))
 
 
 class Member:
@@ -63,28 +63,16 @@ class Member:
     the chosen evaluation are kept.
 
     Args:
-        spec: of the member.
-        model: encoder and head.
-        tokenizer: the encoder's.
-        facts: of the task.
-        splits: name -> rows; `train` holds the rows that the run learns from, `dev` those that it is scored on.
-        rows: indices of the rows in the whole train split.
+        data: its rows.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        model: TaskModel,
-        tokenizer: Tokenizer,
-        facts: TaskFacts,
-        splits: dict[str, Split],
-        rows: Rows,
-    ) -> None:
-        self.spec = spec
-        self.model = model
-        self.splits = splits
-        self.rows = rows
-        self.data = MemberData(spec, model, tokenizer, facts, splits, rows)
+    def __init__(self, data: MemberData) -> None:
+        self.data = data
+        self.spec = spec = data.spec
+        self.model = model = data.model
+        self.splits = splits = data.splits
+        self.rows = rows = data.rows
+        facts = data.facts
         self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.

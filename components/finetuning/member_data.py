@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -26,10 +27,11 @@ from components.training.windows import Sampler
 from components.unlabelled.texts import read_unlabelled
 
 
+@dataclass(eq=False)
 class MemberData:
     """Rows as piece ids, as features and as training batches.
 
-    Args:
+    Attributes:
         spec: of the member.
         model: encoder and head; features by the current encoder are those of this model.
         tokenizer: the encoder's.
@@ -38,22 +40,13 @@ class MemberData:
         rows: indices of the rows in the whole train split.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        model: TaskModel,
-        tokenizer: Tokenizer,
-        facts: TaskFacts,
-        splits: dict[str, Split],
-        rows: Rows,
-    ) -> None:
-        self.spec = spec
-        self.model = model
-        self.tokenizer = tokenizer
-        self.facts = facts
-        self.splits = splits
-        self.rows = rows
-        self._encodings: dict[str, list[Encoded]] = {}
+    spec: RunSpec
+    model: TaskModel
+    tokenizer: Tokenizer
+    facts: TaskFacts
+    splits: dict[str, Split]
+    rows: Rows
+    _encodings: dict[str, list[Encoded]] = field(default_factory=dict, init=False)
 
     def encoded(self, split: str) -> list[Encoded]:
         """A split as piece ids; not computed where only a head is trained."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from components.finetuning.specs import build, encode, number_of_folds, rows_of
 from components.settings.finetune import FinetuneSettings, Way
 from components.task_models.base import Task, refuse_settings
 from components.tasks.examples import read_facts, read_split
-from components.tasks.results import best_score
 
 #: Nominal speed in floating-point operations a minute: a cost in minutes must not depend on the machine or its load.
 OPERATIONS = 50e9 * 60
@@ -67,15 +66,6 @@ class Attempt:
     score: float | None = None
     tokens: int = 0
     seconds: float = 0.0
-
-    @classmethod
-    def of(cls, way: Way, cost: float, records: Sequence[Mapping[str, Any]] | None) -> Attempt:
-        """The attempt with these records of the members; None if the way was left out."""
-        if records is None:
-            return cls(way, cost)
-        score = sum(map(best_score, records)) / len(records)
-        # The members of a run are trained together.
-        return cls(way, cost, score, records[0]["tokens"], max(record["seconds"] for record in records))
 
     def as_dict(self) -> dict[str, Any]:
         """The entry of a run's record."""

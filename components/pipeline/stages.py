@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError, nearest
@@ -18,6 +20,7 @@ from components.pipeline import jobs, rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
 from components.pipeline.jobs import WHOLE, Arguments, out
+from components.settings.names import Start
 from components.settings.params import Params
 
 
@@ -71,12 +74,18 @@ STAGES: dict[str, Stage] = {
     "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
     "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
     "unlabelled": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.unlabelled),
-    "static-pretrained": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_pretrained),
-    "static-adapted": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_adapted),
-    "static-scratch": Stage("components.pretraining.static", "StaticJob", "static", jobs.static_scratch),
-    "stacked-pretrained": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_pretrained),
-    "stacked-adapted": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_adapted),
-    "stacked-scratch": Stage("components.pretraining.stacked", "StackedJob", "stacked", jobs.stacked_scratch),
+    **{
+        f"static-{start}": Stage(
+            "components.pretraining.static", "StaticJob", "static", partial(jobs.static, start=start)
+        )
+        for start in get_args(Start)
+    },
+    **{
+        f"stacked-{start}": Stage(
+            "components.pretraining.stacked", "StackedJob", "stacked", partial(jobs.stacked, start=start)
+        )
+        for start in get_args(Start)
+    },
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted

@@ -6,16 +6,13 @@ All entries of both tables are tested; a new kind needs rows in `ROWS`.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
 from components.baselines.stage import BaselineJob, baseline
-from components.finetuning import runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
 from components.task_models.classifier import load_classifier
@@ -23,6 +20,7 @@ from components.task_models.kinds import TASKS
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import KINDS, scoring_for
 from tests.example_task import ROWS
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 
 def answers_of(output: Path, split: str) -> list[list[float]]:
@@ -84,36 +82,16 @@ def test_attention_flow_answers_questions(family: str, method: str, make_job, in
         np.testing.assert_array_equal(served.answer([fields])[0], answer)
 
 
-def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
-    files = read_manifest(output / "classifier").files.items()
-    return pq.read_table(output / "runs.parquet").to_pylist(), {name: entry["sha256"] for name, entry in files}
-
-
 @pytest.mark.parametrize("method", ["finetune", "features"])
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
         reader = "bilstm" if kind == "classification" else "none"
         made = make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True, reader=reader)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
-        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+        return with_checkpoints(made)
 
-    unbroken = finetune(job("unbroken"))
-    real, starts = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        for report in real(*arguments, **named):
-            yield report
-            if starts == 1 and report.step == 2:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken = job("broken")
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts == 2
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=2) == 2
     assert contents(broken.output) == contents(unbroken)
 
 

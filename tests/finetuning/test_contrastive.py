@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from pydantic import ValidationError
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import runs
 from components.finetuning.runs import steps_of
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
@@ -24,8 +22,9 @@ from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
-from .test_contract import answers_of, contents
+from .test_contract import answers_of
 from .test_crossvalidation import BUDGET, check
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
@@ -83,25 +82,10 @@ def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, 
     def job(name: str) -> FinetuneJob:
         contrastive = ContrastiveSettings(rows=6, epochs=2, rate=0.01)
         made = make_job("gpt", kind, name=name, method="contrastive", contrastive=contrastive, evaluations=3)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
-        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+        return with_checkpoints(made, average="ema")
 
-    unbroken = finetune(job("unbroken"))
-    real, starts = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        for report in real(*arguments, **named):
-            yield report
-            if starts == 1 and report.step == 3:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken = job("broken")
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts == 2 and read_manifest(broken.output).files
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2 and read_manifest(broken.output).files
     assert contents(broken.output) == contents(unbroken)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.finetuning import crossvalidation, member, runs
 from components.finetuning.stage import FinetuneJob, finetune
@@ -23,13 +20,9 @@ from components.tasks.examples import read_facts, read_split
 from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import OUT_OF_FOLD, read_answers
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
-
-
-def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
-    files = read_manifest(output / "classifier").files.items()
-    return pq.read_table(output / "runs.parquet").to_pylist(), {name: entry["sha256"] for name, entry in files}
 
 
 def check(job: FinetuneJob, output: Path) -> None:
@@ -80,9 +73,10 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
     learned: list[tuple[int | None, list[int], list[int]]] = []
     real = member.Member.__init__
 
-    def noted(self, spec, model, tokenizer, facts, splits, rows):
-        real(self, spec, model, tokenizer, facts, splits, rows)
-        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
+    def noted(self, data):
+        real(self, data)
+        rows = data.rows
+        learned.append((data.spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
 
     monkeypatch.setattr(member.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})
@@ -137,27 +131,10 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
 def test_an_interrupted_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
         made = make_job("gpt", kind, name=name, source=BUDGET, head_hidden=4, frozen=True, evaluations=2)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
-        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+        return with_checkpoints(made)
 
-    unbroken = finetune(job("unbroken"))
-    real, done = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        nonlocal done
-        for report in real(*arguments, **named):
-            yield report
-            done += 1
-            if done % 2 == 0:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken, starts = job("broken"), 0
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts > 1
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, every=2) > 1
     assert contents(broken.output) == contents(unbroken)
 
 

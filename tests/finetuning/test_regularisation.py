@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import pytest
 import torch
@@ -17,8 +16,8 @@ from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.regularisation import reinitialise
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
-from .test_contract import contents
 from .test_crossvalidation import BUDGET, check
 
 WAYS = {
@@ -49,25 +48,10 @@ def test_an_interrupted_run_ends_bit_identical(way: str, kind: str, make_job, in
         made = make_job(
             "bert", kind, name=name, epochs=2, evaluations=3, **(WAYS | {way: WAYS.get(way, {way: 1})})[way]
         )
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
-        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+        return with_checkpoints(made, average="ema")
 
-    unbroken = finetune(job("unbroken"))
-    real, starts = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        for report in real(*arguments, **named):
-            yield report
-            if starts == 1 and report.step == 3:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken = job("broken")
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts == 2
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2
     assert contents(broken.output) == contents(unbroken)
 
 

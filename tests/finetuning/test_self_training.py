@@ -14,7 +14,7 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import runs, self_training
+from components.finetuning import self_training
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models import FAMILIES
 from components.settings.tasks import TaskSource
@@ -25,6 +25,7 @@ from components.tasks.examples import ExamplesJob, examples, read_split
 from components.unlabelled.stage import UnlabelledJob, unlabelled
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import ROWS, rows, write_jsonl
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGETS = {"classification": 3, "multilabel": 9, "pair": 3}
 
@@ -195,26 +196,8 @@ def test_training_without_unlabelled_text_is_a_candidate(kind: str, reader: str,
 def test_training_with_consistency_resumes_bit_identical(few, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
         made = few("gpt", name=name, selection="dev", method="consistency", epochs=2)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
-        return made.model_copy(update={"settings": made.settings.model_copy(update={"training": training})})
+        return with_checkpoints(made, average="ema")
 
-    unbroken = finetune(job("unbroken"))
-    real, starts = runs.train, 0
-
-    def breaks_off(*arguments: Any, **named: Any):
-        for report in real(*arguments, **named):
-            yield report
-            if starts == 1 and report.step == 3:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken = job("broken")
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts == 2 and answers_of(broken.output) == answers_of(unbroken)
-    files = [read_manifest(output / "classifier").files for output in (broken.output, unbroken)]
-    assert {name: entry["sha256"] for name, entry in files[0].items()} == {
-        name: entry["sha256"] for name, entry in files[1].items()
-    }
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2
+    assert contents(broken.output) == contents(unbroken)

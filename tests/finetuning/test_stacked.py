@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder
@@ -26,6 +24,7 @@ from components.task_models.sampler import pad
 from components.tasks.examples import read_split
 from components.tokenization.stacked import StackedTokenizer
 from components.tokenization.words import encode_words
+from tests.finetuning.interruption import digests, finish_interrupted, with_checkpoints
 
 WORDS = [["the", "Apple", "is", "57"], ["gold"]]
 
@@ -136,27 +135,8 @@ def test_an_interrupted_run_of_tagging_ends_bit_identical(
 
     def job(name: str) -> FinetuneJob:
         made = make_job("word2vec", "tagging", name=name, layers="last", tagger="bilstm_crf", tagger_hidden=4)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
-        settings = made.settings.model_copy(update={"training": training})
-        return made.model_copy(update={"settings": settings, "encoder": encoder, "family": "stack"})
+        return with_checkpoints(made.model_copy(update={"encoder": encoder, "family": "stack"}))
 
-    def contents(output: Path) -> dict[str, str]:
-        return {name: one["sha256"] for name, one in read_manifest(output / "classifier").files.items()}
-
-    unbroken = finetune(job("unbroken"))
-    real, starts = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        for report in real(*arguments, **named):
-            yield report
-            if starts == 1 and report.step == 2:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken = job("broken")
-    while not broken.output.exists():
-        starts += 1
-        with suppress(KeyboardInterrupt):
-            finetune(broken)
-    assert starts == 2
-    assert contents(broken.output) == contents(unbroken)
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=2) == 2
+    assert digests(broken.output) == digests(unbroken)

@@ -31,6 +31,7 @@ from components.task_models.classifier import load_classifier
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.telemetry.curves import Position, read_points
 from components.training.precision import product_size
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 Encoders = Callable[..., Path]
 
@@ -54,12 +55,6 @@ def make_job(
         )
 
     return make
-
-
-def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """The output of a job without durations: predictions, and the digests of the classifier's files."""
-    rows = pq.read_table(output / "runs.parquet").to_pylist()
-    return rows, {name: entry["sha256"] for name, entry in read_manifest(output / "classifier").files.items()}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -240,35 +235,15 @@ def test_a_run_interrupted_between_checkpoints_ends_bit_identical(
     average: str, hidden: int, make_job, in_process, monkeypatch
 ) -> None:
     def changed(name: str, storage: str) -> FinetuneJob:
-        job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=hidden)
-        training = job.settings.training.model_copy(update={"average": average, "checkpoint_seconds": 1e-9})
-        settings = job.settings.model_copy(update={"training": training, "epochs": 3})
+        job = make_job(name=name, pooling="mean", layers="mix", head_norm="batch", head_hidden=hidden, epochs=3)
         cluster = job.cluster.model_copy(update={"storage": str(Path(job.cluster.storage) / storage)})
-        return job.model_copy(update={"settings": settings, "cluster": cluster})
+        return with_checkpoints(job.model_copy(update={"cluster": cluster}), average=average)
 
     with pytest.raises(ConfigError, match="'mix' adds up layers"):
         finetune(changed("refused", "refused"))
     monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "layers", 1)
-    unbroken = finetune(changed("unbroken", "a"))
-    real, done = runs.train, 0
-
-    def breaks_off(*arguments, **named):
-        nonlocal done
-        for report in real(*arguments, **named):
-            yield report
-            done += 1
-            if done % 5 == 0:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken, starts = changed("broken", "b"), 0
-    while not broken.output.exists():
-        starts += 1
-        try:
-            finetune(broken)
-        except KeyboardInterrupt:
-            assert not broken.output.exists(), "nothing half-written"
-    assert starts > 4
+    unbroken, broken = finetune(changed("unbroken", "a")), changed("broken", "b")
+    assert finish_interrupted(broken, monkeypatch, every=5) > 4
     assert contents(broken.output) == contents(unbroken)
 
 
@@ -350,10 +325,8 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
     job = make_job(name="killed")
     storage = tmp_path / "killed-store"
     # A checkpoint after every step, so that the stage is killed in the middle of its runs.
-    training = job.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
-    job = job.model_copy(
+    job = with_checkpoints(job).model_copy(
         update={
-            "settings": job.settings.model_copy(update={"training": training}),
             "cluster": ClusterSettings(
                 launcher="local", storage=str(storage), features=str(tmp_path / "killed-features")
             ),

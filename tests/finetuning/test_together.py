@@ -13,7 +13,6 @@ import torch
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import runs
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.together import ShareJob, TogetherJob, share, together
 from components.models.encoder import load_encoder
@@ -27,8 +26,7 @@ from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
 from components.tasks.examples import ExamplesJob, examples, read_split
 from tests.example_task import rows, write_jsonl
-
-from .test_stage import contents
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 Make = Callable[..., Path]
 
@@ -173,30 +171,10 @@ def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path: Path) ->
 def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     def job(name: str) -> TogetherJob:
         made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9, "average": "ema"})
-        settings = made.settings.model_copy(update={"training": training})
-        return made.model_copy(update={"settings": settings})  # type: ignore[no-any-return]
+        return with_checkpoints(made, average="ema")
 
-    unbroken = together(job("unbroken"))
-    real, done = runs.train, 0
-
-    def breaks_off(*arguments, **named):  # type: ignore[no-untyped-def]
-        nonlocal done
-        for report in real(*arguments, **named):
-            yield report
-            done += 1
-            if done % 7 == 0:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken, starts = job("broken"), 0
-    while not broken.output.exists():
-        starts += 1
-        try:
-            together(broken)
-        except KeyboardInterrupt:
-            assert not broken.output.exists()
-    assert starts > 4
+    unbroken, broken = together(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, every=7, stage=together) > 4
     for task in ("things", "parity"):
         assert contents(broken.output / task) == contents(unbroken / task)
 

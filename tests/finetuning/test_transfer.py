@@ -20,8 +20,7 @@ from components.task_models.kinds import classification
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
 from components.tokenization.special import MASK
-
-from .test_stage import contents
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 Make = Callable[..., Path]
 TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
@@ -154,30 +153,10 @@ def test_an_interrupted_run_ends_bit_identical(  # type: ignore[no-untyped-def]
 ) -> None:
     def job(name: str) -> FinetuneJob:
         made = make_job(family, name=name, epochs=3, **changes)
-        training = made.settings.training.model_copy(update={"checkpoint_seconds": 1e-9})
-        settings = made.settings.model_copy(update={"training": training})
-        return made.model_copy(update={"settings": settings})  # type: ignore[no-any-return]
+        return with_checkpoints(made)
 
-    unbroken = finetune(job("unbroken"))
-    real, done = runs.train, 0
-
-    def breaks_off(*arguments, **named):  # type: ignore[no-untyped-def]
-        nonlocal done
-        for report in real(*arguments, **named):
-            yield report
-            done += 1
-            if done % 5 == 0:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", breaks_off)
-    broken, starts = job("broken"), 0
-    while not broken.output.exists():
-        starts += 1
-        try:
-            finetune(broken)
-        except KeyboardInterrupt:
-            assert not broken.output.exists()
-    assert starts > 3
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, every=5) > 3
     assert contents(broken.output) == contents(unbroken)
 
 

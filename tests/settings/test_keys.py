@@ -16,8 +16,8 @@ from components.settings.section import Section
 ROOT = Path(__file__).parents[2]
 #: Keys that are read under another name: file and expression that read them.
 OTHERWISE = {
-    ("DataSettings", "general"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
-    ("DataSettings", "domain"): ("pipeline/jobs.py", "getattr(params.data, corpus)"),
+    ("DataSettings", "general"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
+    ("DataSettings", "domain"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
     ("NotifySettings", "webhook"): ("../flows/notify.py", "settings.webhook_address"),
     ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
     ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),

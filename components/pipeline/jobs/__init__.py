@@ -1,0 +1,72 @@
+"""The settings of a run as arguments of each stage's jobs.
+
+One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths
+that a stage reads and writes are in dvc.yaml too; a test compares them.
+"""
+
+from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs.corpora import (
+    checks,
+    ingest,
+    ingest_parallel,
+    ngrams,
+    tokenize,
+    tokenize_parallel,
+    tokenizer,
+    tokenizer_parallel,
+)
+from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scratch, stacked, static, task_tokens
+from components.pipeline.jobs.results import identity, promote, register, report
+from components.pipeline.jobs.tasks import (
+    baseline,
+    evaluate,
+    examples,
+    finetune,
+    finetune_after,
+    finetune_task_adapted,
+    intermediate,
+    leakage,
+    leakage_together,
+    share,
+    together,
+    unlabelled,
+)
+
+__all__ = [
+    "Arguments",
+    "CORPORA",
+    "PARALLEL",
+    "WHOLE",
+    "adapt",
+    "adapt_task",
+    "baseline",
+    "checks",
+    "evaluate",
+    "examples",
+    "finetune",
+    "finetune_after",
+    "finetune_task_adapted",
+    "identity",
+    "ingest",
+    "ingest_parallel",
+    "intermediate",
+    "leakage",
+    "leakage_together",
+    "ngrams",
+    "out",
+    "pretrain",
+    "promote",
+    "register",
+    "report",
+    "scratch",
+    "share",
+    "stacked",
+    "static",
+    "task_tokens",
+    "together",
+    "tokenize",
+    "tokenize_parallel",
+    "tokenizer",
+    "tokenizer_parallel",
+    "unlabelled",
+]

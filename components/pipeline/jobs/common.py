@@ -1,0 +1,22 @@
+"""Names and paths that the jobs of all stages use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from components.settings.params import Params
+
+CORPORA = ("general", "domain")
+#: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts; also the suffix of the directories of
+#: pairs.
+PARALLEL = "parallel"
+#: Name of the item of a stage with a single item.
+WHOLE = ""
+Arguments = Mapping[str, Any]
+
+
+def out(params: Params, *parts: str) -> Path:
+    """A path in the run's output folder."""
+    return Path(params.run.out, *parts)

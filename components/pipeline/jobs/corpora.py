@@ -1,0 +1,138 @@
+"""Jobs of the stages that prepare text: checks, corpora, vocabularies, tokens, n-grams."""
+
+from __future__ import annotations
+
+from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
+from components.settings.params import Params
+from components.settings.tokenizer import TokenizerSettings
+
+
+def checks(params: Params) -> dict[str, Arguments]:
+    """The single job."""
+    corpora = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
+    pairs = {f"{corpus}-{PARALLEL}": source for corpus, source in params.data.parallel.items()}
+    return {
+        WHOLE: {
+            "corpora": corpora | pairs,
+            "tasks": {task: params.data.tasks[task] for task in params.run.tasks},
+            "settings": params.checks,
+            "output": out(params, "checks"),
+        }
+    }
+
+
+def ingest(params: Params) -> dict[str, Arguments]:
+    """One job per corpus."""
+    return {
+        corpus: {
+            "name": corpus,
+            "source": getattr(params.data, corpus),
+            "settings": params.ingest,
+            "output": out(params, "corpus", corpus),
+        }
+        for corpus in CORPORA
+    }
+
+
+def ingest_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
+    return {
+        corpus: {
+            "name": f"{corpus} pairs",
+            "source": source,
+            "settings": params.ingest,
+            "output": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus, source in params.data.parallel.items()
+    }
+
+
+def tokenizer(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": out(params, "corpus", corpus),
+            "output": out(params, "tokenizer", f"{corpus}-{kind}"),
+            "record": out(params, "vocabulary", f"{corpus}-{kind}"),
+            "kind": kind,
+            "settings": _tokenizer_settings(params, kind),
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
+    """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
+    block = "word" if kind == "open_word" else kind
+    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "refit", block})
+    return TokenizerSettings.model_validate(kept)
+
+
+def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
+    return {
+        corpus: {
+            "corpus": out(params, "corpus", corpus),
+            "pairs": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "output": out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
+            "kind": params.tokenizer.parallel,
+            "settings": _tokenizer_settings(params, params.tokenizer.parallel),
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def tokenize(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
+    return {
+        f"{corpus}-{kind}": {
+            "corpus": out(params, "corpus", corpus),
+            "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
+            "output": out(params, "tokens", f"{corpus}-{kind}"),
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }
+
+
+def tokenize_parallel(params: Params) -> dict[str, Arguments]:
+    """One job per corpus of pairs."""
+    return {
+        corpus: {
+            "corpus": out(params, "corpus", f"{corpus}-{PARALLEL}"),
+            "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{PARALLEL}"),
+            "output": out(params, "tokens", f"{corpus}-{PARALLEL}"),
+        }
+        for corpus in params.data.parallel
+    }
+
+
+def _vocabulary(params: Params, corpus: str) -> str:
+    """The corpus on which the vocabulary of `corpus` is trained."""
+    return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
+
+
+def ngrams(params: Params) -> dict[str, Arguments]:
+    """One job per corpus and kind of tokenizer."""
+    return {
+        f"{corpus}-{kind}": {
+            "tokens": out(params, "tokens", f"{corpus}-{kind}"),
+            "output": out(params, "ngrams", f"{corpus}-{kind}"),
+            "settings": params.ngrams,
+            "characters": kind == "char",
+            "models": {
+                name: {
+                    "family": params.pretrain[name].family or name,
+                    "preset": params.pretrain[name].preset,
+                    "model": params.pretrain[name].model,
+                    "batch_size": block.training.batch_size,
+                    "window": block.training.window,
+                }
+                for name, block in (params.pretrain if corpus == "general" else params.adapt).items()
+                if params.pretrain[name].tokenizer == kind
+            },
+        }
+        for corpus in CORPORA
+        for kind in params.tokenizer.kinds
+    }

@@ -1,0 +1,141 @@
+"""Jobs of the stages that make encoders."""
+
+from __future__ import annotations
+
+from components.pipeline.jobs.common import PARALLEL, Arguments, out
+from components.settings.names import TASK_ADAPTED
+from components.settings.params import Params
+
+
+def pretrain(params: Params) -> dict[str, Arguments]:
+    """One job per block of `pretrain`."""
+    return {
+        name: {
+            "name": name,
+            "family": settings.family or name,
+            "tokens": out(params, "tokens", f"general-{settings.tokenizer}"),
+            "tokenizer": out(params, "tokenizer", f"general-{settings.tokenizer}"),
+            "output": out(params, "encoder", name, "pretrained"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
+            "vectors": settings.vectors,
+            "vectors_digest": settings.vectors_digest,
+            "training": settings.training,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for name, settings in params.pretrain.items()
+    }
+
+
+def adapt(params: Params) -> dict[str, Arguments]:
+    """One job per block of `adapt`."""
+    return {
+        name: {
+            "name": name,
+            "family": params.pretrain[name].family or name,
+            "pretrained": out(params, "encoder", name, "pretrained"),
+            "tokens": out(params, "tokens", f"domain-{kind}"),
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "general_tokens": out(params, "tokens", f"general-{kind}"),
+            "general_corpus": out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
+            "output": out(params, "encoder", name, "adapted"),
+            "training": settings.training,
+            "replay": settings.replay,
+            "increment": settings.increment,
+            "seed": params.run.seed,
+            "cluster": params.cluster,
+        }
+        for name, settings in params.adapt.items()
+        if (kind := params.pretrain[name].tokenizer)
+    }
+
+
+def task_tokens(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and kind of tokenizer."""
+    return {
+        f"{task}-{kind}": {
+            "examples": out(params, "examples", task),
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "output": out(params, "task-tokens", task, kind),
+        }
+        for task in params.adapt_task
+        for kind in params.tokenizer.kinds
+    }
+
+
+def adapt_task(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and family of the run."""
+    found: dict[str, Arguments] = {}
+    for task, settings in params.adapt_task.items():
+        changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
+        for name in params.run.families:
+            adapted = adapt(params)[name]
+            kind = params.pretrain[name].tokenizer
+            found[f"{task}-{name}"] = {
+                **adapted,
+                "name": f"{name} {task}",
+                "pretrained": adapted["output"],
+                # The tokenizer of the adapted encoder; the task's texts are encoded with it too.
+                "tokenizer": adapted["output"] / "tokenizer",
+                "tokens": out(params, "task-tokens", task, kind),
+                "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
+                "training": adapted["training"].model_copy(update=changes),
+                # The texts of a task are few, and the adapted model from which it starts is another one.
+                "increment": None,
+                "replay": 0.0,
+                "epochs": settings.epochs,
+            }
+    return found
+
+
+def scratch(params: Params) -> dict[str, Arguments]:
+    """One job per block of `pretrain`."""
+    return {
+        name: {
+            "family": settings.family or name,
+            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
+            "output": out(params, "encoder", name, "scratch"),
+            "preset": settings.preset,
+            "model": settings.model,
+            "source": settings.source,
+            "digest": settings.digest,
+            "seed": params.run.seed,
+        }
+        for name, settings in params.pretrain.items()
+    }
+
+
+def static(params: Params, start: str) -> dict[str, Arguments]:
+    """One job per block of `static`, for one initialisation of its teacher."""
+    return {
+        name: {
+            "name": name,
+            "teacher": out(params, "encoder", settings.teacher, start),
+            "corpus": out(params, "corpus", "domain"),
+            "output": out(params, "encoder", name, start),
+            "settings": settings,
+            "word": params.tokenizer.word,
+            "segmenter": params.tokenizer.segmenter,
+            "sample_megabytes": params.tokenizer.sample_megabytes,
+            "seed": params.run.seed,
+        }
+        for name, settings in params.static.items()
+        if start != "adapted" or settings.teacher in params.adapt
+    }
+
+
+def stacked(params: Params, start: str) -> dict[str, Arguments]:
+    """One job per block of `stacked`, for one initialisation of its parts."""
+    return {
+        name: {
+            "first": out(params, "encoder", settings.of[0], start),
+            "second": out(params, "encoder", settings.of[1], start),
+            "output": out(params, "encoder", name, start),
+            "settings": settings,
+        }
+        for name, settings in params.stacked.items()
+        if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
+    }

@@ -1,0 +1,87 @@
+"""Jobs of the stages that cover a whole run: identity, report, registration, promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs.tasks import starts_of
+from components.settings.params import Params
+from components.settings.section import Section
+
+
+def identity(params: Params) -> dict[str, Arguments]:
+    """The single job, which reads all settings."""
+    return {WHOLE: {"params": params, "output": out(params, "identity")}}
+
+
+def report(params: Params) -> dict[str, Arguments]:
+    """The single job."""
+    return {
+        WHOLE: {
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "starts": params.run.starts,
+            "adapt_task": list(params.adapt_task),
+            "parents": _parents(params),
+            "data": _data(params),
+            "output": out(params, "report"),
+        }
+    }
+
+
+def register(params: Params) -> dict[str, Arguments]:
+    """The single job."""
+    sections: dict[str, Mapping[str, Section]] = {
+        "pretrain": params.pretrain,
+        "static": params.static,
+        "stacked": params.stacked,
+        "adapt": params.adapt,
+        "finetune": params.finetune,
+    }
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "out": Path(params.run.out),
+            "families": params.run.families,
+            "tasks": params.run.tasks,
+            "starts": params.run.starts,
+            "further": {task: starts_of(params, task)[len(params.run.starts) :] for task in params.run.tasks},
+            "parameters": {
+                section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
+                for section, families in sections.items()
+            },
+            "parents": _parents(params),
+            "metric": params.promote.metric,
+            "data": _data(params),
+        }
+    }
+
+
+def promote(params: Params) -> dict[str, Arguments]:
+    """The single job."""
+    return {
+        WHOLE: {
+            "registry": params.registry,
+            "rule": params.promote,
+            "examples": {task: out(params, "examples", task) for task in params.run.tasks},
+            "out": Path(params.run.out),
+        }
+    }
+
+
+def _parents(params: Params) -> dict[str, list[str]]:
+    """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
+    names = [*params.run.families, *(one for name in params.run.families for one in params.origins(name))]
+    found = {name: params.block(name) for name in names}
+    return {name: list(block.parents) for name, block in found.items() if block is not None and block.parents}
+
+
+def _data(params: Params) -> dict[str, Path]:
+    """Output (relative to the run's folder) of each stage that reads raw data -> path of the data."""
+    corpora = {f"corpus/{corpus}": getattr(params.data, corpus).path for corpus in CORPORA}
+    parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
+    tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
+    return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}

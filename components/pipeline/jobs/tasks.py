@@ -1,0 +1,234 @@
+"""Jobs of the stages of a task: examples, fine-tuning, baselines, evaluation, leakage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from components.pipeline.jobs.common import PARALLEL, Arguments, out
+from components.settings.names import AFTER, TASK_ADAPTED, WITH
+from components.settings.params import Params
+
+
+def examples(params: Params) -> dict[str, Arguments]:
+    """One job per task in `data.tasks`."""
+    return {
+        task: {"task": task, "source": source, "output": out(params, "examples", task)}
+        for task, source in params.data.tasks.items()
+    }
+
+
+def finetune(params: Params) -> dict[str, Arguments]:
+    """One job per task, family and initialisation of the run."""
+    return {
+        f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
+        for task in params.run.tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
+    """One job per task of `adapt_task` and family of the run."""
+    return {
+        f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
+        for task in params.adapt_task
+        for family in params.run.families
+    }
+
+
+def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: str) -> Arguments:
+    return {
+        "task": task,
+        "family": family,
+        "start": start,
+        "examples": out(params, "examples", task),
+        "encoder": out(params, "encoder", family, encoder),
+        "unlabelled": out(params, "unlabelled", task, family),
+        "output": out(params, "finetuned", task, f"{family}-{start}"),
+        "settings": params.finetune[family],
+        "cluster": params.cluster,
+    }
+
+
+def intermediate(params: Params) -> dict[str, Arguments]:
+    """One job per intermediate task, family and initialisation of the run."""
+    return {
+        f"{source}-{family}-{start}": {
+            "source": source,
+            "finetuned": out(params, "finetuned", source, f"{family}-{start}"),
+            "output": out(params, "encoder", family, f"{start}{AFTER}{source}"),
+        }
+        for source in params.intermediate_tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def finetune_after(params: Params) -> dict[str, Arguments]:
+    """One job per task, intermediate task, family and initialisation of the run."""
+    return {
+        f"{task}-{source}-{family}-{start}": {
+            **_finetuned(params, task, family, f"{start}{AFTER}{source}", encoder=f"{start}{AFTER}{source}"),
+            "source": source,
+        }
+        for task in params.run.tasks
+        for source in params.intermediate_tasks
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def unlabelled(params: Params) -> dict[str, Arguments]:
+    """One job per task and family of the run."""
+    return {
+        f"{task}-{family}": {
+            "task": task,
+            "family": family,
+            "examples": out(params, "examples", task),
+            "corpus": out(params, "corpus", "domain"),
+            "settings": params.finetune[family].unlabelled,
+            "output": out(params, "unlabelled", task, family),
+        }
+        for task in params.run.tasks
+        for family in params.run.families
+    }
+
+
+def together(params: Params) -> dict[str, Arguments]:
+    """One job per group of `together`, family and initialisation."""
+    return {
+        f"{group}-{family}-{start}": {
+            "group": group,
+            "family": family,
+            "start": start,
+            "examples": {task: out(params, "examples", task) for task in settings.tasks},
+            "encoder": out(params, "encoder", family, start),
+            "output": out(params, "together", group, f"{family}-{start}"),
+            "settings": params.finetune[family],
+            "temperature": settings.temperature,
+            "cluster": params.cluster,
+        }
+        for group, settings in params.together.items()
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def share(params: Params) -> dict[str, Arguments]:
+    """One job per task, group of `together`, family and initialisation."""
+    return {
+        f"{task}-{group}-{family}-{start}": {
+            "task": task,
+            "together": out(params, "together", group, f"{family}-{start}"),
+            "output": out(params, "finetuned", task, f"{family}-{start}{WITH}{group}"),
+        }
+        for task in params.run.tasks
+        for group in params.together
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def starts_of(params: Params, task: str) -> list[str]:
+    """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
+    own = [TASK_ADAPTED] if task in params.adapt_task else []
+    own += [
+        f"{start}{AFTER}{source}"
+        for source in params.intermediate_tasks
+        if source != task
+        for start in params.run.starts
+    ]
+    groups = [group for group, settings in params.together.items() if task in settings.tasks]
+    return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
+
+
+def baseline(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
+    return {
+        task: {
+            "examples": out(params, "examples", task),
+            "output": out(params, "finetuned", task, "baselines"),
+        }
+        for task in params.run.tasks
+    }
+
+
+def evaluate(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
+    return {
+        task: {
+            "examples": out(params, "examples", task),
+            "finetuned": out(params, "finetuned", task),
+            "output": out(params, "evaluation", task),
+            "families": params.run.families,
+            "starts": starts_of(params, task),
+            "settings": params.evaluate,
+        }
+        for task in params.run.tasks
+    }
+
+
+def leakage(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run."""
+    return {
+        task: _leakage(params, task, [start for start in starts_of(params, task) if WITH not in start], others=())
+        for task in params.run.tasks
+    }
+
+
+def leakage_together(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run and group of `together`."""
+    return {
+        f"{task}-{group}": _leakage(
+            params, task, [f"{start}{WITH}{group}" for start in params.run.starts], others=settings.tasks, group=group
+        )
+        for task in params.run.tasks
+        for group, settings in params.together.items()
+    }
+
+
+def _leakage(
+    params: Params, task: str, starts: Sequence[str], *, others: Sequence[str], group: str = ""
+) -> dict[str, Any]:
+    systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
+    # Systems without a language model have seen the train rows only.
+    baselines = {} if group else {"baselines": [f"train/{task}"]}
+    return {
+        "task": task,
+        "examples": out(params, "examples", task),
+        "others": {name: out(params, "examples", name) for name in others if name != task},
+        "corpus": out(params, "corpus"),
+        "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()} | baselines,
+        "unknown": {
+            system: [family]
+            for (family, start), system in systems.items()
+            if (block := params.block(family)) is not None and block.published and not start.startswith("scratch")
+        },
+        "settings": params.leakage,
+        "near": params.ingest.near_duplicates,
+        "output": out(params, "leakage", f"{task}{WITH}{group}" if group else task),
+    }
+
+
+def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
+    """What a system and its ancestors were trained on: `corpus/<name>`, and `train/<task>` for train rows."""
+    block = params.block(family)
+    assert block is not None  # the settings are checked when they are loaded
+    suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
+    corpora = {
+        "scratch": (),
+        "pretrained": ("general",),
+        "adapted": ("general", "domain"),
+        TASK_ADAPTED: ("general", "domain"),
+    }[start.partition(WITH)[0].partition(AFTER)[0]]
+    read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or not block.published]
+    free = params.finetune[family].unlabelled
+    if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
+        read.append("corpus/domain")
+    computed = {family, *params.origins(family)} & params.static.keys()
+    if computed and "corpus/domain" not in read:
+        # The words and frequencies of static vectors are those of the domain corpus.
+        read.append("corpus/domain")
+    _, _, source = start.partition(AFTER)
+    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *filter(None, [source])])]
