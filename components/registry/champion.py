@@ -33,8 +33,13 @@ def find_champion(registry: Registry, task: str) -> Version:
     if version is None:
         if reason := missing_champion(registry, model=name, alias=alias):
             raise RegistryError(reason)
-        known = f"{len(registry.versions(name))} version(s), none promoted" if registry.versions(name) else "no version"
-        raise RegistryError(f"{name}@{alias} at {registry.address}: {known}; run the stages register and promote first")
+        where = f"{name}@{alias} at {registry.address}"
+        if versions := registry.versions(name):
+            raise RegistryError(
+                f"{where}: {len(versions)} version(s), none promoted; registry/decision.json in the run's folder has "
+                "the reasons, and `headstart promote --version NUMBER --reason WHY` chooses one"
+            )
+        raise RegistryError(f"{where}: no version; run the stages register and promote first")
     return version
 
 

@@ -23,13 +23,10 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
-    chapter.text += [
-        f"{system['system']} at {_budget(cell['budget'])} {unit}: in {left_out} of {len(cell['seeds'])} runs the "
-        "encoder stays as it was, because fine-tuning did not raise the score of selection."
-        for system in evaluation["systems"]
-        for cell in system["budgets"]
-        if (left_out := cell.get("training", {}).get("left_out", 0))
-    ]
+    if left_out := _left_out(evaluation):
+        chapter.text.append(
+            f"Runs whose encoder is not fine-tuned, because selection preferred it as it was: {left_out}."
+        )
     chapter.tables.append(
         Table(
             ["system", *(f"{_budget(budget)} {unit.split()[0]}" for budget in budgets)],
@@ -101,6 +98,16 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         columns = ["system", *(evaluation["titles"][name] for name in others)]
         chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
     return chapter
+
+
+def _left_out(evaluation: dict[str, Any]) -> str:
+    """Systems with their numbers of runs whose encoder stays as it was, by label budget."""
+    return "; ".join(
+        f"{system['system']} at {_budget(cell['budget'])} {evaluation['unit']}: {left_out} of {len(cell['seeds'])}"
+        for system in evaluation["systems"]
+        for cell in system["budgets"]
+        if (left_out := cell.get("training", {}).get("left_out", 0))
+    )
 
 
 def _ways(evaluation: dict[str, Any]) -> list[Sequence[str]]:

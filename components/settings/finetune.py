@@ -124,7 +124,8 @@ class FinetuneSettings(Section):
     #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
     #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
     head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    #: Candidates for the head's L2 penalty on features (1 / C of logistic regression); the best on dev is used.
+    #: Candidates for the head's L2 penalty on features (1 / C of logistic regression); the best one is
+    #: chosen on dev or by cross-validation (`data.tasks.<name>.selection`).
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Discriminative learning rates: the rate of a layer group is that of the group above divided by this factor
     #: (ULMFiT, section 3.2: 2.6).
@@ -138,8 +139,8 @@ class FinetuneSettings(Section):
     epochs: Annotated[float, Field(gt=0)] = 8
     #: Minimum number of steps, if `epochs` amounts to fewer.
     min_steps: Annotated[int, Field(ge=0)] = 0
-    #: Evaluations on dev, evenly spaced over the steps. The best weights are kept, including the initial ones: the
-    #: head on the frozen encoder.
+    #: Evaluations, evenly spaced over the steps, on dev or on the rows of each fold. The weights of the best one are
+    #: the result; the initial weights, with the head on the frozen encoder, are one of the candidates.
     evaluations: Positive = 8
     #: Evaluations without improvement after which training stops; null: never.
     patience: Positive | None = None
