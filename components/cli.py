@@ -180,8 +180,8 @@ def perplexity(
                   *(["n-grams per word"] if ngrams else []), box=box.SIMPLE_HEAD)  # fmt: skip
     counts = (found.documents, found.words, found.characters, found.pieces, found.unknown)
     figures = (f"{found.per_word:.2f}", f"{found.per_piece:.2f}", f"{found.bits_per_character:.4f}")
-    yardstick = [] if found.ngrams_per_word is None else [f"{found.ngrams_per_word:.2f}"]
-    table.add_row(*map(str, counts), *figures, *yardstick)
+    of_ngrams = [] if found.ngrams_per_word is None else [f"{found.ngrams_per_word:.2f}"]
+    table.add_row(*map(str, counts), *figures, *of_ngrams)
     Console(width=120).print(table)
 
 

@@ -101,10 +101,10 @@ def measure_file(
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
-    yardstick = None if ngrams is None else _ngrams(ngrams, encoder.tokenizer)
+    of_ngrams = None if ngrams is None else _ngrams(ngrams, encoder.tokenizer)
     found = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
     documents = (document for document in found if document.strip())
-    return measure_texts(encoder, documents, most=most, where=str(file), ngrams=yardstick)
+    return measure_texts(encoder, documents, most=most, where=str(file), ngrams=of_ngrams)
 
 
 def _ngrams(directory: Path, tokenizer: Tokenizer) -> NgramModel:
