@@ -1,4 +1,4 @@
-"""The best baseline of a task: what the first champion has to beat."""
+"""What a candidate is compared with while there is no champion: the best baseline, or another system of the run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ def best_baseline(
 ) -> Scored | None:
     """The baseline with the highest mean test score at a label budget. Choosing it on test favours the baselines.
 
-    Baselines and fine-tuned systems of one seed are trained on the same labels. So the baseline is represented by its
-    run with the seed of the challenger's classifier, and the training noise of the gain is the variance of the paired
-    differences between seeds. Without runs of the same seeds, the baseline has its best seed on dev and a noise of its
-    own.
-
     Args:
         finetuned: folder of the task's results.
         facts: of the task.
@@ -40,9 +35,46 @@ def best_baseline(
         None if the task has no baselines, or the challenger is one: it is compared with the constant prediction. A
         `Scored` without statistics if the results cannot be read.
     """
-    directory, challengers = finetuned / BASELINES, results_of(finetuned, system)
-    if not directory.is_dir() or challengers == directory:
+    directory = finetuned / BASELINES
+    if not directory.is_dir() or results_of(finetuned, system) == directory:
         return None
+    return rival_of(
+        finetuned, facts=facts, split=split, scoring=scoring, metric=metric, system=system, budget=budget, rival=None
+    )
+
+
+def rival_of(
+    finetuned: Path,
+    *,
+    facts: TaskFacts,
+    split: Split,
+    scoring: Scoring,
+    metric: str,
+    system: str,
+    budget: int,
+    rival: str | None,
+) -> Scored | None:
+    """A system of the same run, to compare the candidate's system with.
+
+    Systems of one seed are trained on the same labels. So the rival is represented by its run with the seed of the
+    candidate's classifier, and the training noise of the gain is the variance of the paired differences between seeds.
+    Without runs of the same seeds, the rival has its seed with the best score of selection and a noise of its own.
+
+    Args:
+        finetuned: folder of the task's results.
+        facts: of the task.
+        split: the test split.
+        scoring: of the task.
+        metric: name of the metric.
+        system: the candidate's system.
+        budget: label budget of the candidate (-1: all labels); the largest one of the rival if it lacks it.
+        rival: name of the system; None: the baseline with the highest mean test score.
+
+    Returns:
+        None if there are no results. A `Scored` without statistics if they cannot be read.
+    """
+    directory = finetuned / BASELINES if rival is None else results_of(finetuned, rival)
+    challengers = results_of(finetuned, system)
 
     def read(folder: Path, name: str | None = None) -> dict[RunKey, float]:
         return read_test_scores(
@@ -50,7 +82,7 @@ def best_baseline(
         )
 
     try:
-        scores = read(directory)
+        scores = read(directory, rival)
         if not scores:
             return None
         size = next(iter(scores))[1]
@@ -67,7 +99,7 @@ def best_baseline(
         answers = scoring.renamed(read_answers(directory, "test")[best, size, seed], facts.labels)
         statistics = scoring.statistics(split.fields, split.targets, answers)
     except ArtifactError as error:
-        return Scored("the best baseline", "", facts.digests["test"], None, problem=str(error))
+        return Scored(rival or "the best baseline", "", facts.digests["test"], None, problem=str(error))
     recipe = recipe_name(best, size)
     noise = paired_noise = None
     if paired:
@@ -76,5 +108,5 @@ def best_baseline(
         paired_noise = TrainingNoise(pooled([differences]), source, f"{system}, {recipe}")
     elif len(theirs) > 1:
         noise = TrainingNoise(pooled([list(theirs.values())]), f"{len(theirs)} runs of {best}", recipe)
-    name = f"baseline {best}"
+    name = f"baseline {best}" if directory.name == BASELINES else best
     return Scored(name, "", facts.digests["test"], statistics, noise=noise, paired_noise=paired_noise)

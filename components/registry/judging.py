@@ -11,7 +11,7 @@ from scipy import sparse
 
 from components.errors import ArtifactError, HeadstartError
 from components.inference.prediction import Classifier
-from components.registry.baseline import best_baseline
+from components.registry.baseline import best_baseline, rival_of
 from components.registry.champion import load_version
 from components.registry.comparison import TrainingNoise
 from components.registry.latency import latency_of
@@ -32,6 +32,9 @@ from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tracking import Registry, Version
 
+#: In place of the name of a system: the baseline with the highest mean test score.
+BEST_BASELINE = "the best baseline"
+
 
 def judge(
     rule: PromotionRule,
@@ -44,6 +47,7 @@ def judge(
     challenger: Mapping[str, Any],
     earlier: Sequence[Mapping[str, Any]] = (),
     vetoed: bool = False,
+    rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
     """The decision on a challenger, as in decision.json.
 
@@ -58,6 +62,7 @@ def judge(
         earlier: decisions on this model so far, oldest first.
         vetoed: whether the challenger was rolled back. No rows are read and no models loaded if the verdict does not
             depend on predictions.
+        rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
     """
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(examples)
@@ -77,15 +82,14 @@ def judge(
     baseline = None
     if not settled:
         noise = _noises(registry, versions, candidate, facts, split, rows, metric, finetuned, challenger)
-        if champion is None:
-            baseline = best_baseline(
-                finetuned,
-                facts=facts,
-                split=split,
-                scoring=rows.scoring,
-                metric=metric,
-                system=challenger["system"],
-                budget=challenger["budget"],
+        if champion is None and rival is not None:
+            system, budget = challenger["system"], challenger["budget"]
+            given: dict[str, Any] = {"facts": facts, "split": split, "scoring": rows.scoring, "metric": metric}
+            given |= {"system": system, "budget": budget}
+            baseline = (
+                best_baseline(finetuned, **given)
+                if rival == BEST_BASELINE
+                else rival_of(finetuned, **given, rival=rival)
             )
 
     def scored(version: Version) -> Scored:

@@ -6,22 +6,22 @@ split and rule as an earlier one is read from the ledger.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_json, read_manifest, write_atomic
+from components.artifacts import read_json, write_atomic
 from components.errors import ConfigError, RegistryError, nearest
 from components.registry.alias_changes import OvertakenError, move, observe
-from components.registry.descriptions import add_decision
+from components.registry.barred import why_barred, why_leaked
+from components.registry.first import Contest, first_champion
 from components.registry.judging import judge
 from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State, taint_in_words
-from components.registry.runs import evaluation_warnings, read_leakage
+from components.registry.records import decision_key, find_decision, record_decision
+from components.registry.runs import evaluation_warnings
 from components.registry.stage import REGISTERED
-from components.registry.taints import tainted_ancestor
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -32,8 +32,6 @@ DECISION = "decision.json"
 SCHEMA = 1
 #: How often a decision is made again because the alias was moved meanwhile.
 ATTEMPTS = 3
-#: Version of the statistical method. Decisions of another version are made again.
-METHOD = 2
 
 
 class PromoteJob(Section):
@@ -56,7 +54,9 @@ def promote(job: PromoteJob) -> Path:
     """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
 
     The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
-    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again.
+    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
+    champion, a candidate may be promoted although the challenger is not (`components.registry.first`): the decision is
+    then the one on that candidate, with `first`: true.
 
     The file holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand) and
     `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
@@ -102,9 +102,17 @@ def _decide(
             print(sentence, flush=True)
         decision = _decision(job, registry, ledger, state, candidate, champion, task, challenger)
         before = after = champion.number if champion is not None else None
+        chosen = candidate
+        if champion is None and decision["verdict"] != "promote":
+            contest = Contest(job.rule, task, job.examples[task], job.out, registry, ledger, state)
+            found = first_champion(contest, challenger, decision, listing.get("candidates", {}).get(task, []))
+            if isinstance(found, list):
+                decision = decision | {"reasons": [*decision["reasons"], *found]}
+            else:
+                chosen, decision = found
         if decision["verdict"] == "promote":
             try:
-                state = move(registry, ledger, state, action="promote", after=candidate, reasons=decision["reasons"])
+                state = move(registry, ledger, state, action="promote", after=chosen, reasons=decision["reasons"])
             except OvertakenError as error:
                 if attempt == ATTEMPTS:
                     raise
@@ -132,11 +140,10 @@ def _decision(
     challenger: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
-    barred = _barred(registry, state, candidate) or _leaked(job.out, task, candidate, challenger["system"])
+    barred = why_barred(registry, state, candidate) or why_leaked(job.out, task, candidate, challenger["system"])
     rule = _rule(job.rule, state, champion)
-    key = _key(rule, candidate, champion, job.examples[task])
-    made = [entry.facts["decision"] for entry in state.decisions if entry.facts["key"] == key]
-    earlier: dict[str, Any] | None = made[-1] if made else None
+    key = decision_key(rule, candidate, champion, job.examples[task])
+    earlier = find_decision(state, key)
     # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
     if earlier is not None and earlier["gain"] is not None and not barred:
         return earlier
@@ -148,7 +155,7 @@ def _decision(
         examples=job.examples[task],
         finetuned=job.out / "finetuned" / task,
         challenger=challenger,
-        earlier=[entry.facts["decision"] for entry in state.decisions],
+        earlier=[made for entry in state.decisions if not (made := entry.facts["decision"]).get("first")],
         vetoed=bool(barred),
     )
     if barred and decision["verdict"] == "reject":
@@ -160,30 +167,8 @@ def _decision(
         if decision["verdict"] != "promote":
             decision["warnings"] += [f"the champion, version {champion.number}, {taint_in_words(taint)}"]
     if decision["verdict"] != "unchanged" and (earlier is None or earlier["reasons"] != decision["reasons"]):
-        facts = {"key": key, "decision": decision}
-        ledger.append("decision", model=state.model, alias=state.alias, facts=facts)
-        registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
-        add_decision(registry, candidate, decision)
+        record_decision(registry, ledger, state, candidate, decision, key=key)
     return decision
-
-
-def _barred(registry: Registry, state: State, candidate: Version) -> str:
-    """Why a candidate is not promoted whatever its score, or empty."""
-    how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
-    if (veto := state.vetoes.get(candidate.digest)) is not None:
-        return f"{candidate.label} was rolled back on {veto.entry.time:%Y-%m-%d} by {veto.entry.by}; {how}"
-    if (tainted := tainted_ancestor(registry, state, candidate)) is not None:
-        return f"{tainted.label} {taint_in_words(state.tainted[tainted.digest])}; retrain without them"
-    if (held := state.held_by(candidate.digest)) is not None:
-        chosen = f"a person chose version {held.after} on {held.entry.time:%Y-%m-%d} ({held.action})"
-        return f"{candidate.label} was known when {chosen}; {how}"
-    return ""
-
-
-def _leaked(out: Path, task: str, candidate: Version, system: str) -> str:
-    """Why the rule `leakage` refuses a system, or empty."""
-    refused = read_leakage(out, task, system).get("refused", "")
-    return f"{candidate.label}: {refused}; remove the copies, or take new test rows" if refused else ""
 
 
 def _rule(rule: PromotionRule, state: State, champion: Version | None) -> PromotionRule:
@@ -205,16 +190,3 @@ def _check_slices(job: PromoteJob) -> None:
         for name in job.rule.slices:
             if name not in known:
                 raise ConfigError(f"promote.slices: no test row is in a slice {name!r}{nearest(name, known)}")
-
-
-def _key(rule: PromotionRule, candidate: Version, champion: Version | None, examples: Path) -> str:
-    inputs = {
-        "method": METHOD,
-        "candidate": [candidate.number, candidate.digest],
-        "champion": [champion.number, champion.digest] if champion is not None else None,
-        # With the clusters, which are no part of the digest of the split.
-        "test": read_manifest(examples).files["test.parquet"],
-        # Decides the mode only, which is part of the rule.
-        "rule": rule.model_dump(exclude={"tainted_margin"}),
-    }
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

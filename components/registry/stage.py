@@ -80,9 +80,10 @@ def register(job: RegisterJob) -> Path:
 
     The file holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of the
     data that the run has read; `models`, a list of
-    {name, version, digest, kind, family, start, task, system, parent, directory}; and `challengers`, task -> {name,
+    {name, version, digest, kind, family, start, task, system, parent, directory}; `challengers`, task -> {name,
     version, digest, system, metric, budget, dev_score}: the system with the best score of selection at the largest
-    label budget; of equal ones the cheapest: words, then a frozen encoder, then a fine-tuned one.
+    label budget; of equal ones the cheapest: words, then a frozen encoder, then a fine-tuned one; and `candidates`,
+    task -> the best system of each of these three, in this order, with the same fields.
 
     Returns:
         The path of registered.json.
@@ -101,11 +102,14 @@ def register(job: RegisterJob) -> Path:
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
     found = {key: candidate for key, (candidate, _) in contents.items()}
-    challengers = {task: _challenger(job, task, found, versions) for task in job.tasks}
+    ranked = {task: _ranked(job, task, found, versions) for task in job.tasks}
+    # Among equal scores `max` finds the first, which is the cheapest.
+    challengers = {task: max(best, key=lambda entry: float(entry["dev_score"])) for task, best in ranked.items()}
     for key, version in versions.items():
         task = found[key].task
-        # Only challengers are promoted automatically; `headstart drift` measures the reference of another version.
-        if task is not None and found[key].system == challengers[task]["system"]:
+        # Of the versions that are promoted automatically, frozen encoders as first champions apart. `headstart drift`
+        # measures the reference of another version.
+        if task is not None and (found[key].is_words or found[key].system == challengers[task]["system"]):
             _ensure_reference(registry, version, found[key].model, job, task)
     listing = {
         "schema": SCHEMA,
@@ -131,6 +135,7 @@ def register(job: RegisterJob) -> Path:
             for candidate in (contents[key][0],)
         ],
         "challengers": challengers,
+        "candidates": ranked,
     }
     path = job.out / "registry" / REGISTERED
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -235,27 +240,28 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked
 
 
-def _challenger(
+def _ranked(
     job: RegisterJob, task: str, found: Mapping[Key, Candidate], versions: Mapping[Key, Version]
-) -> dict[str, Any]:
-    """The task's system with the best score of selection; among equals the cheapest, and then the first in the order of
-    families and starts."""
-    ranked = [
-        (read_dev_score(candidate.directory / "runs.json", system=candidate.system, metric=job.metric), candidate, key)
-        for key, candidate in found.items()
-        if candidate.task == task
-    ]
-    dev, candidate, key = max(ranked, key=lambda item: (item[0].score, -item[1].cost))
-    version, system = versions[key], candidate.system
-    return {
-        "name": version.name,
-        "version": version.number,
-        "digest": version.digest,
-        "system": system,
-        "metric": dev.metric,
-        "budget": dev.budget,
-        "dev_score": dev.score,
-    }
+) -> list[dict[str, Any]]:
+    """The task's system with the best score of selection of each class of cost, the cheapest first; among equals the
+    first in the order of families and starts."""
+    best: dict[int, dict[str, Any]] = {}
+    for key, candidate in found.items():
+        if candidate.task != task:
+            continue
+        dev = read_dev_score(candidate.directory / "runs.json", system=candidate.system, metric=job.metric)
+        if candidate.cost not in best or dev.score > best[candidate.cost]["dev_score"]:
+            version = versions[key]
+            best[candidate.cost] = {
+                "name": version.name,
+                "version": version.number,
+                "digest": version.digest,
+                "system": candidate.system,
+                "metric": dev.metric,
+                "budget": dev.budget,
+                "dev_score": dev.score,
+            }
+    return [best[cost] for cost in sorted(best)]
 
 
 def _kind_of_task(content: Content) -> str:

@@ -1,0 +1,192 @@
+"""The first champion where no candidate is shown to be better."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import components.registry.first as first
+from components.baselines.stage import BaselineJob, baseline
+from components.registry.champion import load_champion
+from components.registry.first import Contest, first_champion
+from components.registry.ledger import Ledger
+from components.registry.promote import promote
+from components.registry.stage import register
+from components.settings.promote import PromotionRule
+from components.tracking import connect
+from components.words.classifier import WordsClassifier
+from tests.registry.conftest import Pipeline
+
+WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
+ENTRIES = [
+    {"name": "m", "version": str(number), "system": system, "budget": 20, "dev_score": 0.5}
+    for number, system in enumerate((WORDS, FROZEN, TUNED), 1)
+]
+
+
+def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str, Any]:
+    low, high = (None, None) if gain is None else (gain - 0.1, gain + 0.1)
+    found = {"verdict": verdict, "against": against, "gain": gain, "low": low, "high": high}
+    return found | {"reasons": [f"{verdict} against {against}"]}
+
+
+@pytest.mark.parametrize(
+    ("challenger", "verdicts", "barred", "chosen", "compared"),
+    [
+        # (candidate, opponent) -> verdict; what is not named is inconclusive. The opponent "" is the best baseline.
+        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
+        # Words are not shown to be better than chance, the frozen encoder is.
+        (
+            TUNED,
+            {(FROZEN, None): "promote"},
+            (),
+            FROZEN,
+            [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None)],
+        ),
+        # The challenger is better than the frozen encoder, but not than the best baseline.
+        (
+            TUNED,
+            {(TUNED, FROZEN): "promote", (TUNED, None): "promote"},
+            (),
+            TUNED,
+            [(WORDS, None), (TUNED, FROZEN), (TUNED, None)],
+        ),
+        # The challenger is shown to be worse than the baseline: it is not the first champion, words are.
+        (TUNED, {(TUNED, ""): "reject", (WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
+        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [(WORDS, None)]),
+        # Barred candidates are not compared.
+        (TUNED, {(WORDS, None): "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
+        # A words model as challenger was compared with chance already; the others are compared with the baseline.
+        (
+            WORDS,
+            {(FROZEN, ""): "reject", (TUNED, None): "promote"},
+            (),
+            TUNED,
+            [(FROZEN, ""), (TUNED, ""), (TUNED, None)],
+        ),
+        # Nothing is better than chance.
+        (TUNED, {}, (), None, [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
+    ],
+)
+def test_the_cheapest_candidate_that_is_better_than_chance(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    challenger: str,
+    verdicts: Mapping[tuple[str, str | None], str],
+    barred: tuple[str, ...],
+    chosen: str | None,
+    compared: list[tuple[str, str | None]],
+) -> None:
+    systems = {entry["version"]: entry["system"] for entry in ENTRIES}
+    seen: list[tuple[str, str | None]] = []
+    counts: list[int] = []
+
+    def judged(rule: object, registry: object, candidate: Any, champion: object, **given: Any) -> dict[str, Any]:
+        assert champion is None and systems[candidate.number] == given["challenger"]["system"]
+        pair = (given["challenger"]["system"], given.get("rival", ""))
+        seen.append(pair)
+        if pair[1] is None:
+            counts.append(len(given["earlier"]))
+        return decision(verdicts.get(pair, "inconclusive"), pair[1] or "another")
+
+    registry = SimpleNamespace(
+        get=lambda name, version: SimpleNamespace(name=name, number=version, label=f"{name}/{version}")
+    )
+    (tmp_path / "finetuned" / "task" / "ulmfit-adapted").mkdir(parents=True)
+    monkeypatch.setattr(first, "judge", judged)
+    monkeypatch.setattr(
+        first, "why_barred", lambda registry, state, version: "barred" if systems[version.number] in barred else ""
+    )
+    monkeypatch.setattr(first, "decision_key", lambda *_, **__: "key")
+    monkeypatch.setattr(first, "record_decision", lambda *_, **__: None)
+    contest = Contest(
+        PromotionRule(),
+        "task",
+        tmp_path,
+        tmp_path,
+        registry,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        SimpleNamespace(decisions=()),  # type: ignore[arg-type]
+    )
+    entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
+    against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
+    verdict = verdicts.get((challenger, ""), "inconclusive")
+    found = first_champion(contest, entry, decision(verdict, against), ENTRIES)
+    assert seen == compared
+    # Comparisons with the constant prediction are counted apart.
+    assert counts == list(range(len(counts)))
+    if chosen is None:
+        assert isinstance(found, list) and len(found) == len(ENTRIES) - (verdict == "reject")
+    else:
+        assert isinstance(found, tuple)
+        version, made = found
+        assert systems[version.number] == chosen
+        assert made["first"] is True
+        assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because nothing")
+
+
+def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> None:
+    """The model that cross-validation prefers cannot be told from words on test, which are right on all rows; then the
+    same challenger is compared with them, and words stay."""
+    pipeline.write_examples(budgets=["all"])
+    out = pipeline.out / "finetuned" / "letters" / "baselines"
+    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=out))
+    pipeline.write_classifier("adapted", knows=25)
+    registered = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+    candidates = registered["candidates"]["letters"]
+    assert [entry["system"] for entry in candidates] == ["tfidf-words", "ulmfit-adapted"]
+    # As if the score of selection of the fine-tuned model were the highest.
+    registered["challengers"]["letters"] = candidates[-1]
+    listing = pipeline.out / "registry" / "registered.json"
+    listing.write_text(json.dumps(registered))
+
+    def decided() -> dict[str, Any]:
+        written = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())
+        return dict(written["decisions"]["letters"])
+
+    made = decided()
+    assert (made["verdict"], made["against"], made["first"]) == ("promote", "most frequent class", True)
+    assert made["candidate"]["version"] == made["alias_after"] == candidates[0]["version"]
+    name = made["candidate"]["name"]
+    assert made["reasons"][0].startswith(
+        f"{name}/{candidates[0]['version']} (tfidf-words) is the first champion because nothing better is shown: "
+        f"{name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better than baseline tfidf-words (gain "
+        "-0.0385, between -"
+    )
+    assert made["test_uses"] == 1, "comparisons with chance have an error of their own"
+    registry = connect(pipeline.settings)
+    assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
+    state = Ledger(registry).state(name, "champion")
+    assert state.last is not None and list(state.last.reasons) == made["reasons"]
+    assert [entry.facts["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
+    assert isinstance(load_champion(pipeline.settings, "letters"), WordsClassifier)
+
+    later = decided()
+    assert (later["candidate"]["version"], later["alias_after"]) == (candidates[1]["version"], made["alias_after"])
+    assert (later["verdict"], later["champion"]["version"], later["test_uses"]) == (
+        "inconclusive",
+        made["alias_after"],
+        2,
+    )
+
+
+def test_a_crash_before_the_move_repeats_no_comparison(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.write_baselines(pairs=20)
+    pipeline.write_classifier("adapted", knows=21)
+    register(pipeline.register_job(starts=["adapted"]))
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("components.registry.promote.move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            promote(pipeline.promote_job())
+    monkeypatch.setattr("components.registry.judging.load_version", killed)
+    made = json.loads(promote(pipeline.promote_job()).read_text())["decisions"]["letters"]
+    assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
+    assert "it is not shown to be better than baseline pairs" in made["reasons"][0]
