@@ -125,7 +125,10 @@ class ELECTRA(MaskedModel):
         """Outputs (B, T, G) of the generator's embeddings and blocks; arguments as for `run`."""
         x_BTG: Tensor = self.generator_project(self.embed(tokens_BT, segments_BT, positions_BT))
         turns = rotation_of(self.config.of_generator(), tokens_BT, positions_BT)
-        return through(cast(Iterable[Block], self.generator_blocks), x_BTG, mask, turns, self.generator_norm)
+        blocks = cast(Iterable[Block], self.generator_blocks)
+        # Value embeddings have the width of the discriminator.
+        none = [None] * len(self.generator_blocks)
+        return through(blocks, x_BTG, mask, turns, self.generator_norm, none)
 
     def body(self) -> Iterable[Block]:
         return cast(Iterable[Block], self.blocks)

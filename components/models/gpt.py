@@ -36,7 +36,7 @@ from components.models.base import (
     counted,
     last_states,
 )
-from components.models.layers.bigrams import BigramModel, Bigrams
+from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
@@ -50,6 +50,7 @@ from components.models.layers.transformer import (
     check_length,
     position_rows,
 )
+from components.models.layers.values import ValueEmbeddings, ValueModel
 from components.tokenization.special import END
 
 
@@ -76,7 +77,7 @@ class GPTConfig(TransformerConfig):
 TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
-class GPT(BigramModel):
+class GPT(ValueModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
 
     The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads), and with
@@ -96,6 +97,12 @@ class GPT(BigramModel):
         self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.position = nn.Parameter(torch.empty(config.positions, config.width))
         self.bigrams = Bigrams(config.bigrams, config.width, vocabulary=config.vocabulary) if config.bigrams else None
+        tables = config.value_embeddings
+        self.values = (
+            ValueEmbeddings(tables, config.width, layers=config.layers, vocabulary=config.vocabulary)
+            if tables
+            else None
+        )
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
             Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
@@ -153,8 +160,8 @@ class GPT(BigramModel):
         return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        bigrams = [] if self.bigrams is None else list(self.bigrams.parameters())
-        groups = [[self.token, self.position, *bigrams], *(list(block.parameters()) for block in self.blocks)]
+        tables = [table for part in (self.bigrams, self.values) if part is not None for table in part.parameters()]
+        groups = [[self.token, self.position, *tables], *(list(block.parameters()) for block in self.blocks)]
         groups[-1] += self.final_norm.parameters()
         if self.task is not None:
             # New, as the head is: they learn from the first step, at the highest rate.
@@ -169,9 +176,10 @@ class GPT(BigramModel):
         pairs_BTD = None if bigrams is None else bigrams(tokens, before_B=carry[-1] if carry else None)
         x_BTD = self._embed(tokens, positions_TD, pairs_BTD)
         past: list[Tensor] = []
+        values = self.block_values(tokens, self.config.layers)
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2])
+            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2], values[index])
             past += kept
         if bigrams is not None:
             past.append(tokens[:, -1])
@@ -232,8 +240,8 @@ class GPT(BigramModel):
             positions_BTD = self.position[positions_BT]
         pairs_BTD = None if self.bigrams is None else self.bigrams(tokens_BT, positions_BT=positions_BT)
         outputs = [self._embed(tokens_BT, positions_BTD, pairs_BTD)]
-        for block in self.blocks:
-            outputs.append(block(outputs[-1], mask))
+        for block, values in zip(self.blocks, self.block_values(tokens_BT, self.config.layers), strict=True):
+            outputs.append(block(outputs[-1], mask, values=values))
         outputs[-1] = self.final_norm(outputs[-1])
         return outputs
 

@@ -107,10 +107,10 @@ def test_heads_of_odd_width_do_not_rotate() -> None:
         build_model("roberta", vocabulary=30, settings={"width": 15, "heads": 3, "rotary": True})
 
 
-@pytest.mark.parametrize("option", [*OPTIONS.items(), ("causal", 0.5)])
+@pytest.mark.parametrize("option", [*OPTIONS.items(), ("causal", 0.5), ("value_embeddings", 1)])
 def test_no_option_has_a_counterpart_in_transformers(option: tuple[str, Any]) -> None:
     key, value = option
-    model = build_model("roberta", vocabulary=30, settings={"width": 16, "layers": 1, "heads": 2, key: value})
+    model = build_model("roberta", vocabulary=30, settings={"width": 16, "layers": 2, "heads": 2, key: value})
     with pytest.raises(ArtifactError, match=f"model.{key}: {value} has no counterpart in transformers"):
         CONVERTERS["roberta"].to_huggingface(model)
 

@@ -85,7 +85,10 @@ def encoder_config(config: MaskedConfig) -> dict[str, Any]:
     Raises:
         ArtifactError: the architecture has no counterpart.
     """
-    plain_config = {"norm": "post", "glu": False, "rotary": False, "biases": True, "causal": 0.0, "bigrams": 0}
+    plain_config = {
+        "norm": "post", "glu": False, "rotary": False, "biases": True, "causal": 0.0, "bigrams": 0,
+        "value_embeddings": 0,
+    }  # fmt: skip
     changed = [f"model.{name}: {found}" for name, value in plain_config.items()
                if (found := getattr(config, name, value)) != value]  # fmt: skip
     if changed:

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, Sum, counted
-from components.models.layers.bigrams import BigramModel, Bigrams
+from components.models.layers.attention import Values
+from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.packing import packing
@@ -39,6 +40,7 @@ from components.models.layers.transformer import (
     gelu,
     position_rows,
 )
+from components.models.layers.values import ValueEmbeddings, ValueModel
 from components.tokenization.special import END, START
 
 
@@ -80,7 +82,7 @@ class MaskedConfig(TransformerConfig):
 Network = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], list[Tensor]]
 
 
-class MaskedModel(BigramModel):
+class MaskedModel(ValueModel):
     """Embeddings and the masked-language-model head; a family adds the blocks and further objectives.
 
     Args:
@@ -106,6 +108,12 @@ class MaskedModel(BigramModel):
         self.register_parameter("position", positions)
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.bigrams = Bigrams(config.bigrams, embedding, vocabulary=config.vocabulary) if config.bigrams else None
+        tables = config.value_embeddings
+        self.values = (
+            ValueEmbeddings(tables, config.width, layers=config.layers, vocabulary=config.vocabulary)
+            if tables
+            else None
+        )
         self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)
@@ -181,7 +189,8 @@ class MaskedModel(BigramModel):
         """The parameters of the lowest layer group."""
         bigrams = None if self.bigrams is None else self.bigrams.table
         tables = [table for table in (self.token, self.position, self.segment, bigrams) if table is not None]
-        return [*tables, *self.embedding_norm.parameters()]
+        values = [] if self.values is None else list(self.values.parameters())
+        return [*tables, *values, *self.embedding_norm.parameters()]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         # A shared block is one group.
@@ -212,7 +221,8 @@ class MaskedModel(BigramModel):
         are 0 .. T - 1. The mask is that of `SelfAttention`."""
         x_BTD = self.enter(self.embed(tokens_BT, segments_BT, positions_BT))
         turns = rotation_of(self.config, tokens_BT, positions_BT)
-        return through(self.body(), x_BTD, mask, turns, self.final_norm)
+        values = self.block_values(tokens_BT, self.config.layers)
+        return through(self.body(), x_BTD, mask, turns, self.final_norm, values)
 
     def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
@@ -263,12 +273,17 @@ def rotation_of(config: MaskedConfig, tokens_BT: Tensor, positions_BT: Tensor | 
 
 
 def through(
-    blocks: Iterable[Block], x_BTD: Tensor, mask: Tensor | None, turns: Rotation | None, final_norm: nn.Module
+    blocks: Iterable[Block],
+    x_BTD: Tensor,
+    mask: Tensor | None,
+    turns: Rotation | None,
+    final_norm: nn.Module,
+    values: Iterable[Values | None],
 ) -> list[Tensor]:
     """The input of a sequence of blocks, and the output of each, the last one after the final norm."""
     outputs = [x_BTD]
-    for block in blocks:
-        outputs.append(block(outputs[-1], mask, turns))
+    for block, mixed in zip(blocks, values, strict=True):
+        outputs.append(block(outputs[-1], mask, turns, mixed))
     outputs[-1] = final_norm(outputs[-1])
     return outputs
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Past, SelfAttention
+from components.models.layers.attention import Past, SelfAttention, Values
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.rotary import Rotation
@@ -38,6 +38,8 @@ class TransformerConfig(ModelConfig):
         activation: activation of the feed-forward layers.
         norm_eps: epsilon of the layer norms.
         bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
+        value_embeddings: number of tables whose rows of the pieces are added to the values of attention, each in one of
+            the first and one of the last blocks (`components.models.layers.values`); 0: none.
     """
 
     width: Size = 256
@@ -49,11 +51,21 @@ class TransformerConfig(ModelConfig):
     activation: Activation = "gelu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-12
     bigrams: Annotated[int, Field(ge=0)] = 0
+    value_embeddings: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
         if self.width % self.head_count:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.head_count}")
+        return self
+
+    @model_validator(mode="after")
+    def _blocks_for_the_tables(self) -> Self:
+        if 2 * self.value_embeddings > self.layers:
+            raise ValueError(
+                f"value_embeddings {self.value_embeddings} needs {2 * self.value_embeddings} layers: a table is used in "
+                f"one of the first and one of the last; layers is {self.layers}"
+            )
         return self
 
     @property
@@ -95,12 +107,19 @@ class Block(nn.Module):
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
-        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask, rotation))
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask: Tensor | None = None,
+        rotation: Rotation | None = None,
+        values: Values | None = None,
+    ) -> Tensor:
+        attended_BTD = self.attention(self._before_attention(x_BTD), mask, rotation, values)
+        return self._after_attention(x_BTD, attended_BTD)
 
-    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
+    def extend(self, x_BTD: Tensor, past: Past, values: Values | None = None) -> tuple[Tensor, Past]:
         """`forward` at the positions after those of `past`."""
-        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
+        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past, values)
         return self._after_attention(x_BTD, attended_BTD), past
 
     def _before_attention(self, x_BTD: Tensor) -> Tensor:
